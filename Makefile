@@ -1,0 +1,60 @@
+# `make help` lists the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+NAME ?= quick
+PORT ?= 5000
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+
+# `dvc exp run` commits to hidden git references, and fails without an identity.
+ifeq ($(shell git config user.email),)
+export GIT_AUTHOR_NAME := scaleguide
+export GIT_AUTHOR_EMAIL := scaleguide@localhost
+export GIT_COMMITTER_NAME := scaleguide
+export GIT_COMMITTER_EMAIL := scaleguide@localhost
+endif
+
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(INSTALLED)  ## the environment alone (.venv)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Python 3.11 or newer with the venv module is needed (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@echo "installing torch, tensorflow and the rest: some minutes and 8 GB"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
+	dvc repro
+
+test: $(INSTALLED)  ## lint and the whole test suite
+	python -m pytest $(PYTEST_ARGS)
+
+study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep
+	dvc exp run -S study=$(NAME)
+
+retry: $(INSTALLED)  ## run the study's failed cells again, then the tables
+	@set -e; for cell in $$(python -m src.aggregate --failed); do dvc repro -f -s "train@$$cell"; done
+	dvc repro
+
+ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs
+	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}"
+
+bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved: half an hour
+	python -m bench $(BENCH_ARGS)
+
+lint: $(INSTALLED)  ## ruff: format and rules
+	ruff format --check .
+	ruff check .
+
+clean:  ## what runs and studies made here; the environment and fetched raw data in the cache stay
+	rm -rf downloads data prepared results runs bench/out mlflow.db mlartifacts .pytest_cache .ruff_cache
+
+.PHONY: help install run test study retry ui bench lint clean

@@ -1,0 +1,280 @@
+"""The typed configuration behind `conf/`, and every check of what a user typed.
+
+A mistake raises `ConfigError`, whose text is the one line that the user sees: what was wrong, what
+is allowed, the nearest valid choice. Neither Hydra nor a framework is imported here: a rank reads
+the resolved `config.yaml` with this module alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from src.launch import devices
+
+
+class ConfigError(Exception):
+    """A user's mistake, as one sentence."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """The choice closest to `word` in spelling."""
+    return difflib.get_close_matches(word, list(choices), n=1, cutoff=0.0)[0]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one key may hold; `minimum` is exclusive when `above` is set."""
+
+    kind: type
+    choices: tuple[Any, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    above: bool = False
+    optional: bool = False
+
+    def check(self, key: str, value: Any) -> None:
+        """Raises `ConfigError` unless `value` may stand under `key`."""
+        if value is None and self.optional:
+            return
+        if self.choices:
+            if value not in self.choices:
+                allowed = ", ".join(str(choice) for choice in self.choices)
+                hint = nearest(str(value), [str(choice) for choice in self.choices])
+                raise ConfigError(f"{key}={value}: must be one of {allowed}; did you mean {hint}?")
+            return
+        if not self._fits(value):
+            names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+            raise ConfigError(f"{key}={value}: must be {names[self.kind]}")
+        if self.minimum is not None and (value <= self.minimum if self.above else value < self.minimum):
+            bound = "above" if self.above else "at least"
+            raise ConfigError(f"{key}={value}: must be {bound} {self.minimum:g}")
+        if self.maximum is not None and value > self.maximum:
+            raise ConfigError(f"{key}={value}: must be at most {self.maximum:g}")
+
+    def _fits(self, value: Any) -> bool:
+        if self.kind is float:
+            return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+        if self.kind is int:
+            return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, self.kind)
+
+
+RULES: dict[str, Rule] = {
+    "workers": Rule(int, minimum=1, optional=True),
+    "scaling": Rule(str, ("strong", "weak")),
+    "batch": Rule(int, minimum=1),
+    "microbatches": Rule(int, minimum=1, optional=True),
+    "epochs": Rule(int, minimum=1),
+    "max_minutes": Rule(float, minimum=0, above=True),
+    "seed": Rule(int, minimum=0, maximum=2**31 - 1),
+    "precision": Rule(str, ("fp32", "bf16")),
+    "batchnorm": Rule(str, ("local", "sync")),
+    "optimizer.name": Rule(str, ("sgd", "adam")),
+    "optimizer.lr": Rule(float, minimum=0, above=True),
+    "optimizer.momentum": Rule(float, minimum=0, maximum=0.9999),
+    "evaluate_every": Rule(int, minimum=1, optional=True),
+    "target_accuracy": Rule(float, minimum=0, maximum=1, optional=True),
+    "out": Rule(str, optional=True),
+    "overwrite": Rule(bool),
+    "tracking.backend": Rule(str, ("sqlite", "server", "none")),
+    "tracking.study": Rule(str, optional=True),
+}
+# Options whose default says too little about what they may hold.
+OPTION_RULES = {"dataset.limit": Rule(int, minimum=1, optional=True)}
+GROUPS = ("strategy", "model", "dataset", "hardware")
+# Keys of a group's file that describe the choice and are nobody's to set on the command line.
+DESCRIPTIVE = {
+    "strategy": ("name", "framework", "entry", "launcher", "parity", "supports", "allowed"),
+    "model": ("name", "torch", "tensorflow", "allowed"),
+    "dataset": ("name", "reader", "data_source", "files", "sources", "allowed"),
+    "hardware": ("name", "allowed"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run's resolved configuration (`config.yaml`); the groups are their files' mappings."""
+
+    strategy: Mapping[str, Any]
+    model: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    workers: int
+    scaling: str
+    batch: int
+    microbatches: int
+    epochs: int
+    max_minutes: float
+    seed: int
+    precision: str
+    batchnorm: str
+    optimizer: Mapping[str, Any]
+    evaluate_every: int | None
+    target_accuracy: float | None
+    out: str
+    overwrite: bool
+    tracking: Mapping[str, Any]
+
+    @property
+    def framework(self) -> str:
+        """`torch` or `tensorflow`."""
+        return self.strategy["framework"]
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step of the whole job."""
+        return self.batch * self.workers if self.scaling == "weak" else self.batch
+
+    @property
+    def worker_batch(self) -> int:
+        """Samples per optimizer step of one worker."""
+        shares = self.workers if self.strategy["supports"]["shares_batch"] else 1
+        return self.global_batch // shares
+
+    @property
+    def microbatch(self) -> int:
+        """Samples per forward pass of one worker."""
+        return self.worker_batch // self.microbatches
+
+
+def load(path: Path) -> Config:
+    """Reads a resolved `config.yaml`."""
+    return Config(**yaml.safe_load(path.read_text()))
+
+
+def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Types, choices and ranges of every key of one composed cell.
+
+    `defaults` is the same composition without the user's values: what an option of a strategy,
+    model, dataset or hardware may hold follows from its default there and from `allowed`.
+    """
+    for key, rule in RULES.items():
+        rule.check(key, _leaf(raw, key))
+    for group in GROUPS:
+        allowed = raw[group].get("allowed") or {}
+        for option, value in raw[group].items():
+            if option in DESCRIPTIVE[group]:
+                continue
+            key = f"{group}.{option}"
+            rule = OPTION_RULES.get(key) or _option_rule(defaults[group].get(option), allowed.get(option))
+            rule.check(key, value)
+
+
+def _leaf(raw: Mapping[str, Any], key: str) -> Any:
+    value: Any = raw
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise ConfigError(f"{key.split('.')[0]}={value}: must be a mapping with the key {part}")
+        value = value[part]
+    return value
+
+
+def _option_rule(default: Any, allowed: Any) -> Rule:
+    if isinstance(allowed, list | tuple):
+        return Rule(str, tuple(allowed))
+    bounds = allowed or {}
+    kind = type(default)
+    # A bounded number may be given as 25 or 25.5, whichever its default is written as; `whole` says otherwise.
+    if kind is int and bounds and not bounds.get("whole"):
+        kind = float
+    if kind not in (int, float, bool, str):
+        return Rule(object)
+    return Rule(kind, minimum=bounds.get("min"), maximum=bounds.get("max"))
+
+
+def resolve(raw: Mapping[str, Any], out: str) -> Config:
+    """Fills in what the strategy and the machine decide, and checks the combination.
+
+    Raises:
+        ConfigError: for a combination that can't run.
+    """
+    supports = raw["strategy"]["supports"]
+    hardware = dict(raw["hardware"])
+    if hardware["device"] == "auto":
+        hardware["device"] = "gpu" if "gpu" in supports["devices"] and devices.gpu_indices() else "cpu"
+    filled = {
+        "workers": raw["workers"] or supports["workers"]["default"],
+        "microbatches": raw["microbatches"] or supports["microbatches"]["default"],
+        "hardware": hardware,
+        "out": out,
+    }
+    config = Config(**{**raw, **filled})
+    for check in (_check_supported, _check_framework, _check_batch, _check_devices):
+        check(config)
+    return config
+
+
+def _check_supported(config: Config) -> None:
+    name, supports = config.strategy["name"], config.strategy["supports"]
+    for key in ("workers", "microbatches"):
+        value, low, high = getattr(config, key), supports[key]["min"], supports[key]["max"]
+        if value < low or (high is not None and value > high):
+            span = f"exactly {low}" if low == high else f"{low} to {high}" if high else f"at least {low}"
+            raise ConfigError(f"{key}={value}: strategy {name} takes {span}")
+    for key, given in (("batchnorm", config.batchnorm), ("precision", config.precision)):
+        if given not in supports[key]:
+            raise ConfigError(f"{key}={given}: strategy {name} supports {', '.join(supports[key])}")
+    if config.hardware["device"] not in supports["devices"]:
+        kinds = ", ".join(supports["devices"])
+        raise ConfigError(f"hardware.device={config.hardware['device']}: strategy {name} runs on {kinds}")
+
+
+def _check_framework(config: Config) -> None:
+    builder = config.model.get(config.framework)
+    if not builder:
+        has = [name for name in ("torch", "tensorflow") if config.model.get(name)]
+        raise ConfigError(
+            f"model={config.model['name']}: exists for {', '.join(has)} and strategy "
+            f"{config.strategy['name']} needs {config.framework}; models for both: mlp, cnn"
+        )
+    for key, path in (
+        ("strategy.entry", config.strategy["entry"]),
+        ("model", builder),
+        ("model.path", config.model.get("path", builder)),
+        ("dataset.reader", config.dataset["reader"]),
+    ):
+        top = path.split(".")[0]
+        if "." not in path or importlib.util.find_spec(top) is None:
+            raise ConfigError(f"{key}={path}: no package {top!r} can be imported; give package.module.name")
+
+
+def _check_batch(config: Config) -> None:
+    shares = config.workers if config.strategy["supports"]["shares_batch"] else 1
+    parts = shares * config.microbatches
+    if config.global_batch % parts:
+        lower = config.batch - config.batch % parts
+        hint = lower or parts
+        raise ConfigError(
+            f"batch={config.batch}: must divide by workers x microbatches = {shares} x "
+            f"{config.microbatches} = {parts}; the nearest is {hint}"
+        )
+    if config.dataset.get("limit") is not None and config.global_batch > config.dataset["limit"]:
+        raise ConfigError(
+            f"batch={config.batch}: one step takes {config.global_batch} samples and dataset.limit="
+            f"{config.dataset['limit']} leaves fewer; choose batch <= {config.dataset['limit']}"
+        )
+
+
+def _check_devices(config: Config) -> None:
+    kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
+    found = len(devices.find(kind, per_device))
+    if not found and kind == "gpu":
+        raise ConfigError("hardware.device=gpu: no NVIDIA GPU is found here; choose hardware.device=cpu")
+    if not found:
+        raise ConfigError(
+            f"hardware.cores_per_device={per_device}: this process may use "
+            f"{len(devices.usable_cores())} core(s); choose at most that"
+        )
+    if config.workers > found and not config.hardware["share_devices"]:
+        what = f"{kind} device(s)" + (f" of {per_device} core(s)" if kind == "cpu" else "")
+        raise ConfigError(
+            f"workers={config.workers}: there are {found} {what} here; choose workers={found}, or "
+            "hardware.share_devices=true to check correctness only"
+        )

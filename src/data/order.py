@@ -1,0 +1,49 @@
+"""Which samples a step sees: the same ones under every strategy.
+
+An epoch is one permutation, drawn from (seed, epoch). Step k takes the k-th run of `batch` indices, and a
+data-parallel rank takes its contiguous shard of those, so the ranks' shards put together are the single
+worker's batch:
+
+    order    | 7 2 9 4 | 0 5 1 8 | 3 6         batch = 4, the partial last batch is dropped
+    step     |    0    |    1    |
+    rank     |  0 |  1 |  0 |  1 |             world = 2
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
+    """One permutation of range(samples), int64 [samples], that depends on (seed, epoch) alone.
+
+    It sorts raw Philox output: numpy guarantees a bit generator's stream over versions and platforms, but not
+    what `Generator.permutation` makes of it, and ranks may run on machines with another numpy.
+    """
+    generator = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+    return np.argsort(generator.random_raw(samples), kind="stable").astype(np.int64)
+
+
+def steps_per_epoch(samples: int, batch: int) -> int:
+    """Whole batches in `samples`; the last partial one is dropped."""
+    return samples // batch
+
+
+def batch_indices(order: np.ndarray, step: int, batch: int) -> np.ndarray:
+    """The indices, int64 [batch], that step `step` (from 0) of an epoch in this order trains on.
+
+    Raises IndexError for a step past the last whole batch.
+    """
+    if not 0 <= step < steps_per_epoch(len(order), batch):
+        raise IndexError(f"step {step} of an epoch of {steps_per_epoch(len(order), batch)} steps")
+    return order[step * batch : (step + 1) * batch]
+
+
+def shard(count: int, rank: int, world: int) -> slice:
+    """Rank `rank`'s contiguous part of `count` items; sizes differ by at most one, the union is the whole.
+
+    Raises IndexError unless 0 <= rank < world.
+    """
+    if not 0 <= rank < world:
+        raise IndexError(f"rank {rank} in a world of {world}")
+    return slice(count * rank // world, count * (rank + 1) // world)

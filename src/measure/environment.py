@@ -1,0 +1,89 @@
+"""What a run ran on: versions, commit, processors and their SMT siblings, GPUs, load."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from src.config import Config
+from src.launch.devices import gpu_indices, usable_cores
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "pytorch-lightning",
+    "tensorflow",
+    "keras",
+    "numpy",
+    "mlflow",
+    "dvc",
+    "hydra-core",
+)
+
+
+def describe(config: Config) -> dict[str, Any]:
+    """The environment as a JSON-ready mapping; probes are added from the ranks' records."""
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "versions": versions,
+        "git_commit": _git_commit(),
+        "hostname": platform.node(),
+        "platform": platform.platform(),
+        "processors": {
+            "model": _processor(),
+            "count": os.cpu_count(),
+            "usable": usable_cores(),
+            "cores_per_device": config.hardware["cores_per_device"],
+            "siblings": _siblings(),
+        },
+        "gpus": _gpus(),
+        "load": list(os.getloadavg()),
+    }
+
+
+def _git_commit() -> str | None:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+        return found.stdout.strip()
+    return None
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _siblings() -> dict[str, str]:
+    """For each usable core, the list of cores (as the kernel writes it) that share its execution units."""
+    found = {}
+    for core in usable_cores():
+        path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        with contextlib.suppress(OSError):
+            found[str(core)] = path.read_text().strip()
+    return found
+
+
+def _gpus() -> list[str]:
+    indices = gpu_indices()
+    if not indices:
+        return []
+    import pynvml
+
+    return [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))) for index in indices]

@@ -1,0 +1,33 @@
+"""Peak memory of a rank: the allocator's on a GPU, the resident set above its level after imports on a CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_level = 0
+
+
+def start(device: Any = None) -> None:
+    """Marks the level above which memory counts; call it after imports. `device` is a torch device or `None`."""
+    global _level
+    if getattr(device, "type", "cpu") == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+    _level = psutil.Process().memory_info().rss
+    # "5" resets the kernel's high-water mark (proc(5), clear_refs).
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak(device: Any = None) -> dict[str, int]:
+    """`memory_peak_bytes` since `start`, and `memory_level_bytes`, the resident set at that time."""
+    if getattr(device, "type", "cpu") == "cuda":
+        import torch
+
+        return {"memory_peak_bytes": torch.cuda.max_memory_allocated(device), "memory_level_bytes": 0}
+    status = Path("/proc/self/status").read_text().splitlines()
+    high = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    return {"memory_peak_bytes": max(0, high - _level), "memory_level_bytes": _level}

@@ -1,0 +1,26 @@
+"""A short fixed piece of work that tells whether two runs had the same machine under them."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+SIZE = 384
+SECONDS = 0.1
+
+
+def gflops() -> float:
+    """GFLOP/s of fp32 matrix products in numpy on the cores of this process, for `SECONDS`.
+
+    The median product counts: a probe asks what the core can do, not what interrupted it once.
+    """
+    left = np.full((SIZE, SIZE), 0.5, np.float32)
+    right = np.full((SIZE, SIZE), 0.25, np.float32)
+    left @ right
+    durations: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while (now := time.perf_counter()) < end:
+        left @ right
+        durations.append(time.perf_counter() - now)
+    return 2 * SIZE**3 / float(np.median(durations)) / 1e9

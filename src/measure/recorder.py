@@ -1,0 +1,213 @@
+"""What one rank records while it trains: steps, evaluations, waits; every file survives a kill.
+
+A strategy tells the recorder of each completed optimizer step; the interval between two of them,
+less what ran `off_clock` (evaluation, checkpoints, tracking), is the step's time.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, SupportsFloat
+
+from src.config import Config
+from src.measure import probe
+
+STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
+EPOCH_FIELDS = (
+    "epoch",
+    "seconds",
+    "train_loss",
+    "train_accuracy",
+    "loss",
+    "accuracy",
+    "validation_seconds",
+)
+FLUSH_SECONDS = 0.5
+
+
+class Tracker(Protocol):
+    """Where rank 0 logs metrics while it trains."""
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        """Logs completed steps; `step` is the axis."""
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        """Logs one evaluation; `epoch` is the axis."""
+
+
+class Recorder:
+    """Records one rank's training into `folder` (`<out>/ranks/<rank>`)."""
+
+    def __init__(
+        self, config: Config, rank: int, folder: Path, *, started: float, tracker: Tracker | None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config = config
+        self.rank = rank
+        self.folder = folder
+        self.steps = 0
+        self.train_seconds = 0.0
+        self.diverged = False
+        self.evaluated_at = -1
+        self.reached: dict[str, float] | None = None
+        # Seconds that the rank waited for its backend; None where a strategy can't tell.
+        self.communication_seconds: float | None = 0.0
+        self.payload_bytes = 0
+        self.facts: dict[str, Any] = {}
+        self._started = started
+        self._tracker = tracker
+        self._pending: list[tuple[int, int, float, int, SupportsFloat | None, float | None]] = []
+        self._untracked: list[dict[str, Any]] = []
+        self._input_seconds = 0.0
+        self._epoch_start_seconds = 0.0
+        self._window: dict[str, float] = {}
+        self._off_clock: list[tuple[float, float]] = []
+        self._steps_file = (folder / "steps.csv").open("w", newline="")
+        self._steps_csv = csv.writer(self._steps_file)
+        self._steps_csv.writerow(STEP_FIELDS)
+        self._epochs_path = folder / "epochs.csv"
+        self._last = self._last_flush = time.perf_counter()
+
+    def begin(self) -> None:
+        """Marks the start of the first step: what came before is start-up."""
+        self.facts["probe_before"] = probe.gflops()
+        self.facts["startup_seconds"] = time.time() - self._started
+        self._last = self._last_flush = time.perf_counter()
+        if self.config.hardware["warmup_steps"] == 0:
+            self._open_window()
+
+    def step(
+        self,
+        loss: SupportsFloat | None,
+        samples: int,
+        *,
+        epoch: int,
+        staleness: float | None = None,
+    ) -> None:
+        """One completed optimizer step: this rank's mean loss and number of samples.
+
+        A loss on a device is read later, so as not to stop the device's queue.
+        """
+        now = time.perf_counter()
+        seconds = now - self._last
+        self._last = now
+        self.steps += 1
+        self.train_seconds += seconds
+        self._pending.append((epoch, self.steps, seconds, samples, loss, staleness))
+        if self.steps == self.config.hardware["warmup_steps"]:
+            self._open_window()
+        if now - self._last_flush > FLUSH_SECONDS:
+            self.flush()
+
+    def _open_window(self) -> None:
+        self._window = {
+            "start": time.time(),
+            "input": self._input_seconds,
+            "communication": self.communication_seconds or 0.0,
+            "train": self.train_seconds,
+        }
+
+    def flush(self) -> None:
+        """Writes pending steps to disk, and notices a loss that is no number."""
+        for epoch, step, seconds, samples, loss, staleness in self._pending:
+            value = None if loss is None else float(loss)
+            self.diverged |= value is not None and not math.isfinite(value)
+            row = (epoch, step, f"{seconds:.9f}", samples, value, staleness)
+            self._steps_csv.writerow(["" if cell is None else cell for cell in row])
+            if self._tracker is not None:
+                self._untracked.append({"step": step, "loss": value, "seconds": seconds})
+        self._pending.clear()
+        self._steps_file.flush()
+        self._last_flush = time.perf_counter()
+
+    @contextmanager
+    def off_clock(self) -> Iterator[None]:
+        """Stops the clock of the running step."""
+        paused = time.perf_counter()
+        wall = time.time()
+        try:
+            yield
+        finally:
+            self._last += time.perf_counter() - paused
+            self._off_clock.append((wall, time.time()))
+
+    @contextmanager
+    def waiting_for_input(self) -> Iterator[None]:
+        """Time in which the rank prepares or waits for its next batch."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._input_seconds += time.perf_counter() - start
+
+    def evaluated(
+        self,
+        *,
+        epoch: float,
+        train_loss: float | None,
+        train_accuracy: float | None,
+        loss: float,
+        accuracy: float,
+        seconds: float,
+    ) -> None:
+        """One evaluation on the whole test set after `epoch` epochs; call it off the clock on every rank."""
+        self.flush()
+        self.evaluated_at = self.steps
+        target = self.config.target_accuracy
+        if target is not None and self.reached is None and accuracy >= target:
+            self.reached = {"seconds_to_target": self.train_seconds, "steps_to_target": self.steps}
+        row = {
+            "epoch": round(epoch, 4),
+            "seconds": self.train_seconds - self._epoch_start_seconds,
+            "train_loss": train_loss,
+            "train_accuracy": train_accuracy,
+            "loss": loss,
+            "accuracy": accuracy,
+            "validation_seconds": seconds,
+        }
+        self._epoch_start_seconds = self.train_seconds
+        new = not self._epochs_path.exists()
+        with self._epochs_path.open("a", newline="") as file:
+            writer = csv.DictWriter(file, EPOCH_FIELDS)
+            if new:
+                writer.writeheader()
+            writer.writerow({key: "" if value is None else value for key, value in row.items()})
+        if self._tracker is not None:
+            self._tracker.steps(self._untracked)
+            self._tracker.epoch(row)
+            self._untracked = []
+
+    def finish(self, status: str) -> None:
+        """Closes the record; without it a rank counts as failed."""
+        self.flush()
+        self._steps_file.close()
+        if self._window:
+            wall = self.train_seconds - self._window["train"]
+            waited = self._input_seconds - self._window["input"]
+            communicated = (
+                None
+                if self.communication_seconds is None
+                else self.communication_seconds - self._window["communication"]
+            )
+            self.facts |= {
+                "window": [self._window["start"], time.time()],
+                "window_seconds": wall,
+                "input_seconds": waited,
+                "communication_seconds": communicated,
+            }
+        self.facts |= {
+            "status": status,
+            "steps": self.steps,
+            "train_seconds": self.train_seconds,
+            "off_clock": self._off_clock,
+            "payload_bytes": self.payload_bytes,
+            "probe_after": probe.gflops(),
+            **(self.reached or {}),
+        }
+        (self.folder / "record.json").write_text(json.dumps(self.facts))

@@ -1,0 +1,126 @@
+"""One sampler a node: utilisation, memory, power and network traffic of its ranks, over time.
+
+A thread of the parent, which is pinned to no core. CPU devices through psutil, GPUs through NVML.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from src.launch.devices import Device
+
+RAPL = Path("/sys/class/powercap")
+FIELDS = (
+    "time",
+    "rank",
+    "device",
+    "utilization",
+    "memory_bytes",
+    "power_watts",
+    "network_sent_bytes",
+    "network_received_bytes",
+)
+
+
+class Sampler:
+    """Samples (rank, process, device) triples every `interval` seconds into a CSV file.
+
+    `utilization` is a fraction: of the device's cores in process CPU time since the last sample
+    (spinning counts), or NVML's. Network counters are the node's, over all interfaces, since the start.
+    """
+
+    def __init__(self, ranks: list[tuple[int, int, Device]], path: Path, interval: float) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._interval = interval
+        self._path = path
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._ranks = []
+        for rank, pid, device in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._ranks.append((rank, psutil.Process(pid), device))
+        self._network = psutil.net_io_counters()
+        self._before: dict[int, tuple[float, float]] = {}
+        self._energy: tuple[float, int] | None = None
+
+    def __enter__(self) -> Sampler:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, FIELDS)
+                writer.writeheader()
+                while not self._stop.wait(self._interval):
+                    rows = self._sample()
+                    self.rows += rows
+                    writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
+                    file.flush()
+        except OSError:
+            # A full disk: the parent, which writes there too, says so.
+            return
+
+    def _sample(self) -> list[dict[str, Any]]:
+        network = psutil.net_io_counters()
+        sent = network.bytes_sent - self._network.bytes_sent
+        received = network.bytes_recv - self._network.bytes_recv
+        rows = []
+        for rank, process, device in self._ranks:
+            figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
+            if figures is not None:
+                name = f"{device.kind}{device.index}"
+                row = (time.time(), rank, name, *figures, sent, received)
+                rows.append(dict(zip(FIELDS, row, strict=True)))
+        return rows
+
+    def _cpu(
+        self, rank: int, process: psutil.Process, device: Device
+    ) -> tuple[float | None, int, float | None] | None:
+        try:
+            times, memory = process.cpu_times(), process.memory_info().rss
+        except psutil.Error:
+            return None
+        now, used = time.perf_counter(), times.user + times.system
+        before = self._before.get(rank)
+        self._before[rank] = now, used
+        if before is None:
+            return None
+        # The package's power belongs to the node: it stands in one rank's rows, so that a sum counts it once.
+        power = self._package_power(now) if rank == self._ranks[0][0] else None
+        return (used - before[1]) / ((now - before[0]) * len(device.cores)), memory, power
+
+    def _package_power(self, now: float) -> float | None:
+        """Watts of all processor packages since the last sample, by RAPL; `None` where unreadable."""
+        try:
+            counters = [int((path / "energy_uj").read_text()) for path in RAPL.glob("intel-rapl:?")]
+        except OSError:
+            return None
+        before, self._energy = self._energy, (now, sum(counters))
+        if not counters or before is None or self._energy[1] < before[1]:
+            return None
+        return (self._energy[1] - before[1]) / 1e6 / (now - before[0])
+
+    def _gpu(self, device: Device) -> tuple[float | None, int, float | None]:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(device.index)
+        utilization = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+        memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        try:
+            power = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+        except pynvml.NVMLError:
+            power = None
+        return utilization, memory, power

@@ -1,0 +1,21 @@
+"""Paper 5's shallow network (section III.B) in Keras; parameters as in its torch twin."""
+
+from __future__ import annotations
+
+import keras
+
+
+def build(*, classes: int, shape: tuple[int, int, int]) -> keras.Model:
+    """Logits [batch, classes] from images [batch, height, width, channels]; `shape` is (H, W, C)."""
+    return keras.Sequential(
+        [
+            keras.Input(shape),
+            keras.layers.Conv2D(20, 5, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Conv2D(50, 5, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(500, activation="relu"),
+            keras.layers.Dense(classes),
+        ]
+    )

@@ -1,0 +1,99 @@
+"""A run's own directory: refused when it holds something else, replaced atomically when it is complete."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from src.config import Config, ConfigError
+
+# Keys that say where a run goes and not what it computes.
+NOT_COMPARED = ("out", "overwrite", "tracking")
+
+
+def status(folder: Path) -> str | None:
+    """The `status` that a run directory's metrics.json holds; `None` without a readable one."""
+    try:
+        return json.loads((folder / "metrics.json").read_text())["status"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def check(config: Config) -> None:
+    """Raises `ConfigError` when `out` holds foreign files, or another configuration's run unasked."""
+    folder = Path(config.out)
+    if folder.is_file():
+        raise ConfigError(f"out={config.out}: is a file; choose a directory")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    try:
+        there = yaml.safe_load((folder / "config.yaml").read_text())
+    except (OSError, yaml.YAMLError):
+        raise ConfigError(f"out={config.out}: holds files that are not a run's; choose another") from None
+    differences = _differences(there, dataclasses.asdict(config))
+    if differences and not config.overwrite:
+        raise ConfigError(
+            f"out={config.out}: holds a run of another configuration ({differences[0]}); "
+            "choose another, or overwrite=true to replace it"
+        )
+
+
+def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    # Through YAML and back, so that tuples and lists compare equal.
+    here = yaml.safe_load(yaml.safe_dump(here))
+    keys = [key for key in {**there, **here} if key not in NOT_COMPARED and there.get(key) != here.get(key)]
+    return [
+        f"{key} differs"
+        if isinstance(here.get(key), dict)
+        else f"{key}: {there.get(key)} there, {here.get(key)} here"
+        for key in keys
+    ]
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """`work` is written to; it becomes `final` by `commit` (they differ when `final` is complete)."""
+
+    final: Path
+    work: Path
+
+    @classmethod
+    def claim(cls, config: Config) -> RunDirectory:
+        """Makes an empty directory with the run's `config.yaml`."""
+        final = Path(config.out)
+        complete = status(final) not in (None, "failed")
+        work = final.with_name(final.name + ".partial") if complete else final
+        if work.exists():
+            shutil.rmtree(work)
+        (work / "logs").mkdir(parents=True)
+        (work / "ranks").mkdir()
+        write(work / "config.yaml", yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))
+        return cls(final, work)
+
+    def commit(self) -> None:
+        """Puts the new run in the place of the old one."""
+        if self.work == self.final:
+            return
+        old = self.final.with_name(self.final.name + ".replaced")
+        shutil.rmtree(old, ignore_errors=True)
+        os.replace(self.final, old)
+        os.replace(self.work, self.final)
+        shutil.rmtree(old)
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

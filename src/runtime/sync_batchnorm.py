@@ -1,0 +1,59 @@
+"""BatchNorm whose statistics are the union of all ranks' micro-batches, on CPU too.
+
+torch's SyncBatchNorm refuses CPU tensors; this layer is the same mathematics over all-reduce.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class CPUSyncBatchNorm(_BatchNorm):
+    """Normalises by mean and variance over every rank's samples (the same number on each rank)."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Shapes as nn.BatchNorm2d; in evaluation the running statistics are used."""
+        if not self.training or dist.get_world_size() == 1:
+            return super().forward(input)
+        others = [dim for dim in range(input.dim()) if dim != 1]
+        count = input.numel() // input.shape[1] * dist.get_world_size()
+        shape = [1, -1] + [1] * (input.dim() - 2)
+        mean = all_reduce(input.sum(others)) / count
+        # Two passes: E[x^2] - E[x]^2 cancels in fp32.
+        centred = input - mean.view(shape)
+        variance = all_reduce((centred * centred).sum(others)) / count
+        self._move_running(mean.detach(), variance.detach() * count / (count - 1))
+        normal = centred * torch.rsqrt(variance + self.eps).view(shape)
+        if not self.affine:
+            return normal
+        return normal * self.weight.view(shape) + self.bias.view(shape)
+
+    def _move_running(self, mean: Tensor, variance: Tensor) -> None:
+        if not self.track_running_stats:
+            return
+        self.num_batches_tracked += 1
+        rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, rate)
+        self.running_var.lerp_(variance, rate)
+
+
+def convert(model: nn.Module) -> nn.Module:
+    """The model with every BatchNorm synchronised: torch's own on GPUs, ours on a CPU."""
+    if torch.cuda.is_available():
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, _BatchNorm):
+            twin = CPUSyncBatchNorm(
+                layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
+            )
+            twin.load_state_dict(layer.state_dict())
+            setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], twin)
+    return model

@@ -1,0 +1,91 @@
+"""Data parallelism (DistributedDataParallel): a copy a rank, gradients averaged during backward.
+
+Gradients travel in buckets. Between CPU ranks of one host they go through shared memory, which
+moves them several times faster than gloo over loopback TCP; see `src/runtime/shared_all_reduce.py`.
+"""
+
+# No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from pytorch_lightning.strategies import DDPStrategy
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from src.measure.recorder import Recorder
+from src.runtime import sync_batchnorm
+from src.runtime import torch as runtime
+from src.runtime.shared_all_reduce import SharedAllReduce
+from src.worker import Run
+
+
+class CountedDDPStrategy(DDPStrategy):
+    """Lightning's DDPStrategy whose gradient hook counts what it hands to the backend."""
+
+    def __init__(self, recorder: Recorder, *, shared_memory: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self._recorder = recorder
+        self._shared_memory = shared_memory
+
+    def _register_ddp_hooks(self) -> None:
+        recorder = self._recorder
+        assert isinstance(self.model, nn.parallel.DistributedDataParallel)
+        if self._shared_memory:
+            self.model.register_comm_hook(recorder, SharedAllReduce().hook)
+        else:
+            # The backend's own threads overlap with backward: what a rank waits can't be told apart.
+            recorder.communication_seconds = None
+            self.model.register_comm_hook(recorder, backend_hook)
+
+
+def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average through the process group, as DDP does without a hook."""
+    gradients = bucket.buffer()
+    recorder.payload_bytes += gradients.nbytes
+    work = dist.all_reduce(gradients.div_(dist.get_world_size()), async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
+
+
+def train(run: Run, recorder: Recorder) -> None:
+    """Trains this rank's copy on its shard of every batch."""
+    options = run.config.strategy
+    device = runtime.root_device(run)
+    backend = options["backend"]
+    if backend == "auto":
+        backend = "nccl" if device.type == "cuda" and not run.config.hardware["share_devices"] else "gloo"
+    shared_memory = options["all_reduce"] == "shared_memory" or (
+        options["all_reduce"] == "auto" and device.type == "cpu"
+    )
+    strategy = CountedDDPStrategy(
+        recorder,
+        shared_memory=shared_memory,
+        parallel_devices=[device] * run.world_size,
+        cluster_environment=runtime.environment(),
+        process_group_backend=backend,
+        bucket_cap_mb=options["bucket_mb"],
+        gradient_as_bucket_view=True,
+        static_graph=True,
+        broadcast_buffers=False,
+    )
+    synchronise = run.config.batchnorm == "sync"
+    runtime.fit(
+        run,
+        recorder,
+        strategy,
+        prepare=sync_batchnorm.convert if synchronise else lambda model: model,
+        before_evaluation=share_buffers,
+    )
+
+
+def share_buffers(module: runtime.Training) -> None:
+    """Rank 0's buffers for all: with local statistics, its own micro-batches are the ones that count.
+
+    DDP would send them before every forward; BatchNorm doesn't read them while it trains, so before
+    an evaluation is enough.
+    """
+    for layer in module.model.modules():
+        if isinstance(layer, _BatchNorm):
+            for buffer in layer.buffers(recurse=False):
+                dist.broadcast(buffer, src=0)

@@ -1,0 +1,235 @@
+"""`python -m src.train`: checks every cell of a command line, then runs each in fresh processes.
+
+This is the parent: Hydra only. It imports neither torch nor tensorflow, so that a typing error is
+answered at once and no run inherits another's memory or threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from src import compose, rundir, tracking
+from src.config import Config, ConfigError
+from src.data import available
+from src.data.sources import DataError
+from src.launch import ranks as launch
+from src.measure import environment
+from src.measure.merge import merge
+from src.measure.sampler import Sampler
+from src.progress import LiveProgress
+from src.rundir import RunDirectory
+
+EXIT_MISTAKE = 2
+EXIT_INTERRUPTED = 130
+BEGUN = time.time()
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or a polite request to end, while a run was on."""
+
+
+def main() -> int:
+    """Returns the exit status: 0, 1 after a crash, 2 for a mistake, 130 after Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        arguments = compose.flags_first(sys.argv[1:])
+        line = compose.parse(arguments)
+        sys.argv[1:] = arguments
+        cells = [] if line.informational else compose.cells(line)
+        for cell in cells:
+            rundir.check(cell)
+        for dataset in {cell.dataset["name"]: cell.dataset for cell in cells}.values():
+            available.ensure(dataset)
+        for cell in cells:
+            _check_samples(cell)
+    except ConfigError as error:
+        return _say(f"error: {error}", EXIT_MISTAKE)
+    except DataError as error:
+        return _say(f"error: {error}", 1)
+    except KeyboardInterrupt:
+        return _say("interrupted", EXIT_INTERRUPTED)
+    OUTCOMES.clear()
+    try:
+        hydra.main(version_base="1.3", config_path=str(compose.CONF.absolute()), config_name="config")(_job)()
+    except KeyboardInterrupt:
+        tracking.close_sweep("KILLED")
+        return _say("interrupted; every rank was ended", EXIT_INTERRUPTED)
+    if line.informational:
+        return 0
+    statuses = OUTCOMES or [rundir.status(Path(cell.out)) for cell in cells]
+    crashed = any(status in (None, "failed") for status in statuses)
+    tracking.close_sweep("FAILED" if crashed else "FINISHED")
+    # In a study the other cells go on, and the aggregate stage reports the failure.
+    return int(crashed and not all(cell.tracking["study"] for cell in cells))
+
+
+OUTCOMES: list[str] = []
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+def _say(text: str, code: int) -> int:
+    print(text, file=sys.stderr)
+    return code
+
+
+def _check_samples(config: Config) -> None:
+    samples = available.samples(config.dataset)
+    if config.global_batch > samples:
+        raise ConfigError(
+            f"batch={config.batch}: one step takes {config.global_batch} samples and {config.dataset['name']} "
+            f"has {samples} to train on; choose batch <= {samples * config.batch // config.global_batch}"
+        )
+
+
+def _job(cfg: DictConfig) -> None:
+    """One cell, as Hydra's launcher calls it."""
+    details = HydraConfig.get()
+    words = list(details.overrides.task)
+    groups = [word for word in words if word.split("=")[0] in compose.GROUPS]
+    config = compose.finish(cfg, words, compose.group_defaults(groups))
+    sweep = details.mode is hydra.types.RunMode.MULTIRUN
+    started = BEGUN if not OUTCOMES else time.time()
+    try:
+        OUTCOMES.append(run(config, started=started, sweep=sweep))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _say(_disk_full(Path(config.out)), 1)
+        OUTCOMES.append("failed")
+
+
+def run(config: Config, *, started: float, sweep: bool) -> str:
+    """Trains one configuration in fresh processes and leaves its results; returns the status."""
+    place = RunDirectory.claim(config)
+    print(f"{Path(config.out).name}: {_describe(config)}", flush=True)
+    about = environment.describe(config)
+    tracker = tracking.ParentTracker(config)
+    opening = threading.Thread(target=_open, args=(tracker, sweep, place.work))
+    outcome = launch.Outcome(code=1)
+    interrupted = False
+    ranks = launch.start(config, place.work, started=started)
+    devices = [(rank.number, rank.process.pid, rank.device) for rank in ranks]
+    sampler = Sampler(devices, place.work / "trace.csv", config.hardware["sample_seconds"])
+    try:
+        # While the ranks import their framework, which takes longer.
+        opening.start()
+        with sampler, LiveProgress(config, place.work, available.samples(config.dataset)) as progress:
+            limit = (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
+            outcome = launch.supervise(ranks, limit=limit, tick=progress.tick)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        launch.stop(ranks)
+        opening.join()
+    status = _status(outcome)
+    try:
+        metrics = merge(
+            config,
+            place.work,
+            status=status,
+            total_seconds=time.time() - started,
+            trace=sampler.rows,
+            environment=about,
+            run_id=tracker.run_id,
+        )
+        status = metrics["status"]
+    finally:
+        ended = "KILLED" if interrupted else "FAILED" if status == "failed" else "FINISHED"
+        tracker.close(ended, place.work, locals().get("metrics", {}), sampler.rows)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted:
+        print(f"interrupted; what was recorded is in {place.work}", file=sys.stderr)
+        raise Interrupted
+    if status == "failed":
+        _report_failure(config, outcome, ranks, place)
+    else:
+        place.commit()
+        print(_summary(metrics), f"  {place.final}", sep="\n", flush=True)
+    return status
+
+
+def _open(tracker: tracking.ParentTracker, sweep: bool, folder: Path) -> None:
+    tracker.open(sweep=sweep)
+    tracking.go(folder, tracker)
+
+
+def _status(outcome: launch.Outcome) -> str:
+    if outcome.code == launch.EXIT_OUT_OF_MEMORY:
+        return "out_of_memory"
+    return "failed" if outcome.code else "ok"
+
+
+def _describe(config: Config) -> str:
+    kind = config.hardware["device"]
+    batch = f"batch {config.global_batch}" + (
+        f" = {config.workers} x {config.batch}" if config.scaling == "weak" else ""
+    )
+    return (
+        f"{config.strategy['name']} trains {config.model['name']} on {config.dataset['name']}, {batch}, "
+        f"{config.workers} {kind} worker(s), {config.epochs} epoch(s) or {config.max_minutes:g} min"
+    )
+
+
+def _summary(metrics: dict[str, Any]) -> str:
+    def show(key: str, form: str) -> str:
+        return "-" if metrics[key] is None else format(metrics[key], form)
+
+    return (
+        f"  {metrics['status']}: accuracy {show('accuracy', '.4f')}, loss {show('loss', '.4f')}, "
+        f"{show('samples_per_second', ',.0f')} samples/s, trained {show('train_seconds', '.1f')} s, "
+        f"started in {show('startup_seconds', '.1f')} s, total {show('total_seconds', '.1f')} s"
+    )
+
+
+def _report_failure(
+    config: Config, outcome: launch.Outcome, ranks: list[launch.Rank], place: RunDirectory
+) -> None:
+    if outcome.code == launch.EXIT_DISK_FULL:
+        print(_disk_full(place.work), file=sys.stderr)
+    if outcome.timed_out or outcome.failed is None:
+        said = (
+            "error: the run took longer than its wall-clock limit (2 x max_minutes + hardware.grace_minutes)"
+        )
+        print(f"{said}; the ranks' logs are in {place.work / 'logs'}", file=sys.stderr)
+        return
+    rank = ranks[outcome.failed]
+    if outcome.code < 0:
+        how = f"was killed by {signal.Signals(-outcome.code).name}"
+    else:
+        how = f"failed with exit status {outcome.code}"
+    lines = [line for line in rank.log.read_text(errors="replace").splitlines() if line.strip()]
+    print(f"error: rank {rank.number} {how}; its log is {rank.log}", file=sys.stderr)
+    for text in lines[-8:]:
+        print(f"  | {text}", file=sys.stderr)
+
+
+def _disk_full(path: Path) -> str:
+    mount = path.absolute()
+    while not os.path.ismount(mount):
+        mount = mount.parent
+    free = shutil.disk_usage(mount).free
+    return (
+        f"error: the file system at {mount} is full ({free:,} bytes free); what was recorded before is in "
+        f"{path}, and the run can be repeated once there is room"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Step k sees the same samples however many ranks share it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from src.data.order import batch_indices, epoch_order, shard, steps_per_epoch
+
+
+@pytest.mark.parametrize("world", range(1, 20))
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 16, 97, 128, 10_000])
+def test_shards_cover_every_item_once_and_differ_by_at_most_one(count: int, world: int) -> None:
+    items = list(range(count))
+    parts = [items[shard(count, rank, world)] for rank in range(world)]
+    assert [item for part in parts for item in part] == items
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("world", [1, 2, 4, 8])
+def test_the_ranks_shards_of_a_step_are_the_single_workers_batch(world: int) -> None:
+    order = epoch_order(samples=1_000, seed=3, epoch=2)
+    for step in range(steps_per_epoch(1_000, 64)):
+        batch = batch_indices(order, step, 64)
+        shards = [batch[shard(64, rank, world)] for rank in range(world)]
+        np.testing.assert_array_equal(np.concatenate(shards), batch)
+
+
+def test_an_epoch_is_a_permutation_and_its_steps_drop_the_partial_batch_alone() -> None:
+    order = epoch_order(samples=1_000, seed=0, epoch=0)
+    assert sorted(order) == list(range(1_000))
+    assert order.dtype == np.int64
+    assert steps_per_epoch(1_000, 64) == 15
+    seen = np.concatenate([batch_indices(order, step, 64) for step in range(15)])
+    np.testing.assert_array_equal(seen, order[: 15 * 64])
+
+
+def test_no_step_is_silently_short() -> None:
+    order = epoch_order(samples=10, seed=0, epoch=0)
+    for step in (-1, 3):
+        with pytest.raises(IndexError, match="3 steps"):
+            batch_indices(order, step, 3)
+
+
+def test_no_rank_outside_the_world_gets_a_shard() -> None:
+    for rank in (-1, 2):
+        with pytest.raises(IndexError, match="world of 2"):
+            shard(10, rank, 2)
+
+
+def test_epochs_and_seeds_differ_and_repeat() -> None:
+    orders = {(seed, epoch): tuple(epoch_order(500, seed, epoch)) for seed in range(4) for epoch in range(4)}
+    assert len(set(orders.values())) == 16
+    assert tuple(epoch_order(500, 2, 3)) == orders[2, 3]
+
+
+def test_the_order_is_the_same_on_every_machine() -> None:
+    assert epoch_order(60_000, seed=0, epoch=0)[:5].tolist() == [47848, 34552, 24994, 32827, 31943]

@@ -1,0 +1,216 @@
+"""Prepared arrays are what the reader gave, whole or not there, with statistics worked by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import src.preprocess
+from src.data.arrays import Splits, load
+from src.data.available import fingerprint
+from src.data.sources import DataError, mount_point
+from src.preprocess import main, prepare
+
+SPLITS = Splits(
+    train_images=np.array([[[[0, 255]]], [[[255, 255]]], [[[0, 255]]], [[[255, 255]]]], dtype=np.uint8),
+    train_labels=np.array([0, 1, 2, 1], dtype=np.int64),
+    test_images=np.array([[[[7, 8]]]], dtype=np.uint8),
+    test_labels=np.array([2], dtype=np.int64),
+    names=("cat", "dog", "emu"),
+)
+TOY: dict[str, Any] = {
+    "name": "toy",
+    "reader": "toy_reader.read",
+    "data_source": "generated",
+    "files": {},
+    "sources": [],
+    "options": {},
+    "limit": None,
+}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Makes `toy_reader.read` return the given arrays."""
+
+    def give(splits: Any) -> None:
+        module = types.ModuleType("toy_reader")
+        module.read = lambda raw, options: splits  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "toy_reader", module)
+
+    give(SPLITS)
+    return give
+
+
+@pytest.mark.usefixtures("reads")
+def test_arrays_come_back_mapped_and_equal(tmp_path: Path) -> None:
+    prepare(TOY, tmp_path, tmp_path / "toy")
+    arrays = load(tmp_path / "toy", limit=None)
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        mapped = getattr(arrays, name)
+        assert isinstance(mapped, np.memmap)
+        assert mapped.dtype == getattr(SPLITS, name).dtype
+        np.testing.assert_array_equal(mapped, getattr(SPLITS, name))
+    assert (arrays.shape, arrays.classes, arrays.names) == ((1, 1, 2), 3, ("cat", "dog", "emu"))
+    assert (arrays.train_samples, arrays.test_samples, arrays.data_source) == (4, 1, "generated")
+    assert json.loads((tmp_path / "toy" / "meta.json").read_text())["fingerprint"] == fingerprint(TOY)
+
+
+@pytest.mark.usefixtures("reads")
+def test_mean_and_deviation_are_by_channel_and_a_constant_channel_divides_harmlessly(tmp_path: Path) -> None:
+    prepare(TOY, tmp_path, tmp_path / "toy")
+    arrays = load(tmp_path / "toy", limit=None)
+    assert arrays.mean == (0.5, 1.0)
+    assert arrays.std == (0.5, 1.0)
+
+
+def test_statistics_and_arrays_do_not_depend_on_the_chunks(
+    reads: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (101, 5, 4, 3), dtype=np.uint8)
+    # Neither contiguous nor in C order: what a reader slices and turns is written as it looks.
+    turned = images.transpose(0, 2, 1, 3)[::-1]
+    reads(
+        dataclasses.replace(
+            SPLITS,
+            train_images=turned,
+            train_labels=np.zeros(101, dtype=np.int64),
+            test_images=turned[:1],
+            test_labels=np.zeros(1, dtype=np.int64),
+        )
+    )
+    monkeypatch.setattr(src.preprocess, "CHUNK_BYTES", 7 * 60)
+    prepare(TOY, tmp_path, tmp_path / "toy")
+    arrays = load(tmp_path / "toy", limit=None)
+    np.testing.assert_array_equal(arrays.train_images, turned)
+    np.testing.assert_allclose(arrays.mean, (turned / 255).mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(arrays.std, (turned / 255).std(axis=(0, 1, 2)), rtol=1e-12)
+
+
+@pytest.mark.usefixtures("reads")
+def test_a_limit_takes_the_first_training_samples_only(tmp_path: Path) -> None:
+    prepare(TOY, tmp_path, tmp_path / "toy")
+    arrays = load(tmp_path / "toy", limit=3)
+    assert arrays.train_labels.tolist() == [0, 1, 2]
+    assert (arrays.train_samples, len(arrays.train_images), arrays.test_samples) == (3, 3, 1)
+    assert load(tmp_path / "toy", limit=99).train_samples == 4
+    with pytest.raises(DataError, match="at least 1"):
+        load(tmp_path / "toy", limit=0)
+
+
+def test_prepared_data_are_replaced_at_once_or_not_at_all(
+    reads: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "prepared" / "toy"
+    prepare(TOY, tmp_path, target)
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+
+    class Breaking:
+        """An array on a disk that fails when its second half is read."""
+
+        dtype, shape = np.dtype(np.uint8), (4, 1, 1, 2)
+
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            if rows.start:
+                raise OSError(5, "Input/output error")
+            return np.ones((1, 1, 1, 2), dtype=np.uint8)
+
+    monkeypatch.setattr(src.preprocess, "CHUNK_BYTES", 2)
+    reads(dataclasses.replace(SPLITS, train_images=Breaking()))
+    with pytest.raises(OSError, match="Input/output"):
+        prepare(TOY, tmp_path, target)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert list(target.parent.iterdir()) == [target], "no temporary folder is left"
+
+    reads(dataclasses.replace(SPLITS, test_labels=np.array([0], dtype=np.int64)))
+    prepare(TOY, tmp_path, target)
+    assert load(target, limit=None).test_labels.tolist() == [0]
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.usefixtures("reads")
+def test_a_full_disk_names_its_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
+    with pytest.raises(DataError, match=f"the file system {mount_point(tmp_path)} is full"):
+        prepare(TOY, tmp_path, tmp_path / "toy")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"train_images": SPLITS.train_images.astype(np.float32)},
+            "train_images must be uint8 .* got float32",
+        ),
+        ({"train_images": SPLITS.train_images[..., 0]}, r"got uint8 \[4, 1, 1\]"),
+        ({"train_labels": SPLITS.train_labels.astype(np.int32)}, "train_labels must be int64 .* got int32"),
+        ({"train_labels": SPLITS.train_labels[:3]}, "but 3 train_labels"),
+        ({"test_images": SPLITS.test_images[:0], "test_labels": SPLITS.test_labels[:0]}, "but 0 test_labels"),
+        (
+            {"test_images": SPLITS.test_images[..., :1]},
+            r"training images are \[1, 1, 2\], test images \[1, 1, 1\]",
+        ),
+        ({"names": ("cat", "dog")}, "train_labels run from 0 to 2, but there are names for classes 0 to 1"),
+        ({"test_labels": np.array([-1])}, "test_labels run from -1 to -1"),
+    ],
+)
+def test_arrays_that_break_the_contract_are_refused(
+    reads: Callable[[Any], None], tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    reads(dataclasses.replace(SPLITS, **change))
+    with pytest.raises(DataError, match=f"^toy: .*{sentence}"):
+        prepare(TOY, tmp_path, tmp_path / "toy")
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_raw_data_name_the_command_that_makes_them(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"raw/a is missing; `dvc repro fetch data.dvc preprocess` makes it"):
+        prepare(TOY | {"files": {"a": "0"}}, tmp_path / "raw", tmp_path / "toy")
+    with pytest.raises(DataError, match=r"`dvc repro fetch data.dvc preprocess`"):
+        load(tmp_path / "toy", limit=None)
+
+
+@pytest.mark.parametrize("reader", ["no_such_module.read", "src.data.idx.no_such_function", "read"])
+def test_a_reader_that_cannot_be_imported_is_named(tmp_path: Path, reader: str) -> None:
+    with pytest.raises(DataError, match=f"reader '{reader}' can't be imported"):
+        prepare(TOY | {"reader": reader}, tmp_path, tmp_path / "toy")
+
+
+@pytest.mark.usefixtures("reads")
+def test_a_truncated_array_is_refused(tmp_path: Path) -> None:
+    prepare(TOY, tmp_path, tmp_path / "toy")
+    path = tmp_path / "toy" / "train_images.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match="holds no complete prepared dataset"):
+        load(tmp_path / "toy", limit=None)
+
+
+@pytest.mark.usefixtures("reads")
+def test_the_command_prepares_from_data_into_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("conf/dataset").mkdir(parents=True)
+    Path("conf/dataset/toy.yaml").write_text(json.dumps(TOY))
+    assert main(["toy"]) == 0
+    assert load(Path("prepared/toy"), limit=None).train_samples == 4
+    assert main(["tyo"]) == 2
+    assert "did you mean 'toy'?" in capsys.readouterr().err
+    Path("conf/dataset/toy.yaml").write_text(json.dumps(TOY | {"files": {"a": "0"}}))
+    assert main(["toy"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
