@@ -6,7 +6,6 @@ PORT ?= 5000
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-export PYTHONDONTWRITEBYTECODE := 1
 
 # `dvc exp run` commits to hidden git references, and fails without an identity.
 ifeq ($(shell git config user.email),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median, quantiles
 
 MIN_TIMED_STEPS = 50
@@ -132,7 +133,7 @@ def energy(times: Sequence[float], watts: Sequence[float]) -> float | None:
     if len(times) < 2:
         return None
     points = list(zip(times, watts, strict=True))
-    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in zip(points, points[1:], strict=False))
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points))
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:

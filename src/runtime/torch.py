@@ -22,7 +22,7 @@ from src.data import order
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.models import adapt
-from src.runtime import torch_cost
+from src.runtime import memory_format, torch_cost
 from src.worker import Run
 
 EVALUATION_BATCH = 500
@@ -46,7 +46,7 @@ def build(run: Run) -> nn.Module:
     """The whole model with the seed's weights, the same on every rank."""
     torch.manual_seed(run.config.seed)
     model: nn.Module = adapt.build(run.config, classes=run.arrays.classes, shape=run.arrays.shape)
-    return model.to(memory_format=torch.channels_last)
+    return memory_format.channels_last(model, run.arrays.shape)
 
 
 def to_inputs(run: Run, images: Tensor, device: torch.device) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from src.measure.recorder import Recorder
 from src.runtime import sync_batchnorm
 from src.runtime import torch as runtime
-from src.runtime.shared_all_reduce import SharedAllReduce
+from src.runtime.shared_all_reduce import SUPPORTED, SharedAllReduce
 from src.worker import Run
 
 
@@ -56,7 +56,7 @@ def train(run: Run, recorder: Recorder) -> None:
     if backend == "auto":
         backend = "nccl" if device.type == "cuda" and not run.config.hardware["share_devices"] else "gloo"
     shared_memory = options["all_reduce"] == "shared_memory" or (
-        options["all_reduce"] == "auto" and device.type == "cpu"
+        options["all_reduce"] == "auto" and device.type == "cpu" and SUPPORTED
     )
     strategy = CountedDDPStrategy(
         recorder,

@@ -1,0 +1,242 @@
+"""The papers' claims, each checked by a generic rule against the runs of this study.
+
+A claim is a mapping of a study's `findings` list: `paper`, `where`, `claim` (words), `rule` (a name in
+`RULES`), `select` (which runs count: a value or a list a key), and what the rule itself reads. A rule is a
+function of (claim, rows) to a `Verdict`; registering it with `@rule("name")` is all that adding one takes.
+Rows are flat: a run's configuration, metrics and every column of the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from src.measure.arithmetic import kendall_tau, mean
+from src.report.runs import MEASURED, Row
+
+Claim = Mapping[str, Any]
+CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
+# A change below this share of the smaller figure is noise, unless a claim gives its own `tolerance`.
+TOLERANCE = 0.05
+SHOWN_GROUPS = 12
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`confirmed`, `contradicted` or `undecided`, with our numbers or the reason."""
+
+    word: str
+    numbers: str
+
+
+RuleFunction = Callable[[Claim, Sequence[Row]], Verdict]
+RULES: dict[str, RuleFunction] = {}
+
+
+def rule(name: str) -> Callable[[RuleFunction], RuleFunction]:
+    """Registers a rule under the name by which a study's YAML asks for it."""
+
+    def register(function: RuleFunction) -> RuleFunction:
+        RULES[name] = function
+        return function
+
+    return register
+
+
+def check(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """The verdict on one claim; one that cannot be evaluated is `undecided`, with the reason."""
+    name = claim.get("rule")
+    if name not in RULES:
+        return Verdict(UNDECIDED, f"no rule is called {name!r}; there are {', '.join(sorted(RULES))}")
+    try:
+        return RULES[name](claim, select(rows, claim.get("select")))
+    except (KeyError, TypeError, ValueError) as error:
+        return Verdict(UNDECIDED, f"the claim cannot be evaluated: {type(error).__name__}: {error}")
+
+
+def select(rows: Sequence[Row], wanted: Mapping[str, Any] | None) -> list[Row]:
+    """The rows that have, for every key of `wanted`, its value or one of its values."""
+    choices = {key: value if isinstance(value, list) else [value] for key, value in (wanted or {}).items()}
+    return [row for row in rows if all(row.get(key) in values for key, values in choices.items())]
+
+
+@rule("trend")
+def trend(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """`metric` rises, falls or stays flat over `over`, in each group of `within`, by majority.
+
+    It rises in a group when the last value exceeds the first by more than `tolerance` and Kendall's tau
+    is at least 0.5; it is flat when the largest is at most (1 + `tolerance`) times the smallest. A group
+    needs `points` (2) different values of `over`.
+    """
+    over, expect, bound = claim["over"], claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
+    words, notes = [], []
+    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
+        curve = _curve(group, over, claim["metric"])
+        if len(curve) < claim.get("points", 2):
+            continue
+        words.append(_trend_word(curve, expect, bound))
+        xs = sorted(curve)
+        notes.append(f"{name}{curve[xs[0]]:.4g} at {over} {xs[0]} to {curve[xs[-1]]:.4g} at {xs[-1]}")
+    return _majority(words, notes, f"too few points: no group has {claim.get('points', 2)} values of {over}")
+
+
+def _trend_word(curve: Mapping[float, float], expect: str, bound: float) -> str:
+    xs = sorted(curve)
+    ys = [curve[x] for x in xs]
+    if expect == "flat":
+        return CONFIRMED if min(ys) > 0 and max(ys) <= min(ys) * bound else CONTRADICTED
+    if expect not in ("rises", "falls"):
+        raise ValueError(f"expect {expect!r} is none of rises, falls, flat")
+    first, last = (ys[0], ys[-1]) if expect == "rises" else (ys[-1], ys[0])
+    tau = (kendall_tau(xs, ys) or 0.0) * (1 if expect == "rises" else -1)
+    if last > first * bound and tau >= 0.5:
+        return CONFIRMED
+    return CONTRADICTED if first > last * bound and tau <= -0.5 else UNDECIDED
+
+
+@rule("ratio")
+def ratio(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """`metric` of the runs `of` over that of the runs `to` is higher, lower or the same, by majority.
+
+    Both are averaged within each group of `within`; `same` means within `tolerance` of 1.
+    """
+    metric, expect, bound = claim["metric"], claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
+    if expect not in ("higher", "lower", "same"):
+        raise ValueError(f"expect {expect!r} is none of higher, lower, same")
+    words, notes = [], []
+    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
+        above, below = (mean([row[metric] for row in select(group, claim[key])]) for key in ("of", "to"))
+        if above is None or not below:
+            continue
+        words.append(_ratio_word(above / below, expect, bound))
+        notes.append(f"{name}{above:.4g} / {below:.4g} = {above / below:.3g}")
+    return _majority(words, notes, "too few points: no group has both sides of the ratio")
+
+
+def _ratio_word(value: float, expect: str, bound: float) -> str:
+    found = "higher" if value > bound else "lower" if value < 1 / bound else "same"
+    if found == expect:
+        return CONFIRMED
+    return UNDECIDED if found == "same" else CONTRADICTED
+
+
+@rule("local_maximum")
+def local_maximum(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """`metric` at `over` = `at` exceeds both neighbouring points by more than `tolerance`, by majority."""
+    over, at, bound = claim["over"], claim["at"], 1 + claim.get("tolerance", TOLERANCE)
+    words, notes = [], []
+    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
+        curve = _curve(group, over, claim["metric"])
+        xs = sorted(curve)
+        if at not in curve or at in (xs[0], xs[-1]):
+            continue
+        place = xs.index(at)
+        sides = [curve[xs[place - 1]], curve[xs[place + 1]]]
+        clear, above = curve[at] > max(sides) * bound, curve[at] > max(sides)
+        words.append(CONFIRMED if clear else UNDECIDED if above else CONTRADICTED)
+        notes.append(f"{name}{sides[0]:.4g}, {curve[at]:.4g} at {over} {at}, {sides[1]:.4g}")
+    return _majority(words, notes, f"too few points: no group has {over} {at} and both its neighbours")
+
+
+@rule("order")
+def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """`metric` rises (or falls) along `order`, a list of strategies or of `select` mappings.
+
+    One pair reversed by more than `tolerance` contradicts the order; it is confirmed when every pair
+    that differs by more than that agrees and they are most of the pairs.
+    """
+    expect, bound = claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
+    if expect not in ("rises", "falls"):
+        raise ValueError(f"expect {expect!r} is none of rises, falls")
+    places: list[tuple[str, float]] = []
+    for entry in claim["order"]:
+        chosen = entry if isinstance(entry, Mapping) else {"strategy": entry}
+        value = mean([row[claim["metric"]] for row in select(_usable(rows, claim), chosen)])
+        if value is not None:
+            places.append((" ".join(str(word) for word in chosen.values()), value))
+    pairs = [(a[1], b[1]) for i, a in enumerate(places) for b in places[i + 1 :]]
+    pairs = pairs if expect == "rises" else [(b, a) for a, b in pairs]
+    agree, reverse = sum(b > a * bound for a, b in pairs), sum(a > b * bound for a, b in pairs)
+    if len(places) < 2:
+        return Verdict(UNDECIDED, "too few points: fewer than two of the order's entries were measured")
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in places)
+    numbers = f"{agree} of {len(pairs)} pairs agree, {reverse} are reversed: {shown}"
+    word = CONTRADICTED if reverse else CONFIRMED if agree > len(pairs) / 2 else UNDECIDED
+    return Verdict(word, numbers if word != UNDECIDED else f"within noise: {numbers}")
+
+
+@rule("level")
+def level(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """`metric` is above, below or near `value` (by more than, or within, `tolerance`), by majority."""
+    metric, value, bound = claim["metric"], claim["value"], 1 + claim.get("tolerance", TOLERANCE)
+    expect = {"above": "higher", "below": "lower", "near": "same"}[claim["expect"]]
+    words, notes = [], []
+    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
+        found = mean([row[metric] for row in group])
+        words.append(_ratio_word(found / value, expect, bound))
+        notes.append(f"{name}{found:.4g}")
+    return _majority(words, notes, f"too few points: no run has {metric}")
+
+
+@rule("occurs")
+def occurs(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """Some selected run has `metric` equal to `expect`; every run counts, whatever its status."""
+    known = [row for row in rows if row.get(claim["metric"]) is not None and row["status"] != "missing"]
+    having = [row for row in known if row[claim["metric"]] == claim["expect"]]
+    numbers = f"{len(having)} of {len(known)} runs have {claim['metric']} {claim['expect']}"
+    if not known:
+        return Verdict(UNDECIDED, "too few points: no such run was measured")
+    return Verdict(CONFIRMED if having else CONTRADICTED, numbers)
+
+
+@rule("untested")
+def untested(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """The claim is on record, but this study cannot decide it; `reason` says why."""
+    return Verdict(UNDECIDED, str(claim["reason"]))
+
+
+def _usable(rows: Sequence[Row], claim: Claim) -> list[Row]:
+    metric = claim["metric"]
+    measured = [row for row in rows if row["status"] in MEASURED and not row.get("shared_device")]
+    return [row for row in measured if row.get(metric) is not None and math.isfinite(row[metric])]
+
+
+def _groups(rows: Sequence[Row], within: str | Sequence[str] | None) -> dict[str, list[Row]]:
+    keys = [within] if isinstance(within, str) else list(within or [])
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+    ordered = sorted(
+        groups.items(), key=lambda item: [(isinstance(v, str), v) for v in item[0] if v is not None]
+    )
+    name = {
+        values: ", ".join(f"{key} {value}" for key, value in zip(keys, values, strict=True))
+        for values in groups
+    }
+    return {f"{name[values]}: " if keys else "": group for values, group in ordered}
+
+
+def _curve(rows: Sequence[Row], over: str, metric: str) -> dict[float, float]:
+    """The metric at each value of `over`, averaged over runs (seeds) that share it."""
+    points: dict[float, list[float]] = {}
+    for row in rows:
+        if row.get(over) is not None:
+            points.setdefault(row[over], []).append(row[metric])
+    return {x: sum(ys) / len(ys) for x, ys in points.items()}
+
+
+def _majority(words: Sequence[str], notes: Sequence[str], empty: str) -> Verdict:
+    """The word of more than half of the groups, with the counts; otherwise undecided."""
+    if not words:
+        return Verdict(UNDECIDED, empty)
+    counts = Counter(words)
+    word, votes = counts.most_common(1)[0]
+    word = word if votes > len(words) / 2 else UNDECIDED
+    tally = ", ".join(f"{counts[w]} {w}" for w in (CONFIRMED, CONTRADICTED, UNDECIDED) if counts[w])
+    tally = f"{tally} of {len(words)} groups. " if len(words) > 1 else ""
+    noise = "Within noise, or no clear majority. " if word == UNDECIDED else ""
+    rest = f"; and {len(notes) - SHOWN_GROUPS} more" if len(notes) > SHOWN_GROUPS else ""
+    return Verdict(word, f"{noise}{tally}{'; '.join(notes[:SHOWN_GROUPS])}{rest}")

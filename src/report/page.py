@@ -1,0 +1,276 @@
+"""How a study is shown: the columns that a reader sees, values with units, and the self-contained page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from src.report import figures, findings
+from src.report.runs import Row, Run, retry_command
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it is shown: the row's key, a heading, and what `show` makes of a value."""
+
+    key: str
+    heading: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class View:
+    """A table as text: headings, cells with the row's status, and notes on what was left out."""
+
+    title: str
+    headings: list[str]
+    rows: list[tuple[str, list[str]]]
+    notes: list[str]
+    numeric: list[bool]
+
+
+_RUN = (Column("label", "strategy"), Column("model", "model"), Column("dataset", "data"))
+_SIZE = (
+    *(Column("scaling", "scaling"), Column("seed", "seed", "count")),
+    *(Column("workers", "workers", "count"), Column("batch", "batch", "count")),
+)
+_SPEEDUP, _STATUS = Column("speedup", "speed-up", "ratio"), Column("status", "status")
+VIEWS: dict[str, tuple[Column, ...]] = {
+    "scaling": (
+        *(*_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate")),
+        *(Column("step_seconds_median", "step", "seconds"), Column("seconds_per_epoch", "epoch", "seconds")),
+        *(_SPEEDUP, Column("scaling_efficiency", "effic.", "percent")),
+        *(
+            Column("efficiency_own", "own eff.", "percent"),
+            Column("train_time_efficiency", "T1/(N TN)", "percent"),
+        ),
+        *(Column("bubble_fraction", "bubble", "percent"), _STATUS),
+    ),
+    "accuracy": (
+        *(*_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss")),
+        *(Column("accuracy", "accuracy", "accuracy"), Column("train_accuracy", "train acc.", "accuracy")),
+        *(Column("seconds_to_target", "to target", "seconds"), _SPEEDUP),
+        *(Column("parity", "parity"), Column("parity_gap", "gap", "gap"), _STATUS),
+    ),
+    "utilization": (
+        *(*_RUN, *_SIZE, Column("utilization_mean", "used", "percent")),
+        *(Column("busy_fraction", "busy", "percent"), Column("input_wait_fraction", "input", "percent")),
+        *(Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes")),
+        *(Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes")),
+        *(
+            Column("helper_cpu_seconds", "helpers", "seconds"),
+            Column("model_flops_utilization", "MFU", "percent"),
+        ),
+        _STATUS,
+    ),
+}
+KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
+KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
+# A column with one value for every run is said once, above the table.
+SAID_ONCE = ("model", "dataset", "scaling", "seed")
+BEST = (
+    ("most samples/s", "samples_per_second", max),
+    ("most accurate", "accuracy", max),
+    ("least memory", "memory_peak_bytes", min),
+    ("least energy", "energy_joules", min),
+)
+FIGURES = (
+    (
+        "Throughput",
+        "The bar is the median run, a dot one run; w = workers. Frameworks stand in panels of their own.",
+    ),
+    ("Speed-up", "Over the single run of the same framework; a dot is one run, the line their median."),
+    ("Accuracy and loss while training", "On the test set; dashed lines have several workers."),
+    ("Final accuracy", "On the test set, when training ended."),
+    ("Against the batch", "On a logarithmic axis; dashed lines have several workers."),
+    ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
+)
+
+
+def view(name: str, rows: Sequence[Row]) -> View:
+    """One of `VIEWS` over merged rows: constant columns are said once, columns without a figure left out."""
+    once, kept, empty = [], [], []
+    for column in VIEWS[name]:
+        values = {row.get(column.key) for row in rows}
+        if column.key in SAID_ONCE and len(values - {None}) <= 1:
+            once += [f"{column.heading} {value}" for value in values if value is not None]
+        elif column.kind != "text" and values <= {None}:
+            empty.append(column.heading)
+        else:
+            kept.append(column)
+    notes = [f"Not measured by any run, or not comparable: {', '.join(empty)}."] if empty else []
+    if name == "scaling" and any(row.get("probe_flag") for row in rows):
+        notes.append("* the machine was faster or slower by more than 10 % in the run compared with (probe).")
+    if any(row.get("shared_device") for row in rows):
+        notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
+    return View(
+        ", ".join([name, *once]),
+        [column.heading for column in kept],
+        [(str(row["status"]), [_cell(row, column) for column in kept]) for row in rows],
+        notes,
+        [column.kind != "text" for column in kept],
+    )
+
+
+def _cell(row: Row, column: Column) -> str:
+    text = show(row.get(column.key), column.kind)
+    if column.key == "status" and row.get("shared_device"):
+        return f"{text}, shared device"
+    flagged = column.key in ("speedup", "efficiency_own") and row.get("probe_flag") and text != "-"
+    return f"{text}*" if flagged else text
+
+
+def show(value: Any, kind: str = "text") -> str:
+    """`value` rounded and with its unit, by the column's kind; `-` for `None`."""
+    if value is None:
+        return "-"
+    if kind == "text" or isinstance(value, str) or not math.isfinite(value):
+        return str(value)
+    if kind == "seconds":
+        return f"{_digits(value * 1e3)} ms" if abs(value) < 1 else f"{_digits(value)} s"
+    if kind == "bytes":
+        return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+    if kind == "joules":
+        return _scaled(value, 1000, ("J", "kJ", "MJ", "GJ"))
+    if kind == "rate":
+        return _digits(value)
+    if kind == "gap" and value == 0:
+        return "0"
+    forms = {"ratio": ".2f", "percent": ".0%", "accuracy": ".2%", "loss": ".4f", "gap": ".0e", "count": "g"}
+    return format(value, forms.get(kind, ".4g"))
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def _scaled(value: float, base: int, units: Sequence[str]) -> str:
+    power = 0
+    while abs(value) >= base and power < len(units) - 1:
+        value, power = value / base, power + 1
+    return f"{_digits(value)} {units[power]}"
+
+
+def render(study: Mapping[str, Any], runs: Sequence[Run], rows: Sequence[Row]) -> str:
+    """The page: one HTML text that loads nothing from anywhere."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
+    )
+    claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
+    return environment.get_template("page.html.j2").render(
+        name=study.get("name"),
+        when=_when(runs),
+        machines=_machines(runs),
+        counts=_counts(runs),
+        best=best(rows),
+        views=[view(name, rows) for name in VIEWS],
+        drawn=_drawn(runs, rows),
+        published=published(study.get("published") or [], rows),
+        claims=claims,
+        retry=retry_command,
+        failed=[run for run in runs if run.status in ("failed", "missing")],
+    )
+
+
+def best(rows: Sequence[Row]) -> list[Row]:
+    """For each framework, model and dataset, which run leads in what; only between runs that compare."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["status"] == "ok" and not row.get("shared_device"):
+            groups.setdefault("{framework}: {model} on {dataset}".format_map(row), []).append(row)
+    leads: list[Row] = []
+    for name, group in groups.items():
+        for what, key, choose in BEST:
+            known = [row for row in group if row.get(key) is not None]
+            if len(known) > 1:
+                row = choose(known, key=lambda candidate: candidate[key])
+                run = f"{row['label']}, workers {row['workers']}, batch {row['batch']}"
+                leads.append({"group": name, "what": what, "run": run, "value": show(row[key], KINDS[key])})
+    return leads
+
+
+def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Row]:
+    """The papers' figures, each with ours of the matching runs (`here`), or `-` where there are none."""
+    shown: list[Row] = []
+    for entry in entries:
+        keys = ("strategy", "model", "dataset", "workers", "batch")
+        wanted = {key: entry[key] for key in keys if entry.get(key) is not None}
+        metric = entry.get("metric")
+        found = [row[metric] for row in findings.select(rows, wanted) if row.get(metric) is not None]
+        kind = KINDS.get(str(metric), "number")
+        low, high = (show(choose(found), kind) if found else "-" for choose in (min, max))
+        here = low if low == high else f"{low} to {high} ({len(found)} runs)"
+        said = entry.get("value")
+        if isinstance(said, int | float):
+            said = f"{said} {entry.get('unit', '')}".strip()
+        runs = ", ".join(_named(key, value) for key, value in wanted.items())
+        shown.append({**entry, "runs": runs, "said": said, "here": here})
+    return shown
+
+
+def _named(key: str, value: Any) -> str:
+    text = " or ".join(map(str, value if isinstance(value, list) else [value]))
+    return f"{key} {text}" if key in ("workers", "batch") else text
+
+
+def _drawn(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """The figures that this study has: title, caption and `data:` address."""
+    found, look = picture(runs, rows)
+    learning, batches = figures.learning(found, look), figures.batches(found, look)
+    drawn = (
+        figures.bars(found, look, "samples_per_second", "training samples/s"),
+        figures.speedups(found, look),
+        learning,
+        None if learning or batches else figures.bars(found, look, "accuracy", "test accuracy"),
+        batches,
+        figures.traces(found, look),
+    )
+    pairs = zip(FIGURES, drawn, strict=True)
+    return [(title, caption, figures.data_uri(figure)) for (title, caption), figure in pairs if figure]
+
+
+def picture(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[figures.Point], dict[str, figures.Look]]:
+    """What the figures are drawn from: the runs that compare, and each strategy's look."""
+    labels = {row["cell"]: row["label"] for row in rows}
+    return figures.points(runs, labels, {row["cell"]: row for row in rows}), figures.looks(labels.values())
+
+
+def _counts(runs: Sequence[Run]) -> str:
+    statuses = [run.status for run in runs]
+    return ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+
+
+def _when(runs: Sequence[Run]) -> str:
+    """When the last run ended, by its files: a page made again from the same runs says the same."""
+    files = [run.directory / "metrics.json" for run in runs]
+    times = [file.stat().st_mtime for file in files if file.exists()]
+    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else "never"
+
+
+def _machines(runs: Sequence[Run]) -> list[str]:
+    """One line for each machine and set of versions that measured."""
+    lines: list[str] = []
+    for run in runs:
+        seen = run.environment
+        processors = seen.get("processors") or {}
+        gpus = [str(gpu.get("name") if isinstance(gpu, Mapping) else gpu) for gpu in seen.get("gpus") or []]
+        versions = [f"{name} {version}" for name, version in (seen.get("versions") or {}).items()]
+        parts = [
+            seen.get("hostname"),
+            f"{processors.get('count', '?')} x {processors.get('model', 'processor')}"
+            if processors
+            else None,
+            ", ".join(gpus) if gpus else None,
+            ", ".join(versions) if versions else None,
+            f"commit {str(seen['git_commit'])[:10]}" if seen.get("git_commit") else None,
+        ]
+        line = "; ".join(str(part) for part in parts if part)
+        if line and line not in lines:
+            lines.append(line)
+    return lines

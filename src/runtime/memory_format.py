@@ -1,0 +1,40 @@
+"""Convolutions in channels_last, but where that is slower: the values stay the same.
+
+On CPUs channels_last saves a third of the small CNN's step. A convolution that sees a single pixel
+(the last stage of a ResNet on 28x28 images) is the exception: there oneDNN copies its weights at
+every step, a third of ResNet-18's time at batch 64.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def channels_last(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
+    """The model with its convolutions' weights laid out for images of `shape` (H, W, C).
+
+    The sizes come from one forward pass in evaluation mode, which moves no buffer.
+    """
+    model = model.to(memory_format=torch.channels_last)
+    single_pixel: list[nn.Module] = []
+
+    def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].shape[-2:].numel() == 1:
+            single_pixel.append(layer)
+
+    hooks = [
+        layer.register_forward_pre_hook(look) for layer in model.modules() if isinstance(layer, nn.Conv2d)
+    ]
+    was_training = model.training
+    try:
+        height, width, channels = shape
+        model.eval()(torch.zeros(1, channels, height, width))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    for layer in single_pixel:
+        layer.weight.data = layer.weight.data.contiguous()
+    return model
