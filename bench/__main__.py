@@ -1,0 +1,128 @@
+"""`make bench`: Scaleguide against plain scripts of each kind, interleaved, on pinned cores.
+
+Each round runs every contestant once, in turn; a comparison is the median over rounds of the ratio
+within a round. C(2) is what two `single` runs at once reach, over one alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from bench import runs
+from bench.compare import Comparison, ratios, table
+from src.launch.devices import usable_cores
+from src.measure.arithmetic import capacity
+
+STEPS = {"cnn": 160, "resnet18": 56}
+BATCH = 128
+Rates = dict[str, list[float]]
+
+
+def main() -> int:
+    """Runs the rounds, prints the table, keeps it and every figure behind it in bench/out/."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--models", default="cnn,resnet18")
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--curve", action="store_true", help="also two workers over the batch")
+    args = parser.parse_args()
+    if len(usable_cores()) < 2:
+        print("two cores are needed", file=sys.stderr)
+        return 2
+    runs.OUT.mkdir(parents=True, exist_ok=True)
+    comparisons: list[Comparison] = []
+    figures: dict[str, Rates] = {}
+    for model in args.models.split(","):
+        rates = _rounds(model, args.batch, args.rounds)
+        figures[model] = rates
+        comparisons += _compare(model, rates)
+        print(table(comparisons), flush=True)
+    if args.curve:
+        for model in args.models.split(","):
+            for batch in (32, 64, 256, 512):
+                rates = _scaling(model, batch, max(3, args.rounds // 2))
+                figures[f"{model} batch {batch}"] = rates
+                comparisons.append(_against_capacity(f"{model}, batch {batch}", rates, None))
+    text = table(comparisons)
+    Path("bench/out/results.md").write_text(text + "\n")
+    Path("bench/out/figures.json").write_text(json.dumps(figures, indent=1))
+    print(text)
+    return 0
+
+
+def _rounds(model: str, batch: int, count: int) -> Rates:
+    rates: Rates = defaultdict(list)
+    contestants = {
+        "single": lambda: runs.ours("single", model, batch, STEPS[model]),
+        "DataLoader loop": lambda: runs.peer("torch_dataloader.py", model, batch, STEPS[model]),
+        "in-memory loop": lambda: runs.peer("torch_memory.py", model, batch, STEPS[model]),
+        "ddp": lambda: runs.ours("ddp", model, batch, STEPS[model], workers=2),
+        "plain DDP": lambda: runs.peer("torch_ddp.py", model, batch, STEPS[model], workers=2),
+    }
+    if model == "cnn":
+        contestants["tf_single"] = lambda: runs.ours("tf_single", model, batch, STEPS[model])
+        contestants["model.fit"] = lambda: runs.peer("tf_fit.py", model, batch, STEPS[model])
+    for round_number in range(count):
+        for name, contestant in contestants.items():
+            result = contestant()
+            rates[name].append(result.rate)
+            rates[f"{name} start-up"].append(result.startup)
+            print(f"{model} round {round_number + 1}: {name} {result.rate:,.0f} samples/s", file=sys.stderr)
+        rates["together"].append(_together(model, batch))
+    return dict(rates)
+
+
+def _together(model: str, batch: int) -> float:
+    """Summed samples/s of two independent `single` runs at once."""
+    steps = STEPS[model]
+    with ThreadPoolExecutor(2) as pool:
+        pair = list(pool.map(lambda slot: runs.ours("single", model, batch, steps, slot=slot), (0, 1)))
+    return sum(result.rate for result in pair)
+
+
+def _scaling(model: str, batch: int, count: int) -> Rates:
+    rates: Rates = defaultdict(list)
+    steps = max(56, STEPS[model] * BATCH // batch // 2)
+    for _ in range(count):
+        rates["single"].append(runs.ours("single", model, batch, steps).rate)
+        rates["ddp"].append(runs.ours("ddp", model, batch, steps, workers=2).rate)
+        rates["together"].append(_together(model, batch))
+    return dict(rates)
+
+
+def _compare(model: str, rates: Rates) -> list[Comparison]:
+    def pair(ours: str, theirs: str, goal: float) -> Comparison:
+        return Comparison(f"{model}: {ours} / {theirs}", ratios(rates[ours], rates[theirs]), goal)
+
+    found = [
+        pair("single", "DataLoader loop", 1.1),
+        pair("single", "in-memory loop", 1.0),
+        pair("ddp", "plain DDP", 1.0),
+        Comparison(
+            f"{model}: capacity C(2)",
+            tuple(capacity(a, [b]) for a, b in zip(rates["single"], rates["together"], strict=True)),
+            None,
+        ),
+        _against_capacity(model, rates, 0.85),
+        pair("in-memory loop start-up", "single start-up", 1 / 1.5),
+        pair("plain DDP start-up", "ddp start-up", 1 / 1.5),
+    ]
+    if "model.fit" in rates:
+        found += [
+            pair("tf_single", "model.fit", 1.0),
+            pair("model.fit start-up", "tf_single start-up", 1 / 1.5),
+        ]
+    return found
+
+
+def _against_capacity(label: str, rates: Rates, goal: float | None) -> Comparison:
+    return Comparison(f"{label}: ddp on 2 / C(2)", ratios(rates["ddp"], rates["together"]), goal)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

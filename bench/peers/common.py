@@ -1,0 +1,54 @@
+"""What the peer scripts share: arguments, the arrays, and how they report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", required=True, help="folder with prepared arrays")
+    parser.add_argument("--raw", help="folder with the raw idx files")
+    parser.add_argument("--model", choices=["cnn", "resnet18"], required=True)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--started", type=float, default=time.time())
+    return parser.parse_args()
+
+
+def training_arrays(folder: str) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised float images [samples, channels, height, width] and labels."""
+    images = np.load(f"{folder}/train_images.npy").transpose(0, 3, 1, 2)
+    return (images.astype(np.float32) / 255 - 0.1307) / 0.3081, np.load(f"{folder}/train_labels.npy")
+
+
+class Clock:
+    """Samples/s over the steps after the warm-up."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.durations: list[float] = []
+        self.startup = 0.0
+        self.last = 0.0
+
+    def begin(self) -> None:
+        self.startup = time.time() - self.args.started
+        self.last = time.perf_counter()
+
+    def step(self) -> bool:
+        """Counts a step; `True` when it was the last."""
+        now = time.perf_counter()
+        self.durations.append(now - self.last)
+        self.last = now
+        return len(self.durations) >= self.args.steps
+
+    def report(self, say: Callable[[str], None] = print) -> None:
+        timed = self.durations[self.args.warmup :]
+        rate = len(timed) * self.args.batch / sum(timed)
+        say(json.dumps({"samples_per_second": rate, "startup_seconds": self.startup}))

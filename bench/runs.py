@@ -1,0 +1,79 @@
+"""One measured run of each contestant, as a fresh process pinned to the same cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from src.data import available
+from src.launch.devices import usable_cores
+
+PEERS = Path(__file__).parent / "peers"
+OUT = Path("bench/out")
+LIMIT_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Result:
+    """Throughput in samples/s of the whole job, and seconds from command to first step."""
+
+    rate: float
+    startup: float
+
+
+def ours(strategy: str, model: str, batch: int, steps: int, *, workers: int = 1, slot: int = 0) -> Result:
+    """`python -m src.train` over `steps` steps of one epoch; `slot` picks the core when several run at once."""
+    out = OUT / f"{strategy}-{model}-{slot}"
+    words = [f"strategy={strategy}", f"model={model}", f"workers={workers}", f"batch={batch}"]
+    words += [f"dataset.limit={batch * steps}", "max_minutes=30", f"out={out}", "overwrite=true"]
+    words += ["tracking.backend=none"]
+    cores = usable_cores()
+    mine = {cores[slot]} if slot else set(cores)
+    _call([sys.executable, "-m", "src.train", *words], mine)
+    metrics = json.loads((out / "metrics.json").read_text())
+    return Result(metrics["samples_per_second"], metrics["startup_seconds"])
+
+
+def peer(script: str, model: str, batch: int, steps: int, *, workers: int = 1) -> Result:
+    """A peer script on the first `workers` cores; several workers run under torchrun."""
+    data, raw = _data()
+    command = [sys.executable]
+    if workers > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    command += [str(PEERS / script), f"--data={data}", f"--raw={raw}", f"--model={model}"]
+    command += [f"--batch={batch}", f"--steps={steps}", f"--started={time.time()}"]
+    output = _call(command, set(usable_cores()[:workers]))
+    found = json.loads(output.strip().splitlines()[-1])
+    return Result(found["samples_per_second"], found["startup_seconds"])
+
+
+def _call(command: list[str], cores: set[int]) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        command,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def _data() -> tuple[Path, Path]:
+    """Prepared MNIST, and a folder in which torchvision finds its raw files."""
+    dataset = available.choice("mnist")
+    root = OUT / "torchvision"
+    raw = root / "MNIST" / "raw"
+    if not raw.exists():
+        from src.data.sources import fetch
+
+        fetch(dataset, raw, available.cache_folder())
+    return available.ensure(dataset), root
