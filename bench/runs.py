@@ -27,7 +27,7 @@ class Result:
 
 
 def ours(strategy: str, model: str, batch: int, steps: int, *, workers: int = 1, slot: int = 0) -> Result:
-    """`python -m src.train` over `steps` steps of one epoch; `slot` picks the core when several run at once."""
+    """`python -m src.train` over `steps` steps; `slot` picks the core when several run at once."""
     out = OUT / f"{strategy}-{model}-{slot}"
     words = [f"strategy={strategy}", f"model={model}", f"workers={workers}", f"batch={batch}"]
     words += [f"dataset.limit={batch * steps}", "max_minutes=30", f"out={out}", "overwrite=true"]

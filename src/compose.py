@@ -123,6 +123,12 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
             groups = [word for word in row if word.split("=")[0] in GROUPS]
             plain = group_defaults(groups)
             raw = _plain(_compose(list(row), plain))
+            if (minutes := cap_minutes(raw["max_minutes"])) != raw["max_minutes"]:
+                row = [
+                    *(word for word in row if not word.startswith("max_minutes=")),
+                    f"max_minutes={minutes}",
+                ]
+                raw["max_minutes"] = minutes
             configuration.check_types(raw, plain)
             yield run_name(raw, row, plain), raw, row
 
@@ -143,7 +149,9 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
             "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
         )
     configuration.check_types(raw, defaults)
-    _cap_minutes(raw)
+    if not raw["tracking"]["study"]:
+        # A study's cells are capped while it is composed: DVC caches their results by their command.
+        raw["max_minutes"] = cap_minutes(raw["max_minutes"])
     return configuration.resolve(raw, raw["out"] or f"runs/{run_name(raw, overrides, defaults)}")
 
 
@@ -167,10 +175,9 @@ def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping
     return f"{name[: NAME_LIMIT - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _cap_minutes(raw: dict[str, Any]) -> None:
-    cap = os.environ.get("SCALEGUIDE_MAX_MINUTES")
-    if cap:
-        raw["max_minutes"] = min(raw["max_minutes"], float(cap))
+def cap_minutes(wanted: float) -> float:
+    """Minutes of training after SCALEGUIDE_MAX_MINUTES, which caps them."""
+    return min(wanted, float(os.environ.get("SCALEGUIDE_MAX_MINUTES") or wanted))
 
 
 def _check_out(found: Sequence[Config]) -> None:

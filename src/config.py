@@ -181,7 +181,7 @@ def _option_rule(default: Any, allowed: Any) -> Rule:
         return Rule(str, tuple(allowed))
     bounds = allowed or {}
     kind = type(default)
-    # A bounded number may be given as 25 or 25.5, whichever its default is written as; `whole` says otherwise.
+    # A bounded number may be 25 or 25.5, however its default is written; `whole` says otherwise.
     if kind is int and bounds and not bounds.get("whole"):
         kind = float
     if kind not in (int, float, bool, str):

@@ -92,8 +92,8 @@ def _check_samples(config: Config) -> None:
     samples = available.samples(config.dataset)
     if config.global_batch > samples:
         raise ConfigError(
-            f"batch={config.batch}: one step takes {config.global_batch} samples and {config.dataset['name']} "
-            f"has {samples} to train on; choose batch <= {samples * config.batch // config.global_batch}"
+            f"batch={config.batch}: one step takes {config.global_batch} samples and "
+            f"{config.dataset['name']} has {samples} to train on; choose batch <= {samples * config.batch // config.global_batch}"
         )
 
 

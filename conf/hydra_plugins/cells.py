@@ -20,7 +20,7 @@ def cells(grid: ListConfig) -> DictConfig:
     """One cell a combination: its overrides for `src.train`, and the code that it reads.
 
     In each block of the grid lists are crossed. SCALEGUIDE_MAX_CELLS keeps the first so many cells,
-    for a short look at a long study.
+    for a short look at a long study; SCALEGUIDE_MAX_MINUTES caps their minutes, as their names then say.
 
     Raises:
         ConfigError: for a cell that `src.train` would refuse for a name, type or range.

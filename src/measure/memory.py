@@ -1,4 +1,4 @@
-"""Peak memory of a rank: the allocator's on a GPU, the resident set above its level after imports on a CPU."""
+"""Peak memory of a rank: the allocator's on a GPU; on a CPU the resident set above its level after imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _level = 0
 
 
 def start(device: Any = None) -> None:
-    """Marks the level above which memory counts; call it after imports. `device` is a torch device or `None`."""
+    """Marks the level above which memory counts, after imports; `device` is a torch device or `None`."""
     global _level
     if getattr(device, "type", "cpu") == "cuda":
         import torch

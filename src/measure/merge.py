@@ -59,6 +59,7 @@ def merge(
         **environment,
         "peak_flops": first.get("peak_flops"),
         "peak_source": first.get("peak_source"),
+        "batch_statistics": first.get("batch_statistics"),
         "probes": {
             "before": [records[rank].get("probe_before") for rank in sorted(records)],
             "after": [records[rank].get("probe_after") for rank in sorted(records)],

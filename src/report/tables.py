@@ -178,9 +178,9 @@ def _is_single(run: Run) -> bool:
 
 
 def _local_statistics(run: Run) -> bool:
-    """Whether each worker normalises its own share of the batch (`model.batchnorm`: the model does)."""
+    """Whether the model normalises by statistics of each worker's own share of the batch."""
     shared = run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1
-    return bool(shared and run.get("model.batchnorm") and run.get("batchnorm") == "local")
+    return bool(shared and run.environment.get("batch_statistics") and run.get("batchnorm") == "local")
 
 
 def _gap_to_single(run: Run, runs: Sequence[Run]) -> float | None:

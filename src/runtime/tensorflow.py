@@ -91,5 +91,9 @@ def finish(recorder: Recorder, model: keras.Model, status: str) -> None:
     recorder.facts |= memory.peak()
     trained: list[Any] = model.trainable_variables
     recorder.facts["parameters"] = int(sum(np.prod(variable.shape) for variable in trained))
+    normalising = (keras.layers.BatchNormalization,)
+    recorder.facts["batch_statistics"] = any(
+        isinstance(layer, normalising) for layer in model._flatten_layers()
+    )
     recorder.flush()
     recorder.finish("diverged" if recorder.diverged else status)

@@ -17,6 +17,7 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import Strategy
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from src.data import order
 from src.measure import memory
@@ -50,10 +51,14 @@ def build(run: Run) -> nn.Module:
 
 
 def to_inputs(run: Run, images: Tensor, device: torch.device) -> Tensor:
-    """Normalised float images [batch, channels, height, width] from uint8 [batch, height, width, channels]."""
-    mean = torch.tensor(run.arrays.mean, device=device).view(1, -1, 1, 1) * 255
-    scale = 1 / (torch.tensor(run.arrays.std, device=device).view(1, -1, 1, 1) * 255)
-    return images.to(device, non_blocking=True).permute(0, 3, 1, 2).float().sub_(mean).mul_(scale)
+    """Normalised images [batch, channels, height, width] from uint8 [batch, height, width, channels].
+
+    They have torch's default dtype: fp32, or float64 where a test asks for sharper equality.
+    """
+    dtype = torch.get_default_dtype()
+    mean = torch.tensor(run.arrays.mean, device=device, dtype=dtype).view(1, -1, 1, 1) * 255
+    scale = 1 / (torch.tensor(run.arrays.std, device=device, dtype=dtype).view(1, -1, 1, 1) * 255)
+    return images.to(device, non_blocking=True).permute(0, 3, 1, 2).to(dtype).sub_(mean).mul_(scale)
 
 
 class Feed:
@@ -199,6 +204,7 @@ class Conductor(pl.Callback):
         recorder = self.recorder
         recorder.facts |= memory.peak(self.device)
         recorder.facts["parameters"] = sum(p.numel() for p in module.model.parameters())
+        recorder.facts["batch_statistics"] = any(isinstance(m, _BatchNorm) for m in module.model.modules())
         if self.run.rank == 0:
             sample = to_inputs(
                 self.run, torch.from_numpy(self.run.arrays.test_images[:4].copy()), self.device

@@ -111,6 +111,7 @@ class Study:
         (folder / "metrics.json").write_text(json.dumps(measured))
         environment = {
             "versions": {"torch": "2.14.1"},
+            "batch_statistics": bool(config["model"].get("batchnorm")),
             "hostname": "bench",
             "processors": {"model": "Example CPU", "count": 2},
             "probes": {"before": [probe] * workers, "after": [probe] * workers},
