@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -31,6 +31,8 @@ CONF = Path(__file__).parent.parent / "conf"
 NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra")
 NAME_LIMIT = 100
+# Hydra's flags that would lead it past conf/config.yaml, whose cells are checked here.
+REFUSED_FLAGS = ("--config-name", "-cn", "--config-path", "-cp", "--package", "-p", "--experimental-rerun")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,11 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: for an unknown flag.
     """
-    actions = get_args_parser()._option_string_actions
+    actions = {
+        flag: action
+        for flag, action in get_args_parser()._option_string_actions.items()
+        if flag not in REFUSED_FLAGS
+    }
     flags: list[str] = []
     overrides: list[str] = []
     waiting = list(arguments)
@@ -69,10 +75,24 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def parse(arguments: Sequence[str]) -> CommandLine:
-    """Reads a command line whose flags stand first."""
-    given = get_args_parser().parse_args(list(arguments))
+    """Reads a command line whose flags stand first.
+
+    Raises:
+        ConfigError: for a flag without its value, or with one that it can't take.
+    """
+    parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]
+    given = parser.parse_args(list(arguments))
     informational = any((given.help, given.hydra_help, given.cfg, given.info, given.shell_completion))
-    return CommandLine(given.overrides, given.multirun, given.config_dir, informational)
+    if given.resolve and not (given.cfg or given.help):
+        raise ConfigError("--resolve: goes with --cfg or --help alone")
+    # Shell completion has words of its own.
+    overrides = [] if given.shell_completion else given.overrides
+    return CommandLine(overrides, given.multirun, given.config_dir, informational)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigError(message.removeprefix("argument "))
 
 
 def cells(line: CommandLine) -> list[Config]:
@@ -177,18 +197,26 @@ def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping
 
 def cap_minutes(wanted: float) -> float:
     """Minutes of training after SCALEGUIDE_MAX_MINUTES, which caps them."""
-    return min(wanted, float(os.environ.get("SCALEGUIDE_MAX_MINUTES") or wanted))
+    cap = os.environ.get("SCALEGUIDE_MAX_MINUTES") or str(wanted)
+    try:
+        minutes = float(cap)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise ConfigError(f"SCALEGUIDE_MAX_MINUTES={cap}: must be a number above 0")
+    return min(wanted, minutes)
 
 
 def _check_out(found: Sequence[Config]) -> None:
     seen: dict[str, Config] = {}
     for config in found:
-        if config.out in seen:
+        place = os.path.abspath(config.out)
+        if place in seen:
             raise ConfigError(
                 f"out={config.out}: two cells of the sweep would write there; leave `out` away, "
                 "and each gets runs/<name>"
             )
-        seen[config.out] = config
+        seen[place] = config
 
 
 def _parse(overrides: Sequence[str]) -> list[Override]:
@@ -202,6 +230,8 @@ def _parse(overrides: Sequence[str]) -> list[Override]:
 def _check_word(override: Override) -> None:
     """Refuses what Hydra would take, and nothing here could read."""
     word, key = str(override.input_line), override.key_or_group
+    if not key:
+        raise ConfigError(f"{word}: names no key; give key=value")
     group, _, option = key.partition(".")
     if (override.is_add() or override.is_delete()) and not option.startswith("options") and group != "hydra":
         raise ConfigError(f"{word}: keys can't be added or removed; give key=value")
@@ -215,7 +245,7 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     try:
         return compose("config", overrides=overrides)
     except MissingConfigException as error:
-        group, _, choice = str(error.missing_cfg_file).partition("/")
+        group, _, choice = str(error.missing_cfg_file).rpartition("/")
         if not error.options:
             raise ConfigError(_first_line(error)) from error
         options = sorted(error.options)

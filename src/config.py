@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ class ConfigError(Exception):
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """The choice closest to `word` in spelling."""
-    return difflib.get_close_matches(word, list(choices), n=1, cutoff=0.0)[0]
+    spelled = {choice.lower(): choice for choice in choices}
+    return spelled[difflib.get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.0)[0]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Rule:
 
     def _fits(self, value: Any) -> bool:
         if self.kind is float:
-            return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+            return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
         if self.kind is int:
             return isinstance(value, int) and not isinstance(value, bool)
         return isinstance(value, self.kind)
@@ -87,7 +89,10 @@ RULES: dict[str, Rule] = {
     "tracking.study": Rule(str, optional=True),
 }
 # Options whose default says too little about what they may hold.
-OPTION_RULES = {"dataset.limit": Rule(int, minimum=1, optional=True)}
+OPTION_RULES = {
+    "dataset.limit": Rule(int, minimum=1, optional=True),
+    "model.path": Rule(str, optional=True),
+}
 GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
 DESCRIPTIVE = {
@@ -240,8 +245,10 @@ def _check_framework(config: Config) -> None:
         ("model.path", config.model.get("path", builder)),
         ("dataset.reader", config.dataset["reader"]),
     ):
-        top = path.split(".")[0]
-        if "." not in path or importlib.util.find_spec(top) is None:
+        top, _, rest = path.partition(".")
+        if not top or not rest:
+            raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
+        if importlib.util.find_spec(top) is None:
             raise ConfigError(f"{key}={path}: no package {top!r} can be imported; give package.module.name")
 
 

@@ -29,20 +29,32 @@ def status(folder: Path) -> str | None:
 def check(config: Config) -> None:
     """Raises `ConfigError` when `out` holds foreign files, or another configuration's run unasked."""
     folder = Path(config.out)
+    if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
+        raise ConfigError(f"out={config.out}: would replace the folder that you stand in; choose another")
     if folder.is_file():
         raise ConfigError(f"out={config.out}: is a file; choose a directory")
     if not folder.exists() or not any(folder.iterdir()):
         return
-    try:
-        there = yaml.safe_load((folder / "config.yaml").read_text())
-    except (OSError, yaml.YAMLError):
-        raise ConfigError(f"out={config.out}: holds files that are not a run's; choose another") from None
+    there = _configuration(folder)
+    if there is None:
+        raise ConfigError(f"out={config.out}: holds files that are not a run's; choose another")
     differences = _differences(there, dataclasses.asdict(config))
     if differences and not config.overwrite:
         raise ConfigError(
             f"out={config.out}: holds a run of another configuration ({differences[0]}); "
             "choose another, or overwrite=true to replace it"
         )
+
+
+def _configuration(folder: Path) -> dict[str, Any] | None:
+    """What the folder's config.yaml holds; `None` unless a run wrote it."""
+    try:
+        there = yaml.safe_load((folder / "config.yaml").read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    # Keys may have been added since; another project's config.yaml has few of them.
+    known = {"strategy", "model", "dataset", "hardware", "workers", "batch", "out"}
+    return there if isinstance(there, dict) and known <= there.keys() else None
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:

@@ -48,7 +48,9 @@ def main() -> int:
         arguments = compose.flags_first(sys.argv[1:])
         line = compose.parse(arguments)
         sys.argv[1:] = arguments
-        cells = [] if line.informational else compose.cells(line)
+        # What --help or --cfg is asked about is checked as well, and nothing more.
+        checked = compose.cells(line)
+        cells = [] if line.informational else checked
         for cell in cells:
             rundir.check(cell)
         for dataset in {cell.dataset["name"]: cell.dataset for cell in cells}.values():
@@ -91,9 +93,10 @@ def _say(text: str, code: int) -> int:
 def _check_samples(config: Config) -> None:
     samples = available.samples(config.dataset)
     if config.global_batch > samples:
+        most = samples * config.batch // config.global_batch
         raise ConfigError(
             f"batch={config.batch}: one step takes {config.global_batch} samples and "
-            f"{config.dataset['name']} has {samples} to train on; choose batch <= {samples * config.batch // config.global_batch}"
+            f"{config.dataset['name']} has {samples} to train on; choose batch <= {most}"
         )
 
 

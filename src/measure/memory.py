@@ -1,4 +1,4 @@
-"""Peak memory of a rank: the allocator's on a GPU; on a CPU the resident set above its level after imports."""
+"""Peak memory of a rank: a GPU's allocator, or a CPU's resident set above its level after imports."""
 
 from __future__ import annotations
 

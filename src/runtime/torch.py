@@ -205,11 +205,9 @@ class Conductor(pl.Callback):
         recorder.facts |= memory.peak(self.device)
         recorder.facts["parameters"] = sum(p.numel() for p in module.model.parameters())
         recorder.facts["batch_statistics"] = any(isinstance(m, _BatchNorm) for m in module.model.modules())
-        if self.run.rank == 0:
-            sample = to_inputs(
-                self.run, torch.from_numpy(self.run.arrays.test_images[:4].copy()), self.device
-            )
-            recorder.facts |= torch_cost.measure(module.model, sample, self.device)
+        sample = to_inputs(self.run, torch.from_numpy(self.run.arrays.test_images[:4].copy()), self.device)
+        # On every rank: a synchronised BatchNorm waits for the others in there.
+        recorder.facts |= torch_cost.measure(module.model, sample, self.device)
         recorder.flush()
         status = "diverged" if recorder.diverged else self.status
         if status == "time_limit" and recorder.steps == self.feed.steps * self.run.config.epochs:
@@ -284,4 +282,15 @@ def fit(
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
     )
+    _leave_sigterm_to_the_parent(trainer)
     trainer.fit(module, feed)
+
+
+def _leave_sigterm_to_the_parent(trainer: pl.Trainer) -> None:
+    """Lightning 2.6 broadcasts before every batch whether rank 0 got a SIGTERM, and waits for it.
+
+    Here the parent ends all ranks together, and the broadcast would be timed with every step.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    if hasattr(loop, "_broadcast_sigterm_tensor"):
+        loop._broadcast_sigterm_tensor = lambda: None
