@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,7 +212,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "out": out,
     }
     config = Config(**{**raw, **filled})
-    for check in (_check_supported, _check_framework, _check_batch, _check_devices):
+    for check in (_check_supported, _check_framework, _check_batch, _check_devices, _check_tracking):
         check(config)
     return config
 
@@ -284,4 +285,12 @@ def _check_devices(config: Config) -> None:
         raise ConfigError(
             f"workers={config.workers}: there are {found} {what} here; choose workers={found}, or "
             "hardware.share_devices=true to check correctness only"
+        )
+
+
+def _check_tracking(config: Config) -> None:
+    if config.tracking["backend"] == "server" and not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise ConfigError(
+            "tracking.backend=server: needs MLFLOW_TRACKING_URI=http://host:port in the environment; "
+            "tracking.backend=sqlite needs nothing"
         )

@@ -84,9 +84,11 @@ class RunDirectory:
         work = final.with_name(final.name + ".partial") if complete else final
         if work.exists():
             shutil.rmtree(work)
-        (work / "logs").mkdir(parents=True)
-        (work / "ranks").mkdir()
+        work.mkdir(parents=True)
+        # First of all: it tells a later run that the rest may be replaced.
         write(work / "config.yaml", yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))
+        (work / "logs").mkdir()
+        (work / "ranks").mkdir()
         return cls(final, work)
 
     def commit(self) -> None:

@@ -81,9 +81,12 @@ class ParentTracker:
         self._config = config
         self._client: Any = None
 
-    def open(self, *, sweep: bool) -> None:
-        """Starts the run, under the sweep's parent run where there is one."""
+    def open(self, *, sweep: bool, known: str | None = None) -> None:
+        """Starts the run, under the sweep's parent run where there is one, or goes on with a `known` one."""
         if self.uri is None:
+            return
+        if known is not None:
+            self._client, self.run_id = _client(self.uri), known
             return
         config = self._config
         with _Warn("the MLflow store can't be reached; the run's files are kept and can be sent later"):
@@ -179,7 +182,7 @@ def _system_metrics(trace: list[dict[str, Any]]) -> list[Any]:
         kind = "gpu" if str(row["device"]).startswith("gpu") else "cpu"
         for field, (name, factor) in names.items():
             if row[field] is not None:
-                key = f"system/rank_{row['rank']}_{kind}_{name}"
+                key = f"system/rank_{int(row['rank'])}_{kind}_{name}"
                 found.append(Metric(key, row[field] * factor, int(row["time"] * 1000), step))
     return found
 
@@ -207,7 +210,9 @@ class RankTracker:
             from mlflow.entities import Metric
 
             client = _client(self._uri)
-            metrics = [Metric(name, value, _now(), step) for name, value, step in points if value is not None]
+            metrics = [
+                Metric(name, value, _now(), int(step)) for name, value, step in points if value is not None
+            ]
             for start in range(0, len(metrics), BATCH):
                 client.log_batch(self._run_id, metrics=metrics[start : start + BATCH])
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +22,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from src import compose, rundir, tracking
+from src import compose, resend, rundir, tracking
 from src.config import Config, ConfigError
 from src.data import available
 from src.data.sources import DataError
@@ -117,66 +118,102 @@ def _job(cfg: DictConfig) -> None:
         OUTCOMES.append("failed")
 
 
+@dataclass
+class Attempt:
+    """What the parent saw of one training."""
+
+    outcome: launch.Outcome
+    ranks: list[launch.Rank]
+    trace: list[dict[str, Any]]
+    interrupted: bool
+
+    @property
+    def status(self) -> str:
+        """`ok`, `out_of_memory` or `failed`; an interrupted run counts as failed."""
+        if self.outcome.code == launch.EXIT_OUT_OF_MEMORY:
+            return "out_of_memory"
+        return "failed" if self.outcome.code else "ok"
+
+
 def run(config: Config, *, started: float, sweep: bool) -> str:
     """Trains one configuration in fresh processes and leaves its results; returns the status."""
     place = RunDirectory.claim(config)
     print(f"{Path(config.out).name}: {_describe(config)}", flush=True)
     about = environment.describe(config)
     tracker = tracking.ParentTracker(config)
-    opening = threading.Thread(target=_open, args=(tracker, sweep, place.work))
-    outcome = launch.Outcome(code=1)
-    interrupted = False
-    ranks = launch.start(config, place.work, started=started)
-    devices = [(rank.number, rank.process.pid, rank.device) for rank in ranks]
-    sampler = Sampler(devices, place.work / "trace.csv", config.hardware["sample_seconds"])
-    try:
-        # While the ranks import their framework, which takes longer.
-        opening.start()
-        with sampler, LiveProgress(config, place.work, available.samples(config.dataset)) as progress:
-            limit = (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
-            outcome = launch.supervise(ranks, limit=limit, tick=progress.tick)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        launch.stop(ranks)
-        opening.join()
-    status = _status(outcome)
+    attempt = _attempt(config, place.work, tracker, started=started, sweep=sweep)
+    metrics: dict[str, Any] = {}
     try:
         metrics = merge(
             config,
             place.work,
-            status=status,
+            status=attempt.status,
             total_seconds=time.time() - started,
-            trace=sampler.rows,
+            trace=attempt.trace,
             environment=about,
             run_id=tracker.run_id,
         )
-        status = metrics["status"]
     finally:
-        ended = "KILLED" if interrupted else "FAILED" if status == "failed" else "FINISHED"
-        tracker.close(ended, place.work, locals().get("metrics", {}), sampler.rows)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if interrupted:
+        failed = metrics.get("status", "failed") == "failed"
+        ended = "KILLED" if attempt.interrupted else "FAILED" if failed else "FINISHED"
+        tracked = tracker.close(ended, place.work, metrics, attempt.trace)
+    if not failed:
+        place.commit()
+    _follow_up(tracker, tracked, place.work if failed else place.final)
+    if attempt.interrupted:
         print(f"interrupted; what was recorded is in {place.work}", file=sys.stderr)
         raise Interrupted
-    if status == "failed":
-        _report_failure(config, outcome, ranks, place)
+    if failed:
+        _report_failure(attempt, place)
     else:
-        place.commit()
         print(_summary(metrics), f"  {place.final}", sep="\n", flush=True)
-    return status
+    return metrics["status"]
+
+
+def _attempt(
+    config: Config, work: Path, tracker: tracking.ParentTracker, *, started: float, sweep: bool
+) -> Attempt:
+    """Starts the ranks, watches them, and leaves none behind."""
+    attempt = Attempt(launch.Outcome(code=1), [], [], False)
+    opening = threading.Thread(target=_open, args=(tracker, sweep, work), daemon=True)
+    limit = (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
+    try:
+        attempt.ranks = launch.start(config, work, started=started)
+        # While the ranks import their framework, which takes longer.
+        opening.start()
+        sampler = Sampler(
+            [(rank.number, rank.process.pid, rank.device) for rank in attempt.ranks],
+            work / "trace.csv",
+            config.hardware["sample_seconds"],
+        )
+        attempt.trace = sampler.rows
+        with sampler, LiveProgress(config, work, available.samples(config.dataset)) as progress:
+            attempt.outcome = launch.supervise(attempt.ranks, limit=limit, tick=progress.tick)
+    except KeyboardInterrupt:
+        attempt.interrupted = True
+    finally:
+        # A second Ctrl-C must not stop the stopping.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        launch.stop(attempt.ranks)
+        if opening.ident is not None:
+            opening.join()
+        signal.signal(signal.SIGINT, before)
+    return attempt
+
+
+def _follow_up(tracker: tracking.ParentTracker, tracked: bool, folder: Path) -> None:
+    """Remembers a run that the tracking server missed; sends such runs when it is there."""
+    if tracker.uri is None:
+        return
+    if not tracked:
+        resend.remember(folder, tracker.uri)
+    elif sent := resend.send_waiting(tracker.uri):
+        print(f"  sent {sent} earlier run(s) that the tracking server had missed")
 
 
 def _open(tracker: tracking.ParentTracker, sweep: bool, folder: Path) -> None:
     tracker.open(sweep=sweep)
     tracking.go(folder, tracker)
-
-
-def _status(outcome: launch.Outcome) -> str:
-    if outcome.code == launch.EXIT_OUT_OF_MEMORY:
-        return "out_of_memory"
-    return "failed" if outcome.code else "ok"
 
 
 def _describe(config: Config) -> str:
@@ -201,9 +238,8 @@ def _summary(metrics: dict[str, Any]) -> str:
     )
 
 
-def _report_failure(
-    config: Config, outcome: launch.Outcome, ranks: list[launch.Rank], place: RunDirectory
-) -> None:
+def _report_failure(attempt: Attempt, place: RunDirectory) -> None:
+    outcome = attempt.outcome
     if outcome.code == launch.EXIT_DISK_FULL:
         print(_disk_full(place.work), file=sys.stderr)
     if outcome.timed_out or outcome.failed is None:
@@ -212,7 +248,7 @@ def _report_failure(
         )
         print(f"{said}; the ranks' logs are in {place.work / 'logs'}", file=sys.stderr)
         return
-    rank = ranks[outcome.failed]
+    rank = attempt.ranks[outcome.failed]
     if outcome.code < 0:
         how = f"was killed by {signal.Signals(-outcome.code).name}"
     else:
