@@ -265,8 +265,11 @@ def _explain(error: Exception, overrides: list[str], defaults: Mapping[str, Any]
     group = key.partition(".")[0]
     if group in GROUPS and "." in key and defaults:
         own = [k for k in keys if k.startswith(f"{group}.")]
+        if key in own:
+            return f"{word}: is a mapping; add to it with +{key}.name=value"
+        name = next((w for w in overrides if w.startswith(f"{group}=")), f"{group}={defaults[group]['name']}")
         has = f"it has {', '.join(own)}; did you mean {nearest(key, own)}?" if own else "it has no options"
-        return f"{word}: {group}={defaults[group]['name']} has no such option; {has}"
+        return f"{word}: {name} has no such option; {has}"
     keys += GROUPS
     if key and keys:
         return f"{word}: no such key; did you mean {nearest(key, keys)}?"

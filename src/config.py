@@ -238,7 +238,8 @@ def _check_framework(config: Config) -> None:
         has = [name for name in ("torch", "tensorflow") if config.model.get(name)]
         raise ConfigError(
             f"model={config.model['name']}: exists for {', '.join(has)} and strategy "
-            f"{config.strategy['name']} needs {config.framework}; models for both: mlp, cnn"
+            f"{config.strategy['name']} needs {config.framework}; "
+            f"choose a model whose file names a {config.framework} builder, or a strategy for {has[0]}"
         )
     for key, path in (
         ("strategy.entry", config.strategy["entry"]),

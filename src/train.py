@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import hydra
+import psutil
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
@@ -35,7 +36,8 @@ from src.rundir import RunDirectory
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
-BEGUN = time.time()
+# When the command was given, before anything was imported.
+BEGUN = psutil.Process().create_time()
 
 
 class Interrupted(KeyboardInterrupt):
@@ -125,6 +127,7 @@ class Attempt:
     outcome: launch.Outcome
     ranks: list[launch.Rank]
     trace: list[dict[str, Any]]
+    environment: dict[str, Any]
     interrupted: bool
 
     @property
@@ -139,7 +142,6 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
     """Trains one configuration in fresh processes and leaves its results; returns the status."""
     place = RunDirectory.claim(config)
     print(f"{Path(config.out).name}: {_describe(config)}", flush=True)
-    about = environment.describe(config)
     tracker = tracking.ParentTracker(config)
     attempt = _attempt(config, place.work, tracker, started=started, sweep=sweep)
     metrics: dict[str, Any] = {}
@@ -150,7 +152,7 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
             status=attempt.status,
             total_seconds=time.time() - started,
             trace=attempt.trace,
-            environment=about,
+            environment=attempt.environment,
             run_id=tracker.run_id,
         )
     finally:
@@ -174,13 +176,14 @@ def _attempt(
     config: Config, work: Path, tracker: tracking.ParentTracker, *, started: float, sweep: bool
 ) -> Attempt:
     """Starts the ranks, watches them, and leaves none behind."""
-    attempt = Attempt(launch.Outcome(code=1), [], [], False)
+    attempt = Attempt(launch.Outcome(code=1), [], [], {}, False)
     opening = threading.Thread(target=_open, args=(tracker, sweep, work), daemon=True)
     limit = (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
     try:
         attempt.ranks = launch.start(config, work, started=started)
         # While the ranks import their framework, which takes longer.
         opening.start()
+        attempt.environment = environment.describe(config)
         sampler = Sampler(
             [(rank.number, rank.process.pid, rank.device) for rank in attempt.ranks],
             work / "trace.csv",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import median, quantiles
 
 MIN_TIMED_STEPS = 50
@@ -128,12 +127,9 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def energy(times: Sequence[float], watts: Sequence[float]) -> float | None:
-    """Joules under a power curve, by the trapezoid rule; `None` with fewer than two samples."""
-    if len(times) < 2:
-        return None
-    points = list(zip(times, watts, strict=True))
-    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points))
+def energy(watts: float | None, seconds: float | None) -> float | None:
+    """Joules of mean power over the timed window, whose pauses (evaluation, tracking) don't count."""
+    return None if watts is None or seconds is None else watts * seconds
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -186,6 +186,7 @@ def _resources(config: Config, records: dict[int, Any], trace: Rows) -> dict[str
     communicated = _total(record.get("communication_seconds") for record in found)
     busy = None if None in (wall, waited, communicated) else wall - waited - communicated
     saved = first.get("saved_tensor_bytes_per_sample")
+    power = arithmetic.mean(list(watts.values()))
     validation = first.get("validation_samples_per_second")
     return {
         "parameters": first.get("parameters"),
@@ -200,8 +201,8 @@ def _resources(config: Config, records: dict[int, Any], trace: Rows) -> dict[str
         "memory_mean_bytes": _most(arithmetic.mean(values) for values in memory.values()),
         "memory_peak_bytes": _most(record.get("memory_peak_bytes") for record in found),
         "saved_tensors_bytes": None if saved is None else round(saved * config.microbatch),
-        "power_mean_watts": arithmetic.mean(list(watts.values())),
-        "energy_joules": arithmetic.energy(list(watts), list(watts.values())),
+        "power_mean_watts": power,
+        "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": _total(record.get("payload_bytes") for record in found),
         "flops_per_sample": first.get("flops_per_sample"),
     }

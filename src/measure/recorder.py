@@ -72,6 +72,7 @@ class Recorder:
         self._steps_csv = csv.writer(self._steps_file)
         self._steps_csv.writerow(STEP_FIELDS)
         self._epochs_path = folder / "epochs.csv"
+        self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
 
     def begin(self) -> None:
@@ -97,6 +98,7 @@ class Recorder:
         now = time.perf_counter()
         seconds = now - self._last
         self._last = now
+        self._last_wall = time.time()
         self.steps += 1
         self.train_seconds += seconds
         self._pending.append((epoch, self.steps, seconds, samples, loss, staleness))
@@ -196,7 +198,7 @@ class Recorder:
                 else self.communication_seconds - self._window["communication"]
             )
             self.facts |= {
-                "window": [self._window["start"], time.time()],
+                "window": [self._window["start"], self._last_wall],
                 "window_seconds": wall,
                 "input_seconds": waited,
                 "communication_seconds": communicated,

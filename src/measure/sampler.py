@@ -48,7 +48,7 @@ class Sampler:
                 self._ranks.append((rank, psutil.Process(pid), device))
         self._network = psutil.net_io_counters()
         self._before: dict[int, tuple[float, float]] = {}
-        self._energy: tuple[float, int] | None = None
+        self._energy: dict[str, tuple[float, float]] = {}
 
     def __enter__(self) -> Sampler:
         self._thread.start()
@@ -76,12 +76,14 @@ class Sampler:
         network = psutil.net_io_counters()
         sent = network.bytes_sent - self._network.bytes_sent
         received = network.bytes_recv - self._network.bytes_recv
+        # One moment for all ranks, by which their power adds up.
+        now = time.time()
         rows = []
         for rank, process, device in self._ranks:
             figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
             if figures is not None:
                 name = f"{device.kind}{device.index}"
-                row = (time.time(), rank, name, *figures, sent, received)
+                row = (now, rank, name, *figures, sent, received)
                 rows.append(dict(zip(FIELDS, row, strict=True)))
         return rows
 
@@ -107,10 +109,14 @@ class Sampler:
             counters = [int((path / "energy_uj").read_text()) for path in RAPL.glob("intel-rapl:?")]
         except OSError:
             return None
-        before, self._energy = self._energy, (now, sum(counters))
-        if not counters or before is None or self._energy[1] < before[1]:
+        return self._power("packages", now, sum(counters) / 1e6) if counters else None
+
+    def _power(self, counter: str, now: float, joules: float) -> float | None:
+        """Mean watts since the last reading of an energy counter; `None` at first and when it wraps."""
+        before, self._energy[counter] = self._energy.get(counter), (now, joules)
+        if before is None or joules < before[1]:
             return None
-        return (self._energy[1] - before[1]) / 1e6 / (now - before[0])
+        return (joules - before[1]) / (now - before[0])
 
     def _gpu(self, device: Device) -> tuple[float | None, int, float | None]:
         import pynvml
@@ -120,7 +126,8 @@ class Sampler:
         utilization = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
         memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
         try:
-            power = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+            joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+            power = self._power(f"gpu{device.index}", time.perf_counter(), joules)
         except pynvml.NVMLError:
             power = None
         return utilization, memory, power

@@ -263,10 +263,10 @@ def fit(
     torch.set_num_threads(len(run.cores))
     config = run.config
     device = root_device(run)
+    memory.start(device)
     module = Training(run, prepare(build(run)))
     feed = Feed(run, recorder, device)
     gpu = device.type == "cuda"
-    memory.start(device)
     trainer = pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=1 if run.world_size == 1 or gpu else run.world_size,

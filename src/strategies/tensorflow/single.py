@@ -16,10 +16,10 @@ from src.worker import Run
 def train(run: Run, recorder: Recorder) -> None:
     """Trains on the rank's one device."""
     runtime.configure(run)
+    memory.start()
     model = runtime.build(run)
     optimizer = runtime.optimizer(run)
     optimizer.build(model.trainable_variables)
-    memory.start()
 
     @tf.function(jit_compile=False)
     def step(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

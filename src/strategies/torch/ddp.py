@@ -66,7 +66,6 @@ def train(run: Run, recorder: Recorder) -> None:
         process_group_backend=backend,
         bucket_cap_mb=options["bucket_mb"],
         gradient_as_bucket_view=True,
-        static_graph=True,
         broadcast_buffers=False,
     )
     synchronise = run.config.batchnorm == "sync"
