@@ -11,13 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from src import rundir
 from src.report import runs as study_runs
 from src.report import tables
 from src.report.runs import Row, Run
@@ -74,10 +77,23 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def write(study: Mapping[str, Any], runs: Sequence[Run], directory: Path) -> list[Row]:
     """Writes `tables/` and `report.html` under `directory`; returns the merged row of each run."""
+    from src.report import page
+
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as work:
+        folder = Path(work) / "tables"
+        folder.mkdir()
+        rows = _write_tables(runs, folder)
+        # Never into the files that are there: DVC may have linked them to its cache.
+        shutil.rmtree(directory / "tables", ignore_errors=True)
+        folder.rename(directory / "tables")
+    rundir.write(directory / "report.html", page.render(study, runs, rows))
+    return rows
+
+
+def _write_tables(runs: Sequence[Run], folder: Path) -> list[Row]:
     from src.report import figures, page
 
-    folder = directory / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
     made = {
         "scaling": tables.scaling(runs),
         "accuracy": tables.accuracy(runs),
@@ -97,7 +113,6 @@ def write(study: Mapping[str, Any], runs: Sequence[Run], directory: Path) -> lis
     overview = figures.overview(*page.picture(runs, rows))
     if overview:
         overview.savefig(folder / "overview.png", dpi=100, metadata={"Software": None})
-    (directory / "report.html").write_text(page.render(study, runs, rows))
     return rows
 
 
