@@ -22,7 +22,7 @@ def status(folder: Path) -> str | None:
     """The `status` that a run directory's metrics.json holds; `None` without a readable one."""
     try:
         return json.loads((folder / "metrics.json").read_text())["status"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

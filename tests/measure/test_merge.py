@@ -1,0 +1,223 @@
+"""From two ranks' records, small enough to work by hand, to metrics.json."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from src.config import Config
+from src.measure.merge import KEYS, merge
+from src.measure.recorder import EPOCH_FIELDS, STEP_FIELDS
+from tests.support import config
+
+STEPS = 52  # two of warm-up, fifty timed
+WORDS = ("strategy=ddp", "workers=2", "batch=8", "hardware.warmup_steps=2")
+
+
+class Written:
+    """A run's folder, as its ranks leave it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "ranks").mkdir()
+
+    def rank(self, rank: int, steps: Sequence[Sequence[object]], **record: Any) -> None:
+        """`steps` are rows of `STEP_FIELDS`; without a `status` the rank left no record."""
+        place = self.folder / "ranks" / str(rank)
+        place.mkdir()
+        with (place / "steps.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([STEP_FIELDS, *steps])
+        if record:
+            (place / "record.json").write_text(json.dumps(record))
+
+    def epochs(self, *values: Sequence[object]) -> None:
+        with (self.folder / "ranks" / "0" / "epochs.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([EPOCH_FIELDS, *values])
+
+    def merge(
+        self, chosen: Config | None = None, status: str = "ok", trace: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        returned = merge(
+            chosen or config(*WORDS),
+            self.folder,
+            status=status,
+            total_seconds=30.0,
+            trace=list(trace),
+            environment={"versions": {}},
+            run_id="abc",
+        )
+
+        def refuse(name: str) -> None:
+            raise AssertionError(f"metrics.json holds {name}, which is no JSON")
+
+        read = json.loads((self.folder / "metrics.json").read_text(), parse_constant=refuse)
+        assert list(read) == list(KEYS) == list(returned)
+        return read
+
+    def steps(self) -> list[dict[str, str]]:
+        with (self.folder / "steps.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Written:
+    return Written(tmp_path)
+
+
+def steps(seconds: float, samples: int, loss: float | str, count: int = STEPS) -> list[list[object]]:
+    # A warm-up step takes ten times as long.
+    return [[1, step, seconds * (10 if step <= 2 else 1), samples, loss, ""] for step in range(1, count + 1)]
+
+
+def trace(moment: float, rank: int, utilization: float | None, memory: int, watts: float | None) -> Any:
+    return {
+        **{"time": moment, "rank": rank, "device": f"cpu{rank}", "utilization": utilization},
+        **{"memory_bytes": memory, "power_watts": watts, "network_sent_bytes": 0},
+        "network_received_bytes": 0,
+    }
+
+
+OK = {"status": "ok", "off_clock": [], "window": [100, 110]}
+
+
+def test_throughput_times_and_losses_of_two_ranks(run: Written) -> None:
+    run.rank(0, steps(0.2, 4, 2.0), **OK, steps_per_epoch=26, startup_seconds=3.0)
+    run.rank(1, steps(0.25, 4, 1.0), **OK, steps_per_epoch=26, startup_seconds=4.0)
+    run.epochs([1, 6, 1.5, 0.5, 1.4, 0.6, 1], [2, 6, 1.2, 0.7, 1.1, 0.8, 1])
+    found = run.merge()
+    # 50 x 4 samples in 10 s, and in 12.5 s: 20 + 16.
+    assert found["samples_per_second"] == pytest.approx(36)
+    # The slower rank's: 2 x 2.5 + 50 x 0.25, over 52 / 26 = 2 epochs.
+    assert found["train_seconds"] == pytest.approx(17.5)
+    assert (found["epochs"], found["seconds_per_epoch"]) == (2, pytest.approx(8.75))
+    assert found["step_seconds_median"] == pytest.approx(0.2)
+    assert (found["startup_seconds"], found["total_seconds"]) == (4, 30)
+    assert (found["loss"], found["accuracy"], found["train_accuracy"]) == (1.1, 0.8, 0.7)
+    assert (found["workers"], found["batch"], found["mlflow_run_id"]) == (2, 8, "abc")
+    assert not (run.folder / "ranks").exists()
+
+
+def test_the_global_loss_is_weighted_by_samples_in_every_ranks_row(run: Written) -> None:
+    run.rank(0, [[1, 1, 0.1, 6, 2.0, ""], [1, 2, 0.1, 6, 1.0, ""]], **OK)
+    run.rank(1, [[1, 1, 0.1, 2, 4.0, ""]], **OK)
+    run.merge()
+    # (6 x 2 + 2 x 4) / 8 = 2.5; rank 1 never completed the second step: there stands rank 0's own.
+    found = [(row["rank"], row["step"], float(row["loss"])) for row in run.steps()]
+    assert found == [("0", "1", 2.5), ("0", "2", 1.0), ("1", "1", 2.5)]
+
+
+def test_fewer_than_fifty_timed_steps_on_any_rank_give_no_throughput(run: Written) -> None:
+    run.rank(0, steps(0.2, 4, 2.0), **OK)
+    run.rank(1, steps(0.2, 4, 2.0, count=STEPS - 1), **OK)
+    found = run.merge()
+    assert found["samples_per_second"] is None
+    assert found["step_seconds_median"] == pytest.approx(0.2)
+
+
+def test_busy_and_input_fractions(run: Written) -> None:
+    measured = {"window_seconds": 10, "payload_bytes": 100}
+    run.rank(0, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=1, communication_seconds=2)
+    run.rank(1, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=3, communication_seconds=0)
+    found = run.merge()
+    # Of 20 s both waited 1 + 3 for input and 2 for each other.
+    assert found["busy_fraction"] == pytest.approx(14 / 20)
+    assert found["input_wait_fraction"] == pytest.approx(4 / 20)
+    assert found["payload_bytes"] == 200
+
+
+def test_busy_is_unknown_where_one_rank_cannot_tell_its_waits(run: Written) -> None:
+    run.rank(0, [], **OK, window_seconds=10, input_seconds=1, communication_seconds=2)
+    run.rank(1, [], **OK, window_seconds=10, input_seconds=1, communication_seconds=None)
+    found = run.merge()
+    assert found["busy_fraction"] is None
+    assert found["input_wait_fraction"] == pytest.approx(0.1)
+
+
+def test_the_trace_counts_inside_the_window_and_on_the_clock_alone(run: Written) -> None:
+    timed = {"off_clock": [[104, 106]], "window_seconds": 6}
+    run.rank(0, [], **{**OK, **timed}, memory_level_bytes=100, memory_peak_bytes=900)
+    run.rank(1, [], **OK, memory_level_bytes=200, memory_peak_bytes=700)
+    rows = [
+        trace(99, 0, 0.1, 10_000, 500.0),  # before the window
+        trace(101, 0, 0.8, 300, 10.0),
+        trace(103, 0, 1.0, 500, 50.0),
+        trace(105, 0, 0.0, 10_000, 500.0),  # during an evaluation
+        trace(101, 1, 0.6, 350, 20.0),
+        trace(105, 1, 0.6, 350, None),  # rank 1 had no evaluation
+        trace(111, 1, 0.1, 10_000, None),  # after it
+        trace(105, 2, 0.1, 10_000, None),  # a rank without a record
+    ]
+    found = run.merge(trace=rows)
+    assert found["utilization_mean"] == pytest.approx((0.8 + 1.0 + 0.6 + 0.6) / 4)
+    assert found["utilization_max"] == 1.0
+    # Above each rank's level: (200 + 400) / 2 and 150; the largest device's.
+    assert (found["memory_mean_bytes"], found["memory_peak_bytes"]) == (300, 900)
+    # 10 + 20 W at one moment and 50 W at another; over the window's 6 s on the clock.
+    assert (found["power_mean_watts"], found["energy_joules"]) == (40, 240)
+
+
+def test_half_a_line_of_a_killed_rank_is_dropped(run: Written) -> None:
+    run.rank(0, steps(0.2, 4, 2.0, count=3))
+    with (run.folder / "ranks" / "0" / "steps.csv").open("a") as file:
+        file.write("1,4,0.2")
+    found = run.merge(status="failed")
+    assert [row["step"] for row in run.steps()] == ["1", "2", "3"]
+    assert found["status"] == "failed"
+    assert found["train_seconds"] == pytest.approx(4.2)
+    assert found["utilization_mean"] is found["busy_fraction"] is found["startup_seconds"] is None
+
+
+@pytest.mark.parametrize("end", ["1,4,0.2,4,2", "1,4,0.200000000,4,", "1,4,0.2,4,2.5"])
+def test_a_line_cut_inside_a_number_is_dropped_too(run: Written, end: str) -> None:
+    run.rank(0, steps(0.2, 4, 2.0, count=3))
+    with (run.folder / "ranks" / "0" / "steps.csv").open("a") as file:
+        file.write(end)
+    run.merge(status="failed")
+    assert [row["step"] for row in run.steps()] == ["1", "2", "3"]
+
+
+def test_a_run_that_died_before_it_recorded_has_nulls(run: Written) -> None:
+    found = run.merge(status="failed")
+    assert found["status"] == "failed"
+    assert found["samples_per_second"] is found["loss"] is found["epochs"] is found["train_seconds"] is None
+    assert run.steps() == []
+
+
+def test_losses_that_are_no_numbers_become_null_and_the_rank_says_diverged(run: Written) -> None:
+    run.rank(0, steps(0.2, 4, "nan"), **{**OK, "status": "diverged"})
+    run.rank(1, steps(0.2, 4, "inf"), **{**OK, "status": "diverged"})
+    run.epochs([1, 6, "inf", 0.1, "nan", 0.1, 1])
+    found = run.merge()
+    assert (found["status"], found["loss"], found["accuracy"]) == ("diverged", None, 0.1)
+
+
+def test_the_parents_failure_stands_above_a_ranks_own_result(run: Written) -> None:
+    run.rank(0, [], **{**OK, "status": "time_limit"})
+    assert run.merge(status="out_of_memory")["status"] == "out_of_memory"
+
+
+def test_staleness_is_averaged_over_timed_updates_and_losses_stay_each_ranks_own(run: Written) -> None:
+    synchronous = config(*WORDS)
+    stale = Config(**{**vars(synchronous), "strategy": {**synchronous.strategy, "parity": "asynchronous"}})
+    run.rank(0, [[1, 1, 0.1, 4, 2.0, 9], [1, 2, 0.1, 4, 2.0, 9], [1, 3, 0.1, 4, 2.0, 1]], **OK)
+    run.rank(1, [[1, 3, 0.1, 4, 1.0, 4]], **OK)
+    assert run.merge(stale)["staleness_mean"] == 2.5
+    assert [row["loss"] for row in run.steps()] == ["2.0", "2.0", "2.0", "1.0"]
+
+
+def test_costs_come_from_rank_0_and_scale_with_the_microbatch(run: Written) -> None:
+    cost = {"flops_per_sample": 1e6, "peak_flops": 9e6, "saved_tensor_bytes_per_sample": 10.4}
+    run.rank(0, steps(0.2, 4, 2.0), **OK, **cost, parameters=7, probe_before=1.0, probe_after=2.0)
+    run.rank(1, steps(0.25, 4, 2.0), **OK, probe_before=3.0, probe_after=4.0)
+    found = run.merge(config(*WORDS, "microbatches=2"))
+    # 1e6 x 36 over two devices of 9e6.
+    assert found["model_flops_utilization"] == pytest.approx(2.0)
+    # 8 samples over 2 workers and 2 micro-batches: 2 at a time.
+    assert (found["saved_tensors_bytes"], found["parameters"]) == (21, 7)
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["probes"] == {"before": [1.0, 3.0], "after": [2.0, 4.0]}

@@ -1,0 +1,239 @@
+"""The record of a rank, on a clock that the test turns by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from src.measure import probe
+from src.measure.recorder import FLUSH_SECONDS, Recorder
+from tests.support import config
+
+
+class Clock:
+    """Stands still but for `pass_`; the wall clock runs a thousand seconds ahead."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(time, "time", lambda: made.now + 1000)
+    monkeypatch.setattr(probe, "gflops", lambda: 12.5)
+    return made
+
+
+class Log:
+    """A tracker that only remembers."""
+
+    def __init__(self) -> None:
+        self.logged: list[Any] = []
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        self.logged += [row["step"] for row in rows]
+
+    def epoch(self, row: dict[str, Any]) -> None:
+        self.logged.append(f"epoch {row['epoch']}")
+
+
+def recorder(folder: Path, *words: str, tracker: Log | None = None) -> Recorder:
+    return Recorder(config("batch=8", *words), 0, folder, started=1090.0, tracker=tracker)
+
+
+def evaluate(made: Recorder, epoch: float = 1, accuracy: float = 0.5) -> None:
+    made.evaluated(
+        epoch=epoch, train_loss=None, train_accuracy=None, loss=0.5, accuracy=accuracy, seconds=2.0
+    )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "record.json").read_text())
+
+
+def test_a_steps_time_is_the_interval_between_updates_less_what_ran_off_the_clock(
+    tmp_path: Path, clock: Clock
+) -> None:
+    made = recorder(tmp_path)
+    clock.pass_(3)  # start-up
+    made.begin()
+    clock.pass_(0.25)
+    made.step(2.5, 8, epoch=1)
+    clock.pass_(0.125)
+    with made.off_clock():
+        clock.pass_(40)
+    clock.pass_(0.25)
+    made.step(2.0, 8, epoch=1)
+    made.finish("ok")
+    assert [float(row["seconds"]) for row in rows(tmp_path / "steps.csv")] == [0.25, 0.375]
+    assert made.train_seconds == 0.625
+    found = record(tmp_path)
+    # Started at 1090, the wall clock stood at 1100, and 3 seconds passed.
+    assert found["startup_seconds"] == 13
+    assert found["off_clock"] == [[1103.375, 1143.375]]
+    assert (found["status"], found["steps"], found["train_seconds"]) == ("ok", 2, 0.625)
+
+
+def test_the_clock_runs_on_after_an_evaluation_that_failed(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path)
+    made.begin()
+    with pytest.raises(OSError), made.off_clock():
+        clock.pass_(5)
+        raise OSError
+    clock.pass_(0.5)
+    made.step(1.0, 8, epoch=1)
+    assert made.train_seconds == 0.5
+
+
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_the_window_opens_after_the_warm_up(tmp_path: Path, clock: Clock, warmup: int) -> None:
+    made = recorder(tmp_path, f"hardware.warmup_steps={warmup}")
+    made.begin()
+    for _ in range(4):
+        with made.waiting_for_input():
+            clock.pass_(0.25)
+        made.communication_seconds += 0.125
+        clock.pass_(0.75)
+        made.step(1.0, 8, epoch=1)
+    made.finish("ok")
+    found, timed = record(tmp_path), 4 - warmup
+    assert len(rows(tmp_path / "steps.csv")) == 4, "warm-up steps are rows too"
+    assert found["window_seconds"] == timed
+    assert found["input_seconds"] == 0.25 * timed
+    assert found["communication_seconds"] == 0.125 * timed
+    assert found["window"] == [1100 + warmup, 1104]
+
+
+def test_a_run_shorter_than_its_warm_up_has_no_window(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path)
+    made.begin()
+    made.step(1.0, 8, epoch=1)
+    made.finish("ok")
+    assert "window" not in record(tmp_path)
+
+
+def test_waits_that_a_strategy_cannot_tell_stay_unknown(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path, "hardware.warmup_steps=1")
+    made.communication_seconds = None
+    made.begin()
+    for _ in range(2):
+        clock.pass_(1)
+        made.step(1.0, 8, epoch=1)
+    made.finish("ok")
+    assert record(tmp_path)["communication_seconds"] is None
+
+
+def test_what_was_flushed_survives_a_kill(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path)
+    made.begin()
+    for _ in range(3):
+        clock.pass_(FLUSH_SECONDS / 2)
+        made.step(1.0, 8, epoch=1)
+    # The third step came more than FLUSH_SECONDS after the start: all three are on disk, unclosed.
+    assert [row["step"] for row in rows(tmp_path / "steps.csv")] == ["1", "2", "3"]
+    clock.pass_(FLUSH_SECONDS / 2)
+    made.step(1.0, 8, epoch=1)
+    assert len(rows(tmp_path / "steps.csv")) == 3
+    evaluate(made)
+    assert len(rows(tmp_path / "steps.csv")) == 4
+    assert rows(tmp_path / "epochs.csv")[0]["accuracy"] == "0.5"
+    assert not (tmp_path / "record.json").exists(), "without a record a rank counts as failed"
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_noticed_when_it_is_read(
+    tmp_path: Path, clock: Clock, loss: float
+) -> None:
+    class OnDevice:
+        """Says its value only when asked, as a loss on a GPU would."""
+
+        read = 0
+
+        def __float__(self) -> float:
+            OnDevice.read += 1
+            return loss
+
+    made = recorder(tmp_path)
+    made.begin()
+    made.step(OnDevice(), 8, epoch=1)
+    assert not made.diverged and OnDevice.read == 0
+    made.flush()
+    assert made.diverged and OnDevice.read == 1
+    assert not math.isfinite(float(rows(tmp_path / "steps.csv")[0]["loss"]))
+
+
+def test_a_step_without_loss_leaves_its_cell_empty(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path)
+    made.begin()
+    made.step(None, 8, epoch=1, staleness=3)
+    made.finish("ok")
+    row = rows(tmp_path / "steps.csv")[0]
+    assert (row["loss"], row["staleness"]) == ("", "3")
+    assert not made.diverged
+
+
+def test_the_target_is_reached_once_in_training_time(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path, "target_accuracy=0.9")
+    made.begin()
+    for accuracy in (0.8, 0.9, 0.95):
+        clock.pass_(2)
+        made.step(1.0, 8, epoch=1)
+        with made.off_clock():
+            clock.pass_(10)
+            evaluate(made, accuracy=accuracy)
+    made.finish("ok")
+    found = record(tmp_path)
+    assert (found["seconds_to_target"], found["steps_to_target"]) == (4, 2)
+
+
+def test_a_target_that_was_not_reached_is_not_guessed(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path, "target_accuracy=0.9")
+    made.begin()
+    evaluate(made, accuracy=0.8999)
+    made.finish("ok")
+    assert "seconds_to_target" not in record(tmp_path)
+
+
+def test_an_epochs_seconds_are_training_since_the_evaluation_before(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path)
+    made.begin()
+    for epoch, seconds in ((0.5, 3), (1, 5)):
+        clock.pass_(seconds)
+        made.step(1.0, 8, epoch=1)
+        with made.off_clock():
+            clock.pass_(100)
+            evaluate(made, epoch)
+    found = [(row["epoch"], float(row["seconds"])) for row in rows(tmp_path / "epochs.csv")]
+    assert found == [("0.5", 3), ("1", 5)]
+    assert rows(tmp_path / "epochs.csv")[0]["train_loss"] == ""
+    assert made.evaluated_at == 2
+
+
+def test_the_tracker_hears_of_steps_at_evaluations_alone(tmp_path: Path, clock: Clock) -> None:
+    log = Log()
+    made = recorder(tmp_path, tracker=log)
+    made.begin()
+    for _ in range(2):
+        made.step(1.0, 8, epoch=1)
+    made.flush()
+    assert log.logged == [], "nothing is sent while the clock runs"
+    evaluate(made)
+    made.step(1.0, 8, epoch=2)
+    evaluate(made, 2)
+    assert log.logged == [1, 2, "epoch 1", 3, "epoch 2"]

@@ -1,0 +1,119 @@
+"""The hardware trace of real processes: one that works, one that waits, one that ends."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from src.launch.devices import Device
+from src.measure.sampler import FIELDS, Sampler
+
+INTERVAL = 0.1
+BUSY = "print(flush=True)\nwhile True: pass"
+IDLE = "print(flush=True)\nimport sys; sys.stdin.read()"
+
+
+@pytest.fixture
+def core() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def start(core: int) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Starts Python code pinned to one core, and returns once it runs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(code: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}])\n{code}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def until(sampler: Sampler, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < deadline, sampler.rows
+        time.sleep(INTERVAL / 2)
+
+
+def scheduled(pid: int) -> tuple[int, int]:
+    """Nanoseconds that a process ran, and that it was ready and had to wait (proc(5), schedstat)."""
+    ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return int(ran), int(waited)
+
+
+def test_a_busy_process_is_near_one_and_an_idle_one_near_zero(
+    start: Callable[[str], subprocess.Popen[str]], core: int, tmp_path: Path
+) -> None:
+    device = Device("cpu", 0, (core,))
+    busy = start(BUSY).pid
+    pairs = [(0, busy, device), (1, start(IDLE).pid, device)]
+    found: dict[int, list[float]] = {}
+    ran, waited = scheduled(busy)
+    with Sampler(pairs, tmp_path / "trace.csv", INTERVAL) as sampler:
+        until(sampler, lambda: len(sampler.rows) >= 20)
+        ran, waited = (after - before for after, before in zip(scheduled(busy), (ran, waited), strict=True))
+    # 1 unless others had their turns on the core: the kernel knows how long it let the process wait.
+    share = ran / (ran + waited)
+    for row in sampler.rows:
+        found.setdefault(row["rank"], []).append(row["utilization"])
+        assert row["device"] == "cpu0"
+        assert row["memory_bytes"] > 1_000_000
+    assert sum(found[0]) / len(found[0]) == pytest.approx(share, abs=0.15)
+    assert sum(found[1]) / len(found[1]) < 0.05
+    with (tmp_path / "trace.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert tuple(written[0]) == FIELDS
+    assert len(written) == len(sampler.rows)
+
+
+def test_half_of_a_devices_two_cores_is_a_half(
+    start: Callable[[str], subprocess.Popen[str]], core: int, tmp_path: Path
+) -> None:
+    busy = start(BUSY).pid
+    pairs = [(0, busy, Device("cpu", 0, (core,))), (1, busy, Device("cpu", 1, (core, core + 1)))]
+    with Sampler(pairs, tmp_path / "trace.csv", INTERVAL) as sampler:
+        until(sampler, lambda: len(sampler.rows) >= 20)
+    one, two = (sum(row["utilization"] for row in sampler.rows if row["rank"] == rank) for rank in (0, 1))
+    assert two == pytest.approx(one / 2, rel=0.15)
+
+
+def test_a_process_that_ends_ends_its_own_rows_alone(
+    start: Callable[[str], subprocess.Popen[str]], core: int, tmp_path: Path
+) -> None:
+    device = Device("cpu", 0, (core,))
+    short, long = start(IDLE), start(IDLE)
+    gone = start("print(flush=True)")
+    gone.wait(10)
+    pairs = [(0, short.pid, device), (1, long.pid, device), (2, gone.pid, device)]
+    with Sampler(pairs, tmp_path / "trace.csv", INTERVAL) as sampler:
+        until(sampler, lambda: {row["rank"] for row in sampler.rows} == {0, 1})
+        short.kill()
+        short.wait()
+        ended = time.time()
+        until(sampler, lambda: sum(row["time"] > ended + INTERVAL for row in sampler.rows) >= 3)
+    assert {row["rank"] for row in sampler.rows if row["time"] > ended + INTERVAL} == {1}
+
+
+def test_a_trace_that_cannot_be_written_stops_no_run(core: int, tmp_path: Path) -> None:
+    with Sampler([(0, os.getpid(), Device("cpu", 0, (core,)))], tmp_path / "no" / "trace.csv", INTERVAL):
+        pass

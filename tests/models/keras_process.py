@@ -1,0 +1,89 @@
+"""Describes the Keras models as JSON, and trains the shallow one from the weights that torch left.
+
+python -m tests.models.keras_process FOLDER
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from src.data import arrays, available
+from src.measure.recorder import Recorder
+from src.models import adapt
+from src.runtime import tensorflow as runtime
+from src.strategies.tensorflow import single
+from src.worker import Run
+from tests.support import config
+
+SHAPE = (28, 28, 1)
+
+
+def small(*, num_classes: int, input_shape: tuple[int, int, int]) -> keras.Model:
+    """A model that asks for what it needs by Keras's usual names."""
+    layers = [keras.Input(input_shape), keras.layers.Flatten(), keras.layers.Dense(num_classes)]
+    return keras.Sequential(layers)
+
+
+def custom(path: str) -> keras.Model:
+    chosen = config("strategy=tf_single", "model=custom", f"model.path={path}")
+    return adapt.build(chosen, classes=10, shape=SHAPE)
+
+
+def mistake(path: str) -> str:
+    try:
+        custom(path)
+    except TypeError as error:
+        return str(error)
+    return "no mistake"
+
+
+def train(folder: Path) -> None:
+    chosen = config("strategy=tf_single", "model=cnn", "batch=32", "dataset.limit=320")
+    data = arrays.load(available.ensure(chosen.dataset), 320)
+    run = Run(chosen, 0, 1, data, folder, (min(os.sched_getaffinity(0)),))
+    built = runtime.build
+
+    def from_torch(run: Run) -> keras.Model:
+        model = built(run)
+        with np.load(folder / "weights.npz") as kept:
+            model.set_weights([kept[name] for name in kept.files])
+        return model
+
+    runtime.build = from_torch
+    single.train(run, Recorder(chosen, 0, folder / "tensorflow", started=time.time(), tracker=None))
+
+
+def losses(path: Path) -> list[float]:
+    with path.open(newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    train(folder)
+    models = {
+        name: adapt.build(config("strategy=tf_single", f"model={name}"), classes=10, shape=SHAPE)
+        for name in ("cnn", "mlp")
+    }
+    found = {
+        "parameters": {name: model.count_params() for name, model in models.items()},
+        "shapes": {name: list(model.output_shape) for name, model in models.items()},
+        "custom": list(custom("tests.models.keras_process.small").output_shape),
+        "mistakes": [mistake("math.pi"), mistake("collections.Counter")],
+        "losses": losses(folder / "tensorflow" / "steps.csv"),
+        "torch_losses": losses(folder / "torch" / "steps.csv"),
+    }
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

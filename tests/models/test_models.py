@@ -1,0 +1,154 @@
+"""The models of conf/model/ have the papers' sizes, alike in both frameworks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from src.models import adapt
+from tests.support import ROOT, config, run_ranks
+
+SHAPE = (28, 28, 1)
+# Convolutions 5*5*1*20 + 20 and 5*5*20*50 + 50, dense 4*4*50*500 + 500 and 500*10 + 10.
+CNN = 520 + 25_050 + 400_500 + 5_010
+# 784*128 + 128 and 128*10 + 10.
+MLP = 100_480 + 1_290
+# Stages of two blocks of two 3x3 convolutions with BatchNorm (weight and bias); from the second stage
+# on the first block halves the image, with a 1x1 convolution and a BatchNorm on its shortcut.
+STAGES = sum(
+    9 * before * width
+    + 3 * 9 * width * width
+    + 4 * 2 * width
+    + (0 if before == width else before * width + 2 * width)
+    for before, width in ((64, 64), (64, 128), (128, 256), (256, 512))
+)
+# The stem's 3x3 convolution on one channel and its BatchNorm; 512 features to 10 classes.
+RESNET18 = 9 * 1 * 64 + 2 * 64 + STAGES + 512 * 10 + 10
+
+
+def build(*words: str, classes: int = 10, shape: tuple[int, int, int] = SHAPE) -> nn.Module:
+    return adapt.build(config(*words), classes=classes, shape=shape)
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("words", "parameters"),
+    [
+        (["model=cnn"], CNN),
+        (["model=mlp"], MLP),
+        (["model=resnet18"], RESNET18),
+        (["model=resnet18", "model.stem=7x7"], RESNET18 + (49 - 9) * 64),
+        (["model=mlp", "model.hidden=32"], 784 * 32 + 32 + 32 * 10 + 10),
+    ],
+)
+def test_parameters_and_output_shape(words: list[str], parameters: int) -> None:
+    model = build(*words)
+    assert count(model) == parameters
+    assert model(torch.zeros(3, 1, 28, 28)).shape == (3, 10)
+
+
+def test_the_worked_numbers_are_the_known_ones() -> None:
+    assert (CNN, MLP) == (431_080, 101_770)
+    # torchvision's 11,689,512: 7x7 on 3 channels instead of 3x3 on 1, 1000 classes instead of 10.
+    assert RESNET18 + (49 * 3 - 9) * 64 + 990 * 513 == 11_689_512
+
+
+@pytest.mark.parametrize(("stem", "kernel", "padding"), [("3x3", 3, 1), ("7x7", 7, 3)])
+def test_both_stems_halve_the_image(stem: str, kernel: int, padding: int) -> None:
+    first = build("model=resnet18", f"model.stem={stem}").conv1
+    assert (first.kernel_size, first.stride, first.padding) == ((kernel,) * 2, (2, 2), (padding,) * 2)
+    assert first(torch.zeros(1, 1, 28, 28)).shape == (1, 64, 14, 14)
+
+
+@pytest.mark.parametrize("name", ["cnn", "mlp", "resnet18"])
+def test_models_follow_the_datas_shape_and_classes(name: str) -> None:
+    model = build(f"model={name}", classes=7, shape=(32, 32, 3))
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
+
+
+def test_the_cnn_says_when_images_are_too_small() -> None:
+    assert build("model=cnn", shape=(16, 16, 1))(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
+    with pytest.raises(ValueError, match="at least 16x16, got 15x28"):
+        build("model=cnn", shape=(15, 28, 1))
+
+
+def test_an_import_path_gets_the_number_of_classes_and_the_datas_channels() -> None:
+    model = build("model=custom", "model.path=torchvision.models.resnet34", classes=7)
+    assert model.conv1.in_channels == 1
+    assert model(torch.zeros(2, 1, 64, 64)).shape == (2, 7)
+    colour = build("model=custom", "model.path=torchvision.models.resnet34", shape=(64, 64, 3))
+    assert colour.conv1.in_channels == 3
+
+
+def test_options_reach_the_callable() -> None:
+    words = ("model=custom", "model.path=torch.nn.LazyLinear", "+model.options.out_features=4")
+    assert build(*words)(torch.zeros(2, 9)).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("math.pi", "model.path=math.pi is a float, not a callable"),
+        (
+            "collections.Counter",
+            r"model.path=collections.Counter returned a Counter, not a torch\.nn\.Module",
+        ),
+    ],
+)
+def test_a_path_that_names_no_model_is_said(path: str, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        build("model=custom", f"model.path={path}")
+
+
+def keras_rank(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """What tests/models/keras_process.py prints: torch and tensorflow never share a process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.models.keras_process", str(tmp_path), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def keras_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("frameworks")
+    run_ranks("tests.models.torch_process", [folder], world=1, logs=folder)
+    return keras_rank(folder)
+
+
+def test_keras_twins_have_the_same_sizes(keras_says: dict[str, Any]) -> None:
+    assert keras_says["parameters"] == {"cnn": CNN, "mlp": MLP}
+    assert keras_says["shapes"] == {"cnn": [None, 10], "mlp": [None, 10]}
+
+
+def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
+    assert keras_says["custom"] == [None, 10]
+    assert keras_says["mistakes"] == [
+        "model.path=math.pi is a float, not a callable",
+        "model.path=collections.Counter returned a Counter, not a keras.Model",
+    ]
+
+
+def test_both_frameworks_train_alike_from_the_same_weights(keras_says: dict[str, Any]) -> None:
+    losses, reference = keras_says["losses"], keras_says["torch_losses"]
+    assert len(losses) == 10
+    # They sum in different orders; 1e-4 is the bound that a study's parity column has too.
+    assert losses == pytest.approx(reference, rel=1e-4, abs=1e-4)
+    assert reference[-1] < reference[0]

@@ -1,0 +1,138 @@
+"""One rank that trains parity cases, one after the other, in float64, and keeps what it ended with.
+
+    python -m tests.strategies.parity_rank CASES      with a launcher's environment variables
+
+CASES is a folder with `cases.json` (a list of name and change) and `<name>.yaml` (a configuration);
+`<name>/<rank>.npz` and the recorder's files in `<name>/<rank>/` are written beside them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from src import config as configuration
+from src.config import Config
+from src.data import arrays, available, order
+from src.measure.recorder import Recorder
+from src.models.adapt import import_path
+from src.runtime import torch as runtime
+from src.worker import Run
+
+# Doesn't divide by two, so that the ranks' shares of an evaluation differ.
+TESTED = 41
+shard, batch_indices = order.shard, order.batch_indices
+
+
+class Watched(runtime.Training):
+    """Training under observation, and the seat of some of the changes."""
+
+    last: Watched
+    change: str | None = None
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        Watched.last = self
+        self.previous: list[Tensor] = []
+        self.kept: dict[str, Tensor] = {}
+
+    def on_train_start(self) -> None:
+        if self.change == "stale weight" and self.run.rank == 1:
+            with torch.no_grad():
+                next(self.parameters()).mul_(1 + 1e-6)
+
+    def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
+        if self.change == "stale gradient":
+            current = [p.grad.clone() for p in self.parameters()]
+            for parameter, gradient in zip(self.parameters(), self.previous or current, strict=True):
+                parameter.grad.copy_(gradient)
+            self.previous = current
+
+    def on_train_batch_start(self, _: runtime.Batch, index: int) -> None:
+        micro, count = index % self.run.config.microbatches, self.run.config.microbatches
+        frozen = self.change == "buffers of the first half" and micro >= count // 2
+        self.kept = {name: value.clone() for name, value in self.named_buffers()} if frozen else {}
+
+    def on_after_backward(self) -> None:
+        # Not before: the backward pass refuses buffers that were written to since the forward one.
+        for name, value in self.kept.items():
+            self.get_buffer(name).copy_(value)
+
+
+def apply(change: str | None) -> None:
+    """Makes one change for the next training; what isn't named here is up to `Watched`."""
+    Watched.change = change
+    order.shard, order.batch_indices = shard, batch_indices
+    DistributedDataParallel.register_comm_hook = register_comm_hook
+    if change == "wrong shard":
+        order.shard = lambda count, rank, world: shard(count, 0, world)
+    elif change == "missing average":
+        DistributedDataParallel.register_comm_hook = lambda model, state, hook: register_comm_hook(
+            model, None, keep_own
+        )
+    elif change == "union of two ranks":
+        # Rank 0's micro-batches, then rank 1's, become: both ranks' first ones, both ranks' second ones.
+        order.batch_indices = lambda *given: np.concatenate(
+            [np.split(batch_indices(*given), 4)[part] for part in (0, 2, 1, 3)]
+        )
+
+
+register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
+
+
+def keep_own(_: None, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """A hook that communicates nothing."""
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+# DDP looks at a hook's annotations and wants classes.
+keep_own.__annotations__ = {
+    "bucket": torch.distributed.GradBucket,
+    "return": torch.futures.Future[torch.Tensor],
+}
+
+
+def train(config: Config, folder: Path, rank: int) -> None:
+    """One training, as `src.worker` starts it."""
+    whole = arrays.load(available.ensure(config.dataset), config.dataset["limit"])
+    few = dataclasses.replace(
+        whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
+    )
+    world = config.workers
+    run = Run(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
+    recorder = Recorder(config, rank, folder / str(rank), started=time.time(), tracker=None)
+    import_path(config.strategy["entry"])(run, recorder)
+    model = Watched.last.model
+    kept = {f"parameters/{name}": value.detach() for name, value in model.named_parameters()}
+    kept |= {f"gradients/{name}": value.grad for name, value in model.named_parameters()}
+    kept |= {f"buffers/{name}": value for name, value in model.named_buffers()}
+    np.savez(folder / f"{rank}.npz", **{name: value.contiguous().numpy() for name, value in kept.items()})
+
+
+def main() -> None:
+    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
+    torch.set_default_dtype(torch.float64)
+    runtime.Training = Watched
+    for name, change in json.loads((folder / "cases.json").read_text()):
+        apply(change)
+        train(configuration.load(folder / f"{name}.yaml"), folder / name, rank)
+        print(f"{name}: done", flush=True)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""A synchronous strategy computes what one device computes: ten float64 steps, to 1e-9.
+
+And the comparison is worth something: it fails for each of the mistakes that it is there to find.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.support import config, ranks
+
+BOUND = 1e-9
+STEPS = 10
+LIMIT_SECONDS = 120
+CNN = ("model=cnn", "batch=32")
+MLP = ("model=mlp", "model.dropout=0", "batch=32")
+# Few samples a BatchNorm and a high rate would grow rounding errors a thousandfold a step.
+RESNET = ("model=resnet18", "batch=32", "optimizer.lr=0.001")
+DDP = ("strategy=ddp", "workers=2")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training; `change` is something that tests/strategies/parity_rank.py does to it."""
+
+    name: str
+    words: tuple[str, ...]
+    change: str | None = None
+
+
+SINGLE = (
+    Case("single-cnn", CNN),
+    Case("single-cnn-m2", (*CNN, "microbatches=2")),
+    Case("single-mlp", MLP),
+    Case("single-resnet-m4", (*RESNET, "microbatches=4")),
+    Case("rank-0-buffers", (*RESNET, "microbatches=4"), "buffers of the first half"),
+    Case("union-m2", (*RESNET, "microbatches=2"), "union of two ranks"),
+)
+PAIR = (
+    Case("ddp-cnn", (*DDP, *CNN, "strategy.all_reduce=shared_memory")),
+    Case("ddp-cnn-backend", (*DDP, *CNN, "strategy.all_reduce=backend")),
+    Case("ddp-cnn-small-buckets", (*DDP, *CNN, "strategy.bucket_mb=0.2")),
+    Case("ddp-cnn-m2", (*DDP, *CNN, "microbatches=2")),
+    Case("ddp-mlp", (*DDP, *MLP)),
+    Case("ddp-resnet-local-m2", (*DDP, *RESNET, "microbatches=2")),
+    Case("ddp-resnet-sync-m2", (*DDP, *RESNET, "microbatches=2", "batchnorm=sync")),
+    *(
+        Case(f"ddp-{change.replace(' ', '-')}", (*DDP, *CNN), change)
+        for change in ("wrong shard", "missing average", "stale weight", "stale gradient")
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one rank ended with, and the global batch's mean loss of each step."""
+
+    losses: np.ndarray
+    tensors: dict[str, np.ndarray]
+    evaluation: tuple[float, float]
+
+    def vector(self, kind: str) -> np.ndarray:
+        """All of the `parameters`, `gradients` or `buffers` as one vector."""
+        found = [self.tensors[name].ravel() for name in sorted(self.tensors) if name.startswith(f"{kind}/")]
+        return np.concatenate([np.zeros(0), *found])
+
+
+def gaps(outcome: Outcome, reference: Outcome) -> dict[str, float]:
+    """|a - b| / |b| of losses, parameters, gradients and buffers."""
+    assert outcome.tensors.keys() == reference.tensors.keys()
+    kinds = ("parameters", "gradients", "buffers")
+    pairs = {kind: (outcome.vector(kind), reference.vector(kind)) for kind in kinds}
+    pairs["losses"] = outcome.losses, reference.losses
+    return {
+        kind: float(np.linalg.norm(a - b) / max(np.linalg.norm(b), np.finfo(float).tiny))
+        for kind, (a, b) in pairs.items()
+    }
+
+
+def differences(outcome: Outcome, reference: Outcome) -> list[str]:
+    """The parity check: what is further apart than `BOUND`."""
+    return [kind for kind, gap in gaps(outcome, reference).items() if not gap <= BOUND]
+
+
+def write(folder: Path, cases: tuple[Case, ...]) -> None:
+    for case in cases:
+        (folder / case.name).mkdir(parents=True)
+        batch = next(int(word.removeprefix("batch=")) for word in case.words if word.startswith("batch="))
+        chosen = config(*case.words, f"dataset.limit={STEPS * batch}")
+        (folder / f"{case.name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
+    (folder / "cases.json").write_text(json.dumps([(case.name, case.change) for case in cases]))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read(folder: Path) -> list[Outcome]:
+    """Every rank's outcome of one case."""
+    found = sorted(folder.glob("*.npz"))
+    # The shards of a step are equally large.
+    steps = [[float(row["loss"]) for row in rows(path.with_suffix("") / "steps.csv")] for path in found]
+    epoch = rows(folder / "0" / "epochs.csv")[-1]
+    evaluation = float(epoch["loss"]), float(epoch["accuracy"])
+    return [Outcome(np.mean(steps, axis=0), dict(np.load(path)), evaluation) for path in found]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
+    """Every case, trained by one process and by two: starting them costs more than training."""
+    alone, pair = tmp_path_factory.mktemp("alone"), tmp_path_factory.mktemp("pair")
+    write(alone, SINGLE)
+    write(pair, PAIR)
+    module = "tests.strategies.parity_rank"
+    with ranks(module, [alone], 1, alone) as one, ranks(module, [pair], 2, pair) as two:
+        two.wait(LIMIT_SECONDS)
+        one.wait(LIMIT_SECONDS)
+    return {
+        case.name: read(folder / case.name)
+        for folder in (alone, pair)
+        for case in (SINGLE + PAIR)
+        if (folder / case.name).exists()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("ddp-cnn", "single-cnn"),
+        ("ddp-cnn-backend", "single-cnn"),
+        ("ddp-cnn-small-buckets", "single-cnn"),
+        ("ddp-mlp", "single-mlp"),
+        # Gradient accumulation: parts of a batch are the batch.
+        ("single-cnn-m2", "single-cnn"),
+        ("ddp-cnn-m2", "single-cnn"),
+        ("ddp-cnn-backend", "ddp-cnn"),
+        # BatchNorm: rank 0's micro-batches alone move the buffers, or all ranks' do.
+        ("ddp-resnet-local-m2", "rank-0-buffers"),
+        ("ddp-resnet-sync-m2", "union-m2"),
+    ],
+)
+def test_losses_gradients_parameters_and_buffers_are_those_of(
+    trained: dict[str, list[Outcome]], name: str, reference: str
+) -> None:
+    expected = trained[reference][0]
+    assert len(expected.losses) == STEPS
+    for outcome in trained[name]:
+        assert not differences(outcome, expected), gaps(outcome, expected)
+        # Scored in fp32; every test sample once, whoever scores it.
+        assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+def test_local_statistics_are_those_of_single_with_as_many_microbatches(
+    trained: dict[str, list[Outcome]],
+) -> None:
+    # `single` moves its buffers on all four micro-batches, and these must therefore differ.
+    for outcome in trained["ddp-resnet-local-m2"]:
+        assert differences(outcome, trained["single-resnet-m4"][0]) == ["buffers"]
+
+
+def test_local_and_synchronised_statistics_differ(trained: dict[str, list[Outcome]]) -> None:
+    found = differences(trained["ddp-resnet-sync-m2"][0], trained["ddp-resnet-local-m2"][0])
+    assert sorted(found) == ["buffers", "gradients", "losses", "parameters"]
+
+
+@pytest.mark.parametrize("name", [case.name for case in PAIR if case.change is None])
+def test_both_ranks_end_with_the_same_bits(trained: dict[str, list[Outcome]], name: str) -> None:
+    first, second = trained[name]
+    for tensor, value in first.tensors.items():
+        np.testing.assert_array_equal(value, second.tensors[tensor], err_msg=tensor)
+
+
+@pytest.mark.parametrize("mistake", [case.change for case in PAIR if case.change is not None])
+def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], mistake: str) -> None:
+    for outcome in trained[f"ddp-{mistake.replace(' ', '-')}"]:
+        found = differences(outcome, trained["single-cnn"][0])
+        assert {"losses", "parameters"} <= set(found), gaps(outcome, trained["single-cnn"][0])

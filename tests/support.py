@@ -1,0 +1,85 @@
+"""What tests of ranks share: a checked configuration, and real processes that never outlive a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from unittest import mock
+
+from src import compose
+from src.config import Config
+from src.launch import torch as launcher
+
+ROOT = Path(__file__).parents[1]
+
+
+def config(*words: str) -> Config:
+    """The one cell of these overrides, on CPU cores that ranks may share: equality is tested, not speed."""
+    fixed = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none")
+    with mock.patch.dict(os.environ):
+        # A cap on a test run's minutes would end these trainings of ten steps early.
+        os.environ.pop("SCALEGUIDE_MAX_MINUTES", None)
+        return compose.cells(compose.parse([*fixed, *words]))[0]
+
+
+@contextlib.contextmanager
+def ranks(module: str, arguments: Sequence[str | Path], world: int, logs: Path) -> Iterator[Ranks]:
+    """Starts `python -m module arguments` as `world` ranks; all are gone when the block is left."""
+    environments = launcher.environments(config("strategy=ddp", f"workers={world}", f"batch={world}"))
+    started: list[subprocess.Popen[bytes]] = []
+    logs.mkdir(parents=True, exist_ok=True)
+    try:
+        for rank, extra in enumerate(environments):
+            plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+            with (logs / f"{module}-{rank}.log").open("wb") as output:
+                started.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", module, *map(str, arguments)],
+                        cwd=ROOT,
+                        env={**os.environ, **plain, **extra},
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        yield Ranks(started, [logs / f"{module}-{rank}.log" for rank in range(world)])
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class Ranks:
+    """Started ranks and their logs."""
+
+    def __init__(self, processes: list[subprocess.Popen[bytes]], logs: list[Path]) -> None:
+        self._processes = processes
+        self._logs = logs
+
+    def wait(self, limit: float) -> None:
+        """Until all ranks have ended well; one that doesn't, or `limit` seconds, raises with the logs."""
+        deadline = time.monotonic() + limit
+        while any(process.poll() is None for process in self._processes):
+            if time.monotonic() > deadline or any(process.poll() for process in self._processes):
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                next(p for p in self._processes if p.poll() is None).wait(0.1)
+        codes = [process.poll() for process in self._processes]
+        if any(code != 0 for code in codes):
+            ends = "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in self._logs)
+            raise AssertionError(f"ranks ended with {codes} (None: still running)\n{ends}")
+
+
+def run_ranks(
+    module: str, arguments: Sequence[str | Path], *, world: int, logs: Path, limit: float = 120
+) -> None:
+    """Runs `world` ranks to their end."""
+    with ranks(module, arguments, world, logs) as started:
+        started.wait(limit)

@@ -1,0 +1,229 @@
+"""Studies compose, the graph runs what is stale and nothing else, and a failed cell costs only itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dvc.repo import Repo
+from dvc.utils.hydra import compose_and_dump
+
+from tests.support import ROOT
+
+STUDIES = sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml"))
+LIMIT_SECONDS = 240
+CAPS = ("SCALEGUIDE_MAX_CELLS", "SCALEGUIDE_MAX_MINUTES", "MLFLOW_TRACKING_URI")
+REPEAT_SECONDS = 5
+# A study whose second cell's rank fails as soon as it builds its model.
+BROKEN = """
+name: broken
+datasets: [mnist, fashion_mnist]
+grid:
+  - {strategy: single, model: mlp, dataset: mnist, batch: 128}
+  - {strategy: single, model: custom, model.path: math.pi, dataset: mnist, batch: 128}
+cells: ${cells:${study.grid}}
+published: []
+findings: []
+"""
+
+
+@pytest.fixture(autouse=True)
+def uncapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CAPS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def composed(target: Path, *overrides: str) -> dict[str, Any]:
+    """What DVC writes into params.yaml for these overrides."""
+    compose_and_dump(target, str(ROOT / "conf"), None, "study", str(ROOT / "conf"), list(overrides))
+    return yaml.safe_load(target.read_text())
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Every study's composition without caps; a long study takes seconds."""
+    target = tmp_path_factory.mktemp("composed") / "params.yaml"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CAPS:
+            patch.delenv(name, raising=False)
+        return {name: composed(target, f"study={name}") for name in STUDIES}
+
+
+def test_the_committed_params_are_the_default_studys(tmp_path: Path) -> None:
+    shown = subprocess.run(["git", "show", "HEAD:params.yaml"], cwd=ROOT, capture_output=True, text=True)
+    if shown.returncode:
+        pytest.skip("not a git checkout")
+    assert yaml.safe_load(shown.stdout) == composed(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_composes_into_cells_whose_code_exists(
+    name: str, studies: dict[str, dict[str, Any]]
+) -> None:
+    study = studies[name]["study"]
+    assert study["name"] == name
+    cells = study["cells"]
+    assert len(cells) == len({cell["overrides"] for cell in cells.values()}) > 0
+    for cell in cells.values():
+        for key in ("strategy_code", "model_code"):
+            assert (ROOT / cell[key]).is_file(), cell
+        assert (ROOT / "src" / "runtime" / f"{cell['framework']}.py").is_file()
+        assert cell["dataset"] in study["datasets"]
+
+
+def test_cells_are_capped_in_the_grids_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = list(composed(tmp_path / "params.yaml", "study=quick")["study"]["cells"])
+    monkeypatch.setenv("SCALEGUIDE_MAX_CELLS", "2")
+    assert list(composed(tmp_path / "params.yaml", "study=quick")["study"]["cells"]) == whole[:2]
+
+
+def test_minutes_are_capped_in_name_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A capped result must not be taken for an uncapped one from DVC's cache.
+    monkeypatch.setenv("SCALEGUIDE_MAX_MINUTES", "0.25")
+    for name, cell in composed(tmp_path / "params.yaml", "study=quick")["study"]["cells"].items():
+        assert name.endswith("-max_minutes=0.25")
+        assert "'max_minutes=0.25'" in cell["overrides"]
+
+
+class Tree:
+    """A copy of the working tree as its own repository, with the commands of this environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "tree"
+        names = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(names, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for name in listed.split("\0"):
+            # dvc.lock belongs to whoever measures.
+            if name and name != "dvc.lock" and (ROOT / name).is_file():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.folder / name)
+        who = {"NAME": "tester", "EMAIL": "tester@localhost"}
+        self.environment = {
+            **os.environ,
+            **{f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()},
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "DVC_SITE_CACHE_DIR": str(folder / "site"),
+            "SCALEGUIDE_MAX_MINUTES": "0.03",
+            "SCALEGUIDE_MAX_CELLS": "2",
+        }
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "copy"]):
+            assert self.run("git", *words).returncode == 0
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    return Tree(tmp_path_factory.mktemp("pipeline"))
+
+
+@pytest.fixture(scope="module")
+def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
+    """The default study, capped, run as a DVC experiment."""
+    done = tree.run("dvc", "exp", "run", "-S", "study=quick")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done
+
+
+@pytest.mark.parametrize(
+    ("edited", "stale"),
+    [
+        ("conf/model/resnet18.yaml", lambda cell: cell["model"] == "resnet18"),
+        ("src/models/torch/cnn.py", lambda cell: cell["model"] == "cnn"),
+        ("conf/strategy/ddp.yaml", lambda cell: cell["strategy"] == "ddp"),
+        ("src/strategies/torch/single.py", lambda cell: cell["strategy"] == "single"),
+        ("src/runtime/torch.py", lambda cell: cell["framework"] == "torch"),
+        ("conf/config.yaml", lambda cell: True),
+    ],
+)
+def test_an_edit_makes_only_the_cells_that_read_the_file_stale(
+    tmp_path: Path,
+    studies: dict[str, dict[str, Any]],
+    edited: str,
+    stale: Callable[[dict[str, Any]], bool],
+) -> None:
+    # The graph alone: neither code nor data are needed to ask which stage depends on what.
+    graph = tmp_path / "graph"
+    subprocess.run(["git", "init", "-q", graph], check=True)
+    (graph / ".dvc").mkdir()
+    shutil.copy2(ROOT / ".dvc" / "config", graph / ".dvc")
+    shutil.copy2(ROOT / "dvc.yaml", graph)
+    (graph / "params.yaml").write_text(yaml.safe_dump(studies["batch_sweep"], sort_keys=False))
+    cells = studies["batch_sweep"]["study"]["cells"]
+    with Repo(str(graph)) as repo:
+        trains = {
+            stage.name.partition("@")[2]: {dep.def_path for dep in stage.deps}
+            for stage in repo.index.stages
+            if getattr(stage, "name", "").startswith("train@")
+        }
+    assert trains.keys() == cells.keys()
+    found = {name for name, deps in trains.items() if edited in deps}
+    assert found == {name for name, cell in cells.items() if stale(cell)} != set()
+
+
+def test_a_study_runs_from_fetching_to_its_report(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    results = tree.folder / "results" / "quick"
+    for name in ("scaling", "accuracy", "utilization"):
+        # A line of headings, and one a cell.
+        assert len((results / "tables" / f"{name}.csv").read_text().splitlines()) == 3
+    assert "<html" in (results / "report.html").read_text()
+    assert len(list((results / "runs").iterdir())) == 2
+    shown = tree.run("dvc", "metrics", "show")
+    assert shown.returncode == 0, shown.stderr
+    for cell in (results / "runs").iterdir():
+        assert cell.name in shown.stdout
+    assert "samples_per_second" in shown.stdout
+
+
+def test_a_second_repro_runs_nothing_and_is_quick(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    durations = []
+    for _ in range(2):
+        start = time.monotonic()
+        done = tree.run("dvc", "repro")
+        durations.append(time.monotonic() - start)
+        assert done.returncode == 0, done.stderr
+        assert "Running stage" not in done.stdout
+        assert "Data and pipelines are up to date." in done.stdout
+    assert min(durations) < REPEAT_SECONDS
+    assert not tree.run("git", "status", "--porcelain", "data.dvc").stdout, "the data are as pinned"
+
+
+def test_a_failed_cell_leaves_the_others_tables_and_says_how_to_run_it_again(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    (tree.folder / "conf" / "study" / "broken.yaml").write_text(BROKEN)
+    done = tree.run("dvc", "exp", "run", "-S", "study=broken")
+    assert done.returncode != 0
+    cells = yaml.safe_load((tree.folder / "params.yaml").read_text())["study"]["cells"]
+    good, bad = cells
+    assert f"dvc repro -f -s train@{bad}" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "math.pi is a float, not a callable" in done.stdout + done.stderr
+    table = (tree.folder / "results" / "broken" / "tables" / "accuracy.csv").read_text()
+    rows = {line.split(",")[0]: line for line in table.splitlines()[1:]}
+    assert rows.keys() == {good, bad}
+    assert "failed" in rows[bad] and "failed" not in rows[good]
+    assert (tree.folder / "results" / "broken" / "report.html").exists()
