@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
 	dvc repro
 
-test: $(INSTALLED)  ## lint and the whole test suite
+test: $(INSTALLED)  ## the whole test suite, lint included
 	python -m pytest $(PYTEST_ARGS)
 
 study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep

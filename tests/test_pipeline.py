@@ -152,7 +152,7 @@ def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
         ("src/models/torch/cnn.py", lambda cell: cell["model"] == "cnn"),
         ("conf/strategy/ddp.yaml", lambda cell: cell["strategy"] == "ddp"),
         ("src/strategies/torch/single.py", lambda cell: cell["strategy"] == "single"),
-        ("src/runtime/torch.py", lambda cell: cell["framework"] == "torch"),
+        ("src/runtime/torch/training.py", lambda cell: cell["framework"] == "torch"),
         ("conf/config.yaml", lambda cell: True),
     ],
 )
@@ -177,7 +177,7 @@ def test_an_edit_makes_only_the_cells_that_read_the_file_stale(
             if getattr(stage, "name", "").startswith("train@")
         }
     assert trains.keys() == cells.keys()
-    found = {name for name, deps in trains.items() if edited in deps}
+    found = {name for name, deps in trains.items() if {edited, str(Path(edited).parent)} & deps}
     assert found == {name for name, cell in cells.items() if stale(cell)} != set()
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from src.data import arrays, available
 from src.measure.recorder import Recorder
 from src.models import adapt
-from src.runtime import tensorflow as runtime
+from src.runtime.tensorflow import training as runtime
 from src.strategies.tensorflow import single
 from src.worker import Run
 from tests.support import config

@@ -14,7 +14,7 @@ import numpy as np
 
 from src.data import arrays, available
 from src.measure.recorder import Recorder
-from src.runtime import torch as runtime
+from src.runtime.torch import training as runtime
 from src.strategies.torch import single
 from src.worker import Run
 from tests.support import config

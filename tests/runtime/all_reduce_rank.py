@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from src.runtime.shared_all_reduce import BLOCK_BYTES, RING, SharedAllReduce
+from src.runtime.torch.shared_all_reduce import BLOCK_BYTES, RING, SharedAllReduce
 
 
 def check(average: SharedAllReduce, size: int, dtype: torch.dtype, seed: int) -> None:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from src.runtime.sync_batchnorm import CPUSyncBatchNorm, convert
+from src.runtime.torch.sync_batchnorm import CPUSyncBatchNorm, convert
 
 STEPS = 3
 

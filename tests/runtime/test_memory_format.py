@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from src.models.torch import cnn, resnet18
-from src.runtime.memory_format import channels_last
+from src.runtime.torch.memory_format import channels_last
 
 SHAPE = (28, 28, 1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from src.runtime.sync_batchnorm import CPUSyncBatchNorm, convert
+from src.runtime.torch.sync_batchnorm import CPUSyncBatchNorm, convert
 from tests.support import run_ranks
 
 

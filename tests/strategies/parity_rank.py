@@ -27,7 +27,7 @@ from src.config import Config
 from src.data import arrays, available, order
 from src.measure.recorder import Recorder
 from src.models.adapt import import_path
-from src.runtime import torch as runtime
+from src.runtime.torch import training as runtime
 from src.worker import Run
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from src.data import order
 from src.measure import memory
 from src.measure.recorder import Recorder
-from src.runtime import tensorflow as runtime
+from src.runtime.tensorflow import training as runtime
 from src.worker import Run
 
 

@@ -1,7 +1,7 @@
 """Data parallelism (DistributedDataParallel): a copy a rank, gradients averaged during backward.
 
 Gradients travel in buckets. Between CPU ranks of one host they go through shared memory, which
-moves them several times faster than gloo over loopback TCP; see `src/runtime/shared_all_reduce.py`.
+moves them several times faster than gloo over loopback TCP; see `src/runtime/torch/shared_all_reduce.py`.
 """
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from src.measure.recorder import Recorder
-from src.runtime import sync_batchnorm
-from src.runtime import torch as runtime
-from src.runtime.shared_all_reduce import SUPPORTED, SharedAllReduce
+from src.runtime.torch import sync_batchnorm
+from src.runtime.torch import training as runtime
+from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 from src.worker import Run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from src.measure.recorder import Recorder
-from src.runtime import torch as runtime
+from src.runtime.torch import training as runtime
 from src.worker import Run
 
 

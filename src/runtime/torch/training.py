@@ -23,7 +23,7 @@ from src.data import order
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.models import adapt
-from src.runtime import memory_format, torch_cost
+from src.runtime.torch import cost, memory_format
 from src.worker import Run
 
 EVALUATION_BATCH = 500
@@ -207,7 +207,7 @@ class Conductor(pl.Callback):
         recorder.facts["batch_statistics"] = any(isinstance(m, _BatchNorm) for m in module.model.modules())
         sample = to_inputs(self.run, torch.from_numpy(self.run.arrays.test_images[:4].copy()), self.device)
         # On every rank: a synchronised BatchNorm waits for the others in there.
-        recorder.facts |= torch_cost.measure(module.model, sample, self.device)
+        recorder.facts |= cost.measure(module.model, sample, self.device)
         recorder.flush()
         status = "diverged" if recorder.diverged else self.status
         if status == "time_limit" and recorder.steps == self.feed.steps * self.run.config.epochs:
