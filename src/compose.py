@@ -139,9 +139,12 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
     A study is composed with this; whether the machine at hand can run a row is not asked.
     """
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
+        defaults: dict[tuple[str, ...], dict[str, Any]] = {}
         for row in rows:
-            groups = [word for word in row if word.split("=")[0] in GROUPS]
-            plain = group_defaults(groups)
+            groups = tuple(word for word in row if word.split("=")[0] in GROUPS)
+            if groups not in defaults:
+                defaults[groups] = group_defaults(list(groups))
+            plain = defaults[groups]
             raw = _plain(_compose(list(row), plain))
             if (minutes := cap_minutes(raw["max_minutes"])) != raw["max_minutes"]:
                 row = [

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 from dvc.repo import Repo
-from dvc.utils.hydra import compose_and_dump
 
 from tests.support import ROOT
 
@@ -43,7 +42,11 @@ def uncapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def composed(target: Path, *overrides: str) -> dict[str, Any]:
     """What DVC writes into params.yaml for these overrides."""
-    compose_and_dump(target, str(ROOT / "conf"), None, "study", str(ROOT / "conf"), list(overrides))
+    conf = str(ROOT / "conf")
+    arguments = repr((str(target), conf, None, "study", conf, list(overrides)))
+    # In a process of its own: Hydra looks for plugins once in each.
+    code = f"from dvc.utils.hydra import compose_and_dump; compose_and_dump(*{arguments})"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_SECONDS)
     return yaml.safe_load(target.read_text())
 
 
@@ -75,7 +78,8 @@ def test_every_study_composes_into_cells_whose_code_exists(
     for cell in cells.values():
         for key in ("strategy_code", "model_code"):
             assert (ROOT / cell[key]).is_file(), cell
-        assert (ROOT / "src" / "runtime" / f"{cell['framework']}.py").is_file()
+        assert (ROOT / "src" / "runtime" / cell["framework"]).is_dir()
+        assert (ROOT / "src" / "launch" / f"{cell['launcher']}.py").is_file()
         assert cell["dataset"] in study["datasets"]
 
 
