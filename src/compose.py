@@ -24,9 +24,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src import config as configuration
-from src.config import GROUPS, Config, ConfigError, nearest
+from src.config import CONF, GROUPS, Config, ConfigError, nearest
 
-CONF = Path(__file__).parent.parent / "conf"
 # What the name of a run says anyway, or what doesn't change the result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra")

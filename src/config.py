@@ -21,6 +21,9 @@ import yaml
 from src.launch import devices
 
 
+CONF = Path(__file__).parent.parent / "conf"
+
+
 class ConfigError(Exception):
     """A user's mistake, as one sentence."""
 
@@ -232,14 +235,19 @@ def _check_supported(config: Config) -> None:
         raise ConfigError(f"hardware.device={config.hardware['device']}: strategy {name} runs on {kinds}")
 
 
+def _models_for(framework: str) -> list[str]:
+    files = sorted((CONF / "model").glob("*.yaml"))
+    return [path.stem for path in files if yaml.safe_load(path.read_text()).get(framework)]
+
+
 def _check_framework(config: Config) -> None:
     builder = config.model.get(config.framework)
     if not builder:
         has = [name for name in ("torch", "tensorflow") if config.model.get(name)]
         raise ConfigError(
             f"model={config.model['name']}: exists for {', '.join(has)} and strategy "
-            f"{config.strategy['name']} needs {config.framework}; "
-            f"choose a model whose file names a {config.framework} builder, or a strategy for {has[0]}"
+            f"{config.strategy['name']} needs {config.framework}, for which there are "
+            f"{', '.join(_models_for(config.framework))}"
         )
     for key, path in (
         ("strategy.entry", config.strategy["entry"]),

@@ -58,9 +58,11 @@ def _send(folder: Path) -> bool:
     if tracker.run_id is None or tracker.uri is None:
         return False
     rank = RankTracker(tracker.uri, tracker.run_id)
-    rank.steps([row for row in _rows(folder / "steps.csv") if row["rank"] == 0])
+    steps = [row for row in _rows(folder / "steps.csv") if row["rank"] == 0]
+    rank.steps(steps)
+    per_epoch = len(steps) / metrics["epochs"] if metrics["epochs"] else 0
     for row in _rows(folder / "epochs.csv"):
-        rank.epoch(row)
+        rank.epoch(row, round(row["epoch"] * per_epoch))
     status = "FAILED" if metrics["status"] == "failed" else "FINISHED"
     return tracker.close(status, folder, metrics, _rows(folder / "trace.csv"))
 

@@ -199,11 +199,11 @@ class RankTracker:
         logged = [("loss", "step/loss"), ("seconds", "step/seconds")]
         self._log([(name, row[key], row["step"]) for row in rows for key, name in logged])
 
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Logs one evaluation over epochs."""
-        axis = round(row["epoch"]) if float(row["epoch"]).is_integer() else None
-        step = axis if axis is not None else int(row["epoch"] * 1000)
-        self._log([(f"epoch/{key}", value, step) for key, value in row.items() if key != "epoch"])
+    def epoch(self, row: dict[str, Any], step: int) -> None:
+        """Logs one evaluation: `epoch/*` over epochs, or amid an epoch `evaluation/*` over steps."""
+        whole = float(row["epoch"]).is_integer()
+        prefix, axis = ("epoch", row["epoch"]) if whole else ("evaluation", step)
+        self._log([(f"{prefix}/{key}", value, int(axis)) for key, value in row.items() if key != "epoch"])
 
     def _log(self, points: list[tuple[str, float | None, int]]) -> None:
         with _Warn("the MLflow store can't be reached; metrics stay on disk"):

@@ -35,6 +35,7 @@ from src.progress import LiveProgress
 from src.rundir import RunDirectory
 
 EXIT_MISTAKE = 2
+ENDING = (signal.SIGINT, signal.SIGTERM)
 EXIT_INTERRUPTED = 130
 # When the command was given, before anything was imported.
 BEGUN = psutil.Process().create_time()
@@ -196,11 +197,12 @@ def _attempt(
         attempt.interrupted = True
     finally:
         # A second Ctrl-C must not stop the stopping.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
         launch.stop(attempt.ranks)
         if opening.ident is not None:
             opening.join()
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return attempt
 
 

@@ -119,7 +119,7 @@ def test_rank_0_logs_steps_and_epochs_into_the_parents_run(here: MlflowClient, s
     rank.steps([{"step": i, "loss": 2.0 - i / 1000, "seconds": 0.5} for i in range(1, 601)])
     rank.steps([{"step": 601, "loss": None, "seconds": 0.25}])
     row = {"seconds": 9.0, "train_loss": None, "loss": 0.5, "accuracy": 0.9}
-    rank.epoch({"epoch": 1.0, **row})
+    rank.epoch({"epoch": 1.0, **row}, 10)
     losses = here.get_metric_history(tracker.run_id, "step/loss")
     assert sorted(point.step for point in losses) == list(range(1, 601))
     metrics = here.get_run(tracker.run_id).data.metrics
@@ -162,7 +162,7 @@ def test_a_server_that_is_away_costs_a_warning_and_seconds(
     assert not tracker.close("FINISHED", tmp_path, {"accuracy": 1.0}, [])
     rank = RankTracker(AWAY, "0123")
     rank.steps([{"step": 1, "loss": 1.0, "seconds": 0.1}])
-    rank.epoch({"epoch": 1, "loss": 1.0})
+    rank.epoch({"epoch": 1, "loss": 1.0}, 10)
     said = capsys.readouterr().err
     assert said.count("warning:") >= 2 and "Traceback" not in said
     assert time.monotonic() - start < PATIENCE_SECONDS

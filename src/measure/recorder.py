@@ -37,8 +37,8 @@ class Tracker(Protocol):
     def steps(self, rows: list[dict[str, Any]]) -> None:
         """Logs completed steps; `step` is the axis."""
 
-    def epoch(self, row: dict[str, Any]) -> None:
-        """Logs one evaluation; `epoch` is the axis."""
+    def epoch(self, row: dict[str, Any], step: int) -> None:
+        """Logs one evaluation, made after `step` optimizer steps; `epoch` is the axis."""
 
 
 class Recorder:
@@ -182,7 +182,7 @@ class Recorder:
             writer.writerow({key: "" if value is None else value for key, value in row.items()})
         if self._tracker is not None:
             self._tracker.steps(self._untracked)
-            self._tracker.epoch(row)
+            self._tracker.epoch(row, self.steps)
             self._untracked = []
 
     def finish(self, status: str) -> None:

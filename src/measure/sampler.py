@@ -94,6 +94,9 @@ class Sampler:
             times, memory = process.cpu_times(), process.memory_info().rss
         except psutil.Error:
             return None
+        if not memory:
+            # It has exited, and only its parent hasn't heard of it yet.
+            return None
         now, used = time.perf_counter(), times.user + times.system
         before = self._before.get(rank)
         self._before[rank] = now, used

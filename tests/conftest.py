@@ -1,0 +1,139 @@
+"""Commands as a user types them, each in a folder of its own and never outliving its test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from src.data import available
+from src.data.sources import DataError
+
+ROOT = Path(__file__).parents[1]
+# Nothing that a test starts takes longer, even on a busy machine.
+LIMIT = 240.0
+
+
+class Commands:
+    """Runs `python -m src.train` in `folder`, which is empty at first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._outputs = folder.with_name(f"{folder.name}-outputs")
+        self._outputs.mkdir()
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Starts the command; `said` gives what it printed."""
+        inherited = {key: value for key, value in os.environ.items() if key != "SCALEGUIDE_MAX_MINUTES"}
+        with (self._outputs / "out").open("wb") as out, (self._outputs / "err").open("wb") as err:
+            return subprocess.Popen(
+                [sys.executable, "-m", "src.train", *words],
+                cwd=self.folder,
+                env={**inherited, "PYTHONPATH": str(ROOT), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def said(self) -> tuple[str, str]:
+        """Standard output and standard error of the last command so far."""
+        return (self._outputs / "out").read_text(), (self._outputs / "err").read_text()
+
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs the command to its end."""
+        process = self.start(*words, **environment)
+        code = process.wait(LIMIT)
+        return subprocess.CompletedProcess(process.args, code, *self.said())
+
+    def left(self) -> list[psutil.Process]:
+        """Processes that work in the folder: the command and its ranks."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.cwd() == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def rank(self, number: int) -> psutil.Process:
+        """The process of a running rank."""
+        for process in self.left():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("RANK") == str(number) and "src.worker" in process.cmdline():
+                    return process
+        raise LookupError(f"rank {number} doesn't run in {self.folder}")
+
+    def end(self) -> None:
+        """Kills what is left."""
+        for process in self.left():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def _until(condition: Callable[[], object], seconds: float, what: str) -> float:
+    start = time.monotonic()
+    while not condition():
+        passed = time.monotonic() - start
+        assert passed < seconds, f"{what}: not within {seconds:g} s"
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Callable[[], object], float, str], float]:
+    """Polls a condition; returns the seconds it took, fails after the given ones."""
+    return _until
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Commands]:
+    """Commands in a folder of the test's own."""
+    made = Commands(tmp_path.resolve() / "here")
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def module_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Commands]]:
+    """Makes folders for runs that the tests of a file share."""
+    made: list[Commands] = []
+
+    def make() -> Commands:
+        made.append(Commands(tmp_path_factory.mktemp("run").resolve() / "here"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def _need(name: str, elsewhere: Path) -> None:
+    dataset = yaml.safe_load((ROOT / "conf/dataset" / f"{name}.yaml").read_text())
+    try:
+        # The commands run elsewhere, where the repository's own prepared/ isn't found.
+        with contextlib.chdir(elsewhere):
+            available.ensure(dataset)
+    except DataError as error:
+        if "could not be fetched from any source" not in str(error) or "sha256" in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def mnist(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """MNIST in the cache, or the test is skipped with the reason."""
+    _need("mnist", tmp_path_factory.mktemp("elsewhere"))
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Fashion-MNIST in the cache, or the test is skipped with the reason."""
+    _need("fashion_mnist", tmp_path_factory.mktemp("elsewhere"))

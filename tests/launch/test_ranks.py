@@ -1,0 +1,190 @@
+"""Ranks are started together and ended together; the one to blame is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from src.launch import ranks
+from src.launch.devices import Device
+from src.launch.ranks import EXIT_DISK_FULL, EXIT_OUT_OF_MEMORY, Outcome, Rank
+
+LONG = "import time; time.sleep(600)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {LONG}"
+Start = Callable[..., list[Rank]]
+Until = Callable[[Callable[[], object], float, str], float]
+
+
+def fail(code: int, after: float = 0.0) -> str:
+    return f"import sys, time; time.sleep({after}); sys.exit({code})"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts each piece of code as a rank, in a session of its own as `ranks.start` does."""
+    started: list[Rank] = []
+
+    def begin(*codes: str) -> list[Rank]:
+        for number, code in enumerate(codes):
+            log = tmp_path / f"rank-{number}.log"
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", code], stdout=output, start_new_session=True
+                )
+            started.append(Rank(number, Device("cpu", number, (0,)), process, log))
+        return started
+
+    yield begin
+    for rank in started:
+        if rank.process.poll() is None:
+            rank.process.kill()
+            rank.process.wait()
+
+
+def supervise(started: list[Rank], limit: float = 60) -> tuple[Outcome, float]:
+    begun = time.monotonic()
+    return ranks.supervise(started, limit=limit, tick=lambda: None), time.monotonic() - begun
+
+
+def ended(started: list[Rank]) -> bool:
+    return all(rank.process.poll() is not None for rank in started)
+
+
+def test_ranks_that_end_well_blame_nobody(start: Start) -> None:
+    started = start(fail(0), fail(0, after=0.2))
+    assert supervise(started)[0] == Outcome()
+    assert ended(started)
+
+
+def test_the_watcher_is_told_that_time_passes(start: Start) -> None:
+    ticks: list[float] = []
+    ranks.supervise(start(fail(0, after=1)), limit=60, tick=lambda: ticks.append(time.monotonic()))
+    assert len(ticks) >= 3
+
+
+def test_a_rank_that_fails_ends_the_others(start: Start) -> None:
+    started = start(LONG, fail(3))
+    outcome, seconds = supervise(started)
+    assert outcome == Outcome(failed=1, code=3)
+    assert seconds < 10
+    assert ended(started)
+
+
+def test_a_killed_rank_is_to_blame_even_when_its_peers_fail_first(start: Start) -> None:
+    # A peer that loses its connection exits with an error before the killed one has been waited for.
+    killed = f"import os, signal, time; time.sleep(0.3); os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    outcome, _ = supervise(start(fail(1), killed, LONG))
+    assert outcome == Outcome(failed=1, code=-signal.SIGKILL)
+
+
+@pytest.mark.parametrize("known", [EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL])
+def test_a_known_result_counts_more_than_the_failures_it_causes(start: Start, known: int) -> None:
+    outcome, _ = supervise(start(fail(1), fail(known, after=0.3)))
+    assert outcome == Outcome(failed=1, code=known)
+
+
+def test_ranks_that_hang_are_ended_at_the_limit(start: Start) -> None:
+    started = start(LONG, LONG)
+    outcome, seconds = supervise(started, limit=0.5)
+    assert outcome == Outcome(timed_out=True, code=1)
+    assert 0.5 <= seconds < 10
+    assert ended(started)
+
+
+def test_a_rank_that_hears_no_request_to_end_is_killed(start: Start, until: Until) -> None:
+    (rank,) = start(DEAF)
+    until(lambda: rank.log.read_text() == "deaf\n", 60, "the rank's readiness")
+    begun = time.monotonic()
+    ranks.stop([rank])
+    assert rank.process.returncode == -signal.SIGKILL
+    assert ranks.TERMINATE_SECONDS <= time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("parent", ["sys.exit(0)", "sys.exit(1)", LONG])
+def test_what_a_rank_has_started_is_ended_too(start: Start, until: Until, parent: str) -> None:
+    child = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {LONG!r}])"
+    child += f"; print(child.pid, flush=True); {parent}"
+    (rank,) = start(child)
+    supervise([rank], limit=2)
+    orphan = int(rank.log.read_text())
+    until(lambda: not _alive(orphan), 10, "the grandchild's end")
+
+
+def _alive(pid: int) -> bool:
+    # A zombie has ended; whoever adopted it has yet to look.
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_stopping_twice_does_no_harm(start: Start) -> None:
+    started = start(fail(0), LONG)
+    ranks.stop(started)
+    ranks.stop(started)
+    assert ended(started)
+
+
+def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from src import compose
+
+    monkeypatch.chdir(tmp_path)
+    words = ["strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.share_devices=true", "out=run"]
+    (config,) = compose.cells(compose.parse(words))
+    for name in ("logs", "ranks"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+    seen: list[dict[str, str]] = []
+    popen = subprocess.Popen
+
+    def record(command: list[str], *, env: dict[str, str], **options: object) -> subprocess.Popen[bytes]:
+        assert command[1:] == ["-u", "-m", "src.worker", "run/config.yaml"]
+        assert options["start_new_session"] is True
+        seen.append(env)
+        return popen([sys.executable, "-c", LONG], env=env, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", record)
+    started = ranks.start(config, Path("run"), started=12.5)
+    try:
+        assert [rank.log for rank in started] == [Path(f"run/logs/rank-{n}.log") for n in (0, 1)]
+        assert [env["RANK"] for env in seen] == ["0", "1"]
+        assert {env["WORLD_SIZE"] for env in seen} == {"2"}
+        assert len({env["MASTER_PORT"] for env in seen}) == 1
+        assert {env["OMP_NUM_THREADS"] for env in seen} == {"1"}
+        # No rank sees a GPU that it doesn't train on.
+        assert {env["CUDA_VISIBLE_DEVICES"] for env in seen} == {""}
+        assert {env["SCALEGUIDE_PARENT"] for env in seen} == {str(os.getpid())}
+        assert {env["SCALEGUIDE_STARTED"] for env in seen} == {"12.5"}
+        for rank, env in zip(started, seen, strict=True):
+            assert env["SCALEGUIDE_CORES"] == ",".join(map(str, rank.device.cores))
+    finally:
+        ranks.stop(started)
+    assert ended(started)
+
+
+def test_ranks_already_started_are_ended_when_a_later_one_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from src import compose
+
+    monkeypatch.chdir(tmp_path)
+    words = ["strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.share_devices=true", "out=run"]
+    (config,) = compose.cells(compose.parse(words))
+    (tmp_path / "run" / "logs").mkdir(parents=True)
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def second_fails(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        if started:
+            raise BlockingIOError("Resource temporarily unavailable")
+        started.append(popen([sys.executable, "-c", LONG], **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", second_fails)
+    with pytest.raises(BlockingIOError):
+        ranks.start(config, Path("run"), started=0.0)
+    assert started[0].poll() is not None

@@ -1,0 +1,220 @@
+"""Whatever ends a run early, nobody stays behind and what was recorded stays."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+# From the event to the end of the command.
+SECONDS = 10.0
+# Until a run trains, on a busy machine.
+START = 120.0
+LONG = ("model=cnn", "epochs=1000", "max_minutes=30", "hardware.device=cpu", "hardware.share_devices=true")
+DDP = ("strategy=ddp", "workers=2", *LONG)
+Until = Callable[[Callable[[], object], float, str], float]
+
+
+@pytest.fixture
+def training(commands, until: Until) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts a run into `run` and returns once all of its ranks have recorded steps."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str, out: str = "run", first: str = "") -> subprocess.Popen[bytes]:
+        process = commands.start(*words, f"out={out}")
+        started.append(process)
+        ranks = range(2 if "strategy=ddp" in words else 1)
+        files = [commands.folder / (first or out) / "ranks" / str(rank) / "steps.csv" for rank in ranks]
+
+        def rows() -> bool:
+            assert process.poll() is None, commands.said()
+            return all(file.exists() and file.read_bytes().count(b"\n") > 3 for file in files)
+
+        until(rows, START, "the first steps")
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def steps(folder: Path) -> list[dict[str, str]]:
+    with (folder / "steps.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def shared_memory() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.glob("scaleguide-*")} if folder.is_dir() else set()
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(commands, training, until: Until, mnist: None) -> None:
+    before = shared_memory()
+    process = training(*DDP, "tracking.backend=none")
+    commands.rank(1).kill()
+    until(lambda: process.poll() is not None, SECONDS, "the command's end")
+    assert process.returncode == 1
+    err = commands.said()[1]
+    assert "rank 1 was killed by SIGKILL" in err
+    assert "its log is run/logs/rank-1.log" in err
+    assert "Traceback" not in err.splitlines()[0]
+    assert commands.left() == []
+    assert shared_memory() <= before
+    metrics = json.loads((commands.folder / "run" / "metrics.json").read_text())
+    assert (metrics["status"], metrics["accuracy"]) == ("failed", None)
+    assert {row["rank"] for row in steps(commands.folder / "run")} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("number", "backend"), [(signal.SIGINT, "sqlite"), (signal.SIGTERM, "none")], ids=["SIGINT", "SIGTERM"]
+)
+def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
+    commands, training, until: Until, mnist: None, number: signal.Signals, backend: str
+) -> None:
+    process = training(*DDP, f"tracking.backend={backend}")
+    process.send_signal(number)
+    until(lambda: process.poll() is not None, SECONDS, "the command's end")
+    assert process.returncode == 130
+    assert commands.left() == []
+    err = commands.said()[1]
+    assert "interrupted; what was recorded is in run" in err
+    assert "Traceback" not in err
+    recorded = steps(commands.folder / "run")
+    assert {row["rank"] for row in recorded} == {"0", "1"}
+    assert [int(row["step"]) for row in recorded if row["rank"] == "0"][:3] == [1, 2, 3]
+    if backend == "none":
+        assert not (commands.folder / "mlflow.db").exists()
+        return
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{commands.folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("scaleguide")
+    assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED"]
+
+
+def test_an_interrupted_sweep_starts_no_further_cell(commands, training, until: Until, mnist: None) -> None:
+    process = training(*LONG, "tracking.backend=none", "-m", "seed=0,1", out="run-${seed}", first="run-0")
+    process.send_signal(signal.SIGINT)
+    until(lambda: process.poll() is not None, SECONDS, "the command's end")
+    assert process.returncode == 130
+    assert commands.left() == []
+    assert steps(commands.folder / "run-0")
+    assert not (commands.folder / "run-1").exists()
+
+
+def test_ranks_die_with_their_parent(commands, training, until: Until, mnist: None) -> None:
+    process = training(*DDP, "tracking.backend=none")
+    assert len([p for p in commands.left() if "src.worker" in p.cmdline()]) == 2
+    process.kill()
+    process.wait()
+    until(lambda: commands.left() == [], SECONDS, "the ranks' end")
+    assert len((commands.folder / "run/ranks/0/steps.csv").read_text().splitlines()) > 3
+
+
+@pytest.fixture
+def small_disk(commands) -> Iterator[Path]:
+    """A file system of a megabyte; only root may mount one."""
+    place = commands.folder / "disk"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"a small file system can't be mounted here: {done.stderr.strip()}")
+    yield place
+    commands.end()
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path, leave: int) -> None:
+    free = os.statvfs(place)
+    (place / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - leave))
+
+
+def test_a_full_disk_ends_the_run_and_is_named(
+    commands, training, until: Until, mnist: None, small_disk: Path
+) -> None:
+    (small_disk / "kept.txt").write_text("from before\n")
+    words = ("model=mlp", "epochs=1000", "max_minutes=30", "batch=4", "tracking.backend=none")
+    process = training(*words, out="disk/run")
+    recorded = (small_disk / "run/ranks/0/steps.csv").read_text().rpartition("\n")[0]
+    fill(small_disk, leave=16 * 1024)
+    until(lambda: process.poll() is not None, START, "the command's end")
+    assert process.returncode == 1
+    assert commands.left() == []
+    err = commands.said()[1]
+    assert f"the file system at {small_disk} is full" in err
+    assert "Traceback" not in err.replace("| Traceback", "")
+    assert (small_disk / "kept.txt").read_text() == "from before\n"
+    assert (small_disk / "run/ranks/0/steps.csv").read_text().startswith(recorded)
+    # With room, the same command is accepted: nothing half-written is in its way.
+    (small_disk / "filler").unlink()
+    again = commands.run(
+        *("model=mlp", "epochs=1000", "batch=4", "tracking.backend=none", "out=disk/run", "overwrite=true"),
+        SCALEGUIDE_MAX_MINUTES="0.001",
+    )
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_disk_that_is_full_from_the_start_is_named(commands, mnist: None, small_disk: Path) -> None:
+    fill(small_disk, leave=0)
+    done = commands.run("model=mlp", "out=disk/run", "tracking.backend=none")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: the file system at {small_disk} is full")
+    assert len(done.stderr.splitlines()) == 1
+    (small_disk / "filler").unlink()
+    again = commands.run(
+        *("model=mlp", "out=disk/run", "tracking.backend=none"), SCALEGUIDE_MAX_MINUTES="0.001"
+    )
+    assert again.returncode == 0, again.stderr
+
+
+def test_data_that_nobody_gives_are_one_sentence(commands, tmp_path: Path) -> None:
+    absent = tmp_path / "conf" / "dataset" / "absent.yaml"
+    absent.parent.mkdir(parents=True)
+    absent.write_text(
+        yaml.safe_dump(
+            {
+                "name": "absent",
+                "reader": "src.data.idx.read",
+                "data_source": "original",
+                "files": {"train-images-idx3-ubyte": "0" * 64},
+                # A port that is reserved, so that nobody listens there.
+                "sources": [{"url": "http://127.0.0.1:1/{file}"}, {"path": "/nowhere/{file}"}],
+                "options": {},
+                "limit": None,
+            }
+        )
+    )
+    done = commands.run(
+        *("--config-dir", str(tmp_path / "conf"), "dataset=absent"), SCALEGUIDE_CACHE=str(tmp_path / "cache")
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: absent: train-images-idx3-ubyte could not be fetched from any source")
+    assert "127.0.0.1" in last and "/nowhere" in last
+    assert commands.left() == []
+    assert list(commands.folder.rglob("*")) == []
+
+
+def test_a_run_that_hangs_is_ended_at_its_limit(commands, mnist: None) -> None:
+    conf = Path(__file__).parent / "plugin" / "conf"
+    done = commands.run(
+        *("--config-dir", str(conf), "strategy=sleeping", "model=mlp", "tracking.backend=none"),
+        *("max_minutes=0.001", "hardware.grace_minutes=0.1", "out=run"),
+    )
+    assert done.returncode == 1
+    assert "longer than its wall-clock limit" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (commands.folder / "run/logs/rank-0.log").read_text() == "asleep\n"
+    assert json.loads((commands.folder / "run/metrics.json").read_text())["status"] == "failed"
+    assert commands.left() == []
