@@ -20,7 +20,6 @@ import yaml
 
 from src.launch import devices
 
-
 CONF = Path(__file__).parent.parent / "conf"
 
 

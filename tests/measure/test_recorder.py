@@ -44,7 +44,7 @@ class Log:
     def steps(self, rows: list[dict[str, Any]]) -> None:
         self.logged += [row["step"] for row in rows]
 
-    def epoch(self, row: dict[str, Any]) -> None:
+    def epoch(self, row: dict[str, Any], step: int) -> None:
         self.logged.append(f"epoch {row['epoch']}")
 
 
