@@ -200,10 +200,11 @@ class RankTracker:
         self._log([(name, row[key], row["step"]) for row in rows for key, name in logged])
 
     def epoch(self, row: dict[str, Any], step: int) -> None:
-        """Logs one evaluation: `epoch/*` over epochs, or amid an epoch `evaluation/*` over steps."""
-        whole = float(row["epoch"]).is_integer()
-        prefix, axis = ("epoch", row["epoch"]) if whole else ("evaluation", step)
-        self._log([(f"{prefix}/{key}", value, int(axis)) for key, value in row.items() if key != "epoch"])
+        """Logs one evaluation: `evaluation/*` over steps, and at an epoch's end `epoch/*` over epochs."""
+        figures = {key: value for key, value in row.items() if key != "epoch"}
+        self._log([(f"evaluation/{key}", value, step) for key, value in figures.items()])
+        if float(row["epoch"]).is_integer():
+            self._log([(f"epoch/{key}", value, int(row["epoch"])) for key, value in figures.items()])
 
     def _log(self, points: list[tuple[str, float | None, int]]) -> None:
         with _Warn("the MLflow store can't be reached; metrics stay on disk"):

@@ -126,6 +126,14 @@ def test_rank_0_logs_steps_and_epochs_into_the_parents_run(here: MlflowClient, s
     assert metrics["step/loss"] == pytest.approx(1.4)
     assert metrics["step/seconds"] == 0.25
     assert (metrics["epoch/loss"], metrics["epoch/accuracy"]) == (0.5, 0.9)
+    rank.epoch({"epoch": 1.5, **row, "accuracy": 0.95}, 15)
+    axes = {
+        name: here.get_metric_history(tracker.run_id, f"{name}/accuracy") for name in ("epoch", "evaluation")
+    }
+    assert {name: [point.step for point in points] for name, points in axes.items()} == {
+        "epoch": [1],
+        "evaluation": [10, 15],
+    }
     assert "epoch/train_loss" not in metrics
 
 
