@@ -100,7 +100,7 @@ def _pinning(device: devices.Device) -> dict[str, str]:
 
 
 def supervise(ranks: list[Rank], *, limit: float, tick: Callable[[], None]) -> Outcome:
-    """Waits until every rank has ended, calling `tick` about four times a second.
+    """Waits until every rank has ended, calling `tick` about twice a second.
 
     The first rank that fails, or `limit` seconds, ends all of them.
     """
@@ -116,7 +116,7 @@ def supervise(ranks: list[Rank], *, limit: float, tick: Callable[[], None]) -> O
             stop(ranks)
             return _blame(failures) if failures else Outcome(timed_out=True, code=1)
         with contextlib.suppress(queue.Empty):
-            number, code = ended.get(timeout=min(0.25, remaining))
+            number, code = ended.get(timeout=min(0.5, remaining))
             running -= 1
             if code:
                 failures.append((number, code))
