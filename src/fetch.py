@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from src.data.available import UnknownDataset, cache_folder, choice
-from src.data.sources import DataError, clear_disk_errors, fetch
+from src.data.errors import DataError, clear_disk_errors
+from src.data.sources import fetch
 
 DOWNLOADS = Path("downloads")
 PARAMS = Path("params.yaml")

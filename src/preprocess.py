@@ -20,7 +20,7 @@ import numpy as np
 
 from src.data.arrays import ARRAY_NAMES, Splits
 from src.data.available import PREPARED, UnknownDataset, choice, fingerprint
-from src.data.sources import DataError, clear_disk_errors
+from src.data.errors import DataError, clear_disk_errors
 
 CHUNK_BYTES = 1 << 24
 

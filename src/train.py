@@ -7,7 +7,6 @@ answered at once and no run inherits another's memory or threads.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import signal
 import sys
@@ -26,7 +25,7 @@ from omegaconf import DictConfig
 from src import compose, resend, rundir, tracking
 from src.config import Config, ConfigError
 from src.data import available
-from src.data.sources import DataError
+from src.data.errors import DataError, mount_point
 from src.launch import ranks as launch
 from src.measure import environment
 from src.measure.merge import merge
@@ -265,9 +264,7 @@ def _report_failure(attempt: Attempt, place: RunDirectory) -> None:
 
 
 def _disk_full(path: Path) -> str:
-    mount = path.absolute()
-    while not os.path.ismount(mount):
-        mount = mount.parent
+    mount = mount_point(path)
     free = shutil.disk_usage(mount).free
     return (
         f"error: the file system at {mount} is full ({free:,} bytes free); what was recorded before is in "

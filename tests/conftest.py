@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from src.data import available
-from src.data.sources import DataError
+from src.data.errors import DataError
 
 ROOT = Path(__file__).parents[1]
 # Nothing that a test starts takes longer, even on a busy machine.

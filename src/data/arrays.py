@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from src.data.sources import DataError
+from src.data.errors import DataError
 
 __all__ = ["ARRAY_NAMES", "Arrays", "DataError", "Splits", "load"]
 

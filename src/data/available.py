@@ -16,7 +16,8 @@ from typing import Any
 
 import yaml
 
-from src.data.sources import DataError, clear_disk_errors, fetch
+from src.data.errors import DataError, clear_disk_errors
+from src.data.sources import fetch
 
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")

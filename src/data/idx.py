@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from src.data.arrays import Splits
-from src.data.sources import DataError
+from src.data.errors import DataError
 
 UNSIGNED_BYTE = 0x08
 

@@ -16,7 +16,8 @@ import yaml
 
 from src.data.arrays import load
 from src.data.available import cache_folder, choice, ensure, fingerprint, locate
-from src.data.sources import DataError, holds
+from src.data.errors import DataError
+from src.data.sources import holds
 from src.preprocess import prepare
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from src.data.errors import DataError
 from src.data.idx import read, read_array
-from src.data.sources import DataError
 
 
 def write_idx(path: Path, array: np.ndarray, kind: int = 0x08) -> None:

@@ -16,7 +16,7 @@ import pytest
 import src.preprocess
 from src.data.arrays import Splits, load
 from src.data.available import fingerprint
-from src.data.sources import DataError, mount_point
+from src.data.errors import DataError, mount_point
 from src.preprocess import main, prepare
 
 SPLITS = Splits(

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from src.data import sources
-from src.data.sources import DataError, clear_disk_errors, fetch, mount_point
+from src.data import mirrors
+from src.data.errors import DataError, clear_disk_errors, mount_point
+from src.data.sources import fetch
 
 GOOD = {"images": b"i" * 5_000 + b"!", "labels": bytes(range(250))}
 
@@ -188,7 +189,7 @@ def test_a_mirror_out_of_reach_is_asked_for_one_file_only(
 def test_a_mirror_that_drops_packets_is_given_up_at_the_time_out(
     mirror: Mirror, target: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(mirrors, "CONNECT_SECONDS", 0.2)
     connect = socket.create_connection
 
     def drop(address: tuple[str, int], *arguments: Any, **options: Any) -> socket.socket:

@@ -1,0 +1,38 @@
+"""What is said when data can't be had: one sentence for the user, also of a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DataError(Exception):
+    """Data that can't be had or can't be used; its text is one sentence for the user."""
+
+
+@contextmanager
+def clear_disk_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of a full or read-only disk under `folder` into a DataError that names it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise DataError(
+                f"the file system {mount_point(folder)} is full: {folder} can't be written"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise DataError(f"{error.filename or folder} can't be used: {error.strerror}") from error
+        raise
+
+
+def mount_point(path: Path) -> Path:
+    """The mount point of the file system that `path` is on, or would be on once it exists."""
+    path = path.resolve()
+    while not os.path.ismount(path):
+        path = path.parent
+    return path
