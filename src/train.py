@@ -68,7 +68,12 @@ def main() -> int:
         return _say("interrupted", EXIT_INTERRUPTED)
     OUTCOMES.clear()
     try:
-        hydra.main(version_base="1.3", config_path=str(compose.CONF.absolute()), config_name="config")(_job)()
+        if cells and not line.multirun:
+            _attend(cells[0], sweep=False)
+        else:
+            hydra.main(version_base="1.3", config_path=str(compose.CONF.absolute()), config_name="config")(
+                _job
+            )()
     except KeyboardInterrupt:
         tracking.close_sweep("KILLED")
         return _say("interrupted; every rank was ended", EXIT_INTERRUPTED)
@@ -104,12 +109,14 @@ def _check_samples(config: Config) -> None:
 
 
 def _job(cfg: DictConfig) -> None:
-    """One cell, as Hydra's launcher calls it."""
-    details = HydraConfig.get()
-    words = list(details.overrides.task)
+    """One cell of a sweep, as Hydra's launcher calls it."""
+    words = list(HydraConfig.get().overrides.task)
     groups = [word for word in words if word.split("=")[0] in compose.GROUPS]
-    config = compose.finish(cfg, words, compose.group_defaults(groups))
-    sweep = details.mode is hydra.types.RunMode.MULTIRUN
+    _attend(compose.finish(cfg, words, compose.group_defaults(groups)), sweep=True)
+
+
+def _attend(config: Config, *, sweep: bool) -> None:
+    """Runs one cell and keeps its status; a full disk is one, too."""
     started = BEGUN if not OUTCOMES else time.time()
     try:
         OUTCOMES.append(run(config, started=started, sweep=sweep))
