@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from src.measure.recorder import Recorder
 from src.runtime.torch import sync_batchnorm
@@ -84,7 +83,5 @@ def share_buffers(module: runtime.Training) -> None:
     DDP would send them before every forward; BatchNorm doesn't read them while it trains, so before
     an evaluation is enough.
     """
-    for layer in module.model.modules():
-        if isinstance(layer, _BatchNorm):
-            for buffer in layer.buffers(recurse=False):
-                dist.broadcast(buffer, src=0)
+    for buffer in module.model.buffers():
+        dist.broadcast(buffer, src=0)
