@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from src.models.torch import cnn, resnet18
+from src.models.torch import cnn
+from src.models.torch.resnet import resnet18
 from src.runtime.torch.memory_format import channels_last
 
 SHAPE = (28, 28, 1)
 
 
 def resnet() -> nn.Module:
-    return resnet18.build(classes=10, shape=SHAPE, stem="3x3")
+    return resnet18(classes=10, shape=SHAPE, stem="3x3")
 
 
 def shallow() -> nn.Module:
