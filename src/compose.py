@@ -28,7 +28,7 @@ from src.config import CONF, GROUPS, Config, ConfigError, nearest
 
 # What the name of a run says anyway, or what doesn't change the result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
-UNNAMED = ("out", "overwrite", "tracking", "hydra")
+UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every")
 NAME_LIMIT = 100
 # Hydra's flags that would lead it past conf/config.yaml, whose cells are checked here.
 REFUSED_FLAGS = ("--config-name", "-cn", "--config-path", "-cp", "--package", "-p", "--experimental-rerun")

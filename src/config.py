@@ -35,7 +35,7 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """What one key may hold; `minimum` is exclusive when `above` is set."""
+    """What one key may hold; `minimum` is exclusive when `above` is set, `lists` allows a list as well."""
 
     kind: type
     choices: tuple[Any, ...] = ()
@@ -43,10 +43,14 @@ class Rule:
     maximum: float | None = None
     above: bool = False
     optional: bool = False
+    lists: bool = False
 
     def check(self, key: str, value: Any) -> None:
         """Raises `ConfigError` unless `value` may stand under `key`."""
         if value is None and self.optional:
+            return
+        if self.lists and (isinstance(value, list) or not self.choices):
+            _check_list(key, value)
             return
         if self.choices:
             if value not in self.choices:
@@ -71,6 +75,14 @@ class Rule:
         return isinstance(value, self.kind)
 
 
+def _check_list(key: str, value: Any) -> None:
+    """A list of numbers above 0, or of names."""
+    items = value if isinstance(value, list) else []
+    numbers = all(Rule(float)._fits(item) and item > 0 for item in items)
+    if not items or not (numbers or all(isinstance(item, str) for item in items)):
+        raise ConfigError(f"{key}={value}: must be a list, as [2,1]: numbers above 0, or names")
+
+
 RULES: dict[str, Rule] = {
     "workers": Rule(int, minimum=1, optional=True),
     "scaling": Rule(str, ("strong", "weak")),
@@ -86,6 +98,8 @@ RULES: dict[str, Rule] = {
     "optimizer.momentum": Rule(float, minimum=0, maximum=0.9999),
     "evaluate_every": Rule(int, minimum=1, optional=True),
     "target_accuracy": Rule(float, minimum=0, maximum=1, optional=True),
+    "checkpoint_every": Rule(int, minimum=1, optional=True),
+    "resume": Rule(str, optional=True),
     "out": Rule(str, optional=True),
     "overwrite": Rule(bool),
     "tracking.backend": Rule(str, ("sqlite", "server", "none")),
@@ -95,6 +109,7 @@ RULES: dict[str, Rule] = {
 OPTION_RULES = {
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "model.path": Rule(str, optional=True),
+    "model.pretrained": Rule(str, optional=True),
 }
 GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
@@ -129,6 +144,8 @@ class Config:
     out: str
     overwrite: bool
     tracking: Mapping[str, Any]
+    checkpoint_every: int | None = None
+    resume: str | None = None
 
     @property
     def framework(self) -> str:
@@ -188,6 +205,10 @@ def _option_rule(default: Any, allowed: Any) -> Rule:
     if isinstance(allowed, list | tuple):
         return Rule(str, tuple(allowed))
     bounds = allowed or {}
+    if bounds.get("lists"):
+        return Rule(str, tuple(bounds.get("choices", ())), optional=default is None, lists=True)
+    if default is None and bounds:
+        return Rule(float, minimum=bounds.get("min"), maximum=bounds.get("max"), optional=True)
     kind = type(default)
     # A bounded number may be 25 or 25.5, however its default is written; `whole` says otherwise.
     if kind is int and bounds and not bounds.get("whole"):
@@ -214,7 +235,16 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "out": out,
     }
     config = Config(**{**raw, **filled})
-    for check in (_check_supported, _check_framework, _check_batch, _check_devices, _check_tracking):
+    for check in (
+        _check_supported,
+        _check_framework,
+        _check_batch,
+        _check_lists,
+        _check_needs,
+        _check_files,
+        _check_devices,
+        _check_tracking,
+    ):
         check(config)
     return config
 
@@ -276,6 +306,45 @@ def _check_batch(config: Config) -> None:
             f"batch={config.batch}: one step takes {config.global_batch} samples and dataset.limit="
             f"{config.dataset['limit']} leaves fewer; choose batch <= {config.dataset['limit']}"
         )
+
+
+def _check_lists(config: Config) -> None:
+    """A list with an item a worker, or with the names at which all workers' parts but the first begin."""
+    for option, allowed in (config.strategy.get("allowed") or {}).items():
+        value = config.strategy[option]
+        if not isinstance(allowed, Mapping) or not allowed.get("lists") or not isinstance(value, list):
+            continue
+        named = isinstance(value[0], str)
+        wanted = config.workers - named
+        if len(value) != wanted:
+            what = "name where each but the first begins" if named else "an entry each"
+            raise ConfigError(
+                f"strategy.{option}={value}: has {len(value)} entries, and workers={config.workers} need "
+                f"{wanted}: {what}"
+            )
+
+
+def _check_needs(config: Config) -> None:
+    """What some choice of an option asks of another key."""
+    for need in config.strategy["supports"].get("needs", ()):
+        if all(config.strategy[option] == value for option, value in need["when"].items()):
+            value, least = getattr(config, need["key"]), getattr(config, need["at_least"])
+            if value < least:
+                when = ", ".join(f"strategy.{option}={choice}" for option, choice in need["when"].items())
+                raise ConfigError(
+                    f"{need['key']}={value}: {when} needs at least as many as {need['at_least']}={least}"
+                )
+
+
+def _check_files(config: Config) -> None:
+    """Checkpoints are a matter of the frameworks that have them, and files must be there."""
+    wanted = {"checkpoint_every": config.checkpoint_every, "resume": config.resume}
+    for key, value in wanted.items():
+        if value is not None and not config.strategy["supports"].get("checkpoints", False):
+            raise ConfigError(f"{key}={value}: strategy {config.strategy['name']} writes no checkpoints")
+    for key, path in (("resume", config.resume), ("model.pretrained", config.model.get("pretrained"))):
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"{key}={path}: no such file")
 
 
 def _check_devices(config: Config) -> None:

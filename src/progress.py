@@ -28,6 +28,7 @@ class LiveProgress:
         self._recent: list[float] = []
         self._loss = ""
         self._accuracy = ""
+        self._notes_path: Path | None = folder / "ranks" / "0" / "notes.txt"
         self._epochs_path = folder / "ranks" / "0" / "epochs.csv"
         self._spoken = time.monotonic()
         self._bar: Progress | None = None
@@ -55,6 +56,10 @@ class LiveProgress:
     def tick(self) -> None:
         """Reads new steps and shows them."""
         self._read()
+        if self._notes_path is not None and self._notes_path.exists():
+            console = self._bar.console if self._bar is not None else Console(stderr=True)
+            console.print(self._notes_path.read_text(), highlight=False, markup=False, soft_wrap=True)
+            self._notes_path = None
         if self._bar is not None:
             phase = "training" if self._done else "starting"
             self._bar.update(self._task, completed=self._done, description=phase, figures=self._figures())

@@ -23,7 +23,10 @@ DEFAULT_URI = "sqlite:///mlflow.db"
 BATCH = 1000
 # Sweep runs stand under one parent run, made by the first cell and known to the others by this variable.
 SWEEP_RUN = "SCALEGUIDE_SWEEP_RUN"
-RESULT_FILES = ("config.yaml", "metrics.json", "steps.csv", "epochs.csv", "trace.csv", "environment.json")
+RESULT_FILES = (
+    *("config.yaml", "metrics.json", "steps.csv", "epochs.csv", "trace.csv", "environment.json"),
+    *("partition.json", "timeline.json"),
+)
 
 
 def uri(config: Config) -> str | None:

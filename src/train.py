@@ -34,6 +34,8 @@ from src.progress import LiveProgress
 from src.rundir import RunDirectory
 
 EXIT_MISTAKE = 2
+# Outcome of a run whose configuration turned out to be wrong once a rank had built the model.
+MISTAKE = "mistake"
 ENDING = (signal.SIGINT, signal.SIGTERM)
 EXIT_INTERRUPTED = 130
 # When the command was given, before anything was imported.
@@ -80,10 +82,12 @@ def main() -> int:
     if line.informational:
         return 0
     statuses = OUTCOMES or [rundir.status(Path(cell.out)) for cell in cells]
-    crashed = any(status in (None, "failed") for status in statuses)
+    crashed = any(status in (None, "failed", MISTAKE) for status in statuses)
     tracking.close_sweep("FAILED" if crashed else "FINISHED")
     # In a study the other cells go on, and the aggregate stage reports the failure.
-    return int(crashed and not all(cell.tracking["study"] for cell in cells))
+    if not crashed or all(cell.tracking["study"] for cell in cells):
+        return 0
+    return EXIT_MISTAKE if MISTAKE in statuses else 1
 
 
 OUTCOMES: list[str] = []
@@ -136,6 +140,7 @@ class Attempt:
     trace: list[dict[str, Any]]
     environment: dict[str, Any]
     interrupted: bool
+    mistake: str | None = None
 
     @property
     def status(self) -> str:
@@ -151,6 +156,8 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
     print(f"{Path(config.out).name}: {_describe(config)}", flush=True)
     tracker = tracking.ParentTracker(config)
     attempt = _attempt(config, place.work, tracker, started=started, sweep=sweep)
+    if attempt.outcome.code == launch.EXIT_MISTAKE:
+        attempt.mistake = (place.work / "ranks" / str(attempt.outcome.failed) / "mistake.txt").read_text()
     metrics: dict[str, Any] = {}
     try:
         metrics = merge(
@@ -168,6 +175,11 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
         tracked = tracker.close(ended, place.work, metrics, attempt.trace)
     if not failed:
         place.commit()
+    if attempt.mistake is not None:
+        print(f"error: {attempt.mistake}", file=sys.stderr)
+        if not config.tracking["study"]:
+            shutil.rmtree(place.work)
+        return MISTAKE
     _follow_up(tracker, tracked, place.work if failed else place.final)
     if attempt.interrupted:
         print(f"interrupted; what was recorded is in {place.work}", file=sys.stderr)

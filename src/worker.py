@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from src import config as configuration
-from src.config import Config
-from src.launch.ranks import EXIT_DISK_FULL, EXIT_OUT_OF_MEMORY
+from src.config import Config, ConfigError
+from src.launch.ranks import EXIT_DISK_FULL, EXIT_MISTAKE, EXIT_OUT_OF_MEMORY
 from src.models.adapt import import_path
 
 PR_SET_PDEATHSIG = 1
@@ -50,6 +50,10 @@ def main() -> None:
     folder = path.parent / "ranks" / str(rank)
     try:
         _train(config, rank, path.parent, folder, cores)
+    except ConfigError as mistake:
+        print(mistake, flush=True)
+        (folder / "mistake.txt").write_text(str(mistake))
+        os._exit(EXIT_MISTAKE)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()

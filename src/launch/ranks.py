@@ -29,6 +29,8 @@ BLAME_SECONDS = 1.0
 # A rank's exit status for results that are not crashes.
 EXIT_OUT_OF_MEMORY = 77
 EXIT_DISK_FULL = 78
+# A mistake that shows only once the model is built, as a cut that it doesn't allow.
+EXIT_MISTAKE = 79
 
 # glibc returns freed blocks of this size to the kernel and faults them in again at every step;
 # keeping them is worth a third of a small CNN's step (see docs/ARCHITECTURE.md, "Speed").
@@ -131,7 +133,9 @@ def _blame(failures: list[tuple[int, int]]) -> Outcome:
     if not failures:
         return Outcome()
     failures.sort(
-        key=lambda failure: failure[1] not in (EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL) and failure[1] > 0
+        key=lambda failure: (
+            failure[1] not in (EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL, EXIT_MISTAKE) and failure[1] > 0
+        )
     )
     return Outcome(*failures[0])
 

@@ -26,6 +26,14 @@ def samples_per_second(samples: Sequence[int], seconds: Sequence[float]) -> floa
     return sum(samples) / sum(seconds)
 
 
+def job_rate(rates: Sequence[float], shared: bool) -> float:
+    """The job's samples/s from its ranks': their sum where they share the batch, else one of them.
+
+    Ranks that hold parts of the model all see every sample; their clocks differ by a trifle, so the mean.
+    """
+    return sum(rates) if shared else sum(rates) / len(rates)
+
+
 def spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
     """First quartile, median and third quartile (inclusive method); `None`s without values."""
     if not values:

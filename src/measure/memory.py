@@ -22,6 +22,15 @@ def start(device: Any = None) -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
+def restart_peak() -> None:
+    """The peak is taken from here on, above the level of `start`."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak(device: Any = None) -> dict[str, int]:
     """`memory_peak_bytes` since `start`, and `memory_level_bytes`, the resident set at that time."""
     if getattr(device, "type", "cpu") == "cuda":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic
+from src.measure import arithmetic, timeline
 from src.measure.recorder import STEP_FIELDS
 from src.rundir import write
 
@@ -66,6 +66,9 @@ def merge(
         },
     }
     write(folder / "environment.json", json.dumps(environment, indent=1))
+    timelines = _timelines(ranks)
+    if timelines:
+        write(folder / "timeline.json", json.dumps(timeline.chrome_trace(timelines)))
     known = {
         "status": status,
         "framework": config.framework,
@@ -77,6 +80,7 @@ def merge(
         "total_seconds": total_seconds,
         "shared_device": bool(config.hardware["share_devices"]),
         "restarts": 0,
+        "bubble_fraction": timeline.bubble_fraction(timelines),
         "mlflow_run_id": run_id,
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
         **_timing(config, steps, records),
@@ -90,6 +94,11 @@ def merge(
     write(folder / "metrics.json", json.dumps(_finite(metrics), indent=1))
     shutil.rmtree(ranks)
     return metrics
+
+
+def _timelines(ranks: Path) -> dict[int, list[list[Any]]]:
+    found = {int(path.parent.name): json.loads(path.read_text()) for path in ranks.glob("*/timeline.json")}
+    return dict(sorted(found.items()))
 
 
 def _read(path: Path) -> Rows:
@@ -135,13 +144,16 @@ def _global_losses(steps: dict[int, Rows]) -> dict[float, float]:
 
 def _timing(config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> dict[str, Any]:
     warmup = config.hardware["warmup_steps"]
-    timed = {rank: [row for row in rows if row["step"] > warmup] for rank, rows in steps.items()}
+    # A resumed run's steps don't begin at 1.
+    first = min((row["step"] for rows in steps.values() for row in rows), default=1)
+    timed = {rank: [row for row in rows if row["step"] >= first + warmup] for rank, rows in steps.items()}
     rates = [
         arithmetic.samples_per_second([r["samples"] for r in rows], [r["seconds"] for r in rows])
         for rows in timed.values()
     ]
     p25, middle, p75 = arithmetic.spread([row["seconds"] for row in timed.get(0, [])])
     enough = bool(rates) and None not in rates
+    shared = config.strategy["supports"]["shares_batch"]
     train_seconds = [sum(row["seconds"] for row in rows) for rows in steps.values()]
     trained = max(train_seconds) if train_seconds else None
     per_epoch = records.get(0, {}).get("steps_per_epoch")
@@ -152,7 +164,7 @@ def _timing(config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> 
         "epochs": None if epochs is None else round(epochs, 4),
         "train_seconds": trained,
         "seconds_per_epoch": arithmetic.fraction(trained, epochs),
-        "samples_per_second": sum(rates) if enough else None,
+        "samples_per_second": arithmetic.job_rate(rates, shared) if enough else None,
         "step_seconds_p25": p25,
         "step_seconds_median": middle,
         "step_seconds_p75": p75,

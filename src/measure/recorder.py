@@ -17,6 +17,7 @@ from typing import Any, Protocol, SupportsFloat
 
 from src.config import Config
 from src.measure import probe
+from src.rundir import write
 
 STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
 EPOCH_FIELDS = (
@@ -52,6 +53,7 @@ class Recorder:
         self.rank = rank
         self.folder = folder
         self.steps = 0
+        self.first_step = 0
         self.train_seconds = 0.0
         self.diverged = False
         self.evaluated_at = -1
@@ -75,6 +77,15 @@ class Recorder:
         self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
 
+    @property
+    def trained_steps(self) -> int:
+        """Steps of this run, without those that a resumed checkpoint had done."""
+        return self.steps - self.first_step
+
+    def resume_at(self, step: int) -> None:
+        """Steps are counted from here: a checkpoint had done so many."""
+        self.steps = self.first_step = step
+
     def begin(self) -> None:
         """Marks the start of the first step: what came before is start-up."""
         self.facts["probe_before"] = probe.gflops()
@@ -82,6 +93,10 @@ class Recorder:
         self._last = self._last_flush = time.perf_counter()
         if self.config.hardware["warmup_steps"] == 0:
             self._open_window()
+
+    def note(self, text: str) -> None:
+        """Something that the person who waits should see; rank 0's is shown."""
+        write(self.folder / "notes.txt", text)
 
     def step(
         self,
@@ -102,7 +117,7 @@ class Recorder:
         self.steps += 1
         self.train_seconds += seconds
         self._pending.append((epoch, self.steps, seconds, samples, loss, staleness))
-        if self.steps == self.config.hardware["warmup_steps"]:
+        if self.trained_steps == self.config.hardware["warmup_steps"]:
             self._open_window()
         if now - self._last_flush > FLUSH_SECONDS:
             self.flush()

@@ -8,6 +8,7 @@ CASES is a folder with `cases.json` (a list of name and change) and `<name>.yaml
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -27,22 +28,27 @@ from src.config import Config
 from src.data import arrays, available, order
 from src.measure.recorder import Recorder
 from src.models.adapt import import_path
+from src.partition import cost
+from src.runtime.torch import module as modules
+from src.runtime.torch import pipeline_stage, stages
 from src.runtime.torch import training as runtime
+from src.runtime.torch.feed import Batch
 from src.worker import Run
 
-# Doesn't divide by two, so that the ranks' shares of an evaluation differ.
+# Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41
+EVALUATION_BATCH = 16
 shard, batch_indices = order.shard, order.batch_indices
 
 
-class Watched(runtime.Training):
+class Watched:
     """Training under observation, and the seat of some of the changes."""
 
-    last: Watched
+    last: Any
     change: str | None = None
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         Watched.last = self
         self.previous: list[Tensor] = []
         self.kept: dict[str, Tensor] = {}
@@ -59,7 +65,7 @@ class Watched(runtime.Training):
                 parameter.grad.copy_(gradient)
             self.previous = current
 
-    def on_train_batch_start(self, _: runtime.Batch, index: int) -> None:
+    def on_train_batch_start(self, _: Batch, index: int) -> None:
         micro, count = index % self.run.config.microbatches, self.run.config.microbatches
         frozen = self.change == "buffers of the first half" and micro >= count // 2
         self.kept = {name: value.clone() for name, value in self.named_buffers()} if frozen else {}
@@ -70,17 +76,28 @@ class Watched(runtime.Training):
             self.get_buffer(name).copy_(value)
 
 
+class WatchedTraining(Watched, runtime.Training):
+    """A copy of the model a rank."""
+
+
+class WatchedStage(Watched, stages.StageTraining):
+    """A stage a rank."""
+
+
 def apply(change: str | None) -> None:
     """Makes one change for the next training; what isn't named here is up to `Watched`."""
     Watched.change = change
     order.shard, order.batch_indices = shard, batch_indices
     DistributedDataParallel.register_comm_hook = register_comm_hook
+    pipeline_stage.unmoved_buffers = unmoved_buffers
     if change == "wrong shard":
         order.shard = lambda count, rank, world: shard(count, 0, world)
     elif change == "missing average":
         DistributedDataParallel.register_comm_hook = lambda model, state, hook: register_comm_hook(
             model, None, keep_own
         )
+    elif change == "recomputation that moves buffers":
+        pipeline_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
     elif change == "union of two ranks":
         # Rank 0's micro-batches, then rank 1's, become: both ranks' first ones, both ranks' second ones.
         order.batch_indices = lambda *given: np.concatenate(
@@ -88,6 +105,7 @@ def apply(change: str | None) -> None:
         )
 
 
+unmoved_buffers = pipeline_stage.unmoved_buffers
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 
 
@@ -116,16 +134,22 @@ def train(config: Config, folder: Path, rank: int) -> None:
     recorder = Recorder(config, rank, folder / str(rank), started=time.time(), tracker=None)
     import_path(config.strategy["entry"])(run, recorder)
     model = Watched.last.model
-    kept = {f"parameters/{name}": value.detach() for name, value in model.named_parameters()}
-    kept |= {f"gradients/{name}": value.grad for name, value in model.named_parameters()}
-    kept |= {f"buffers/{name}": value for name, value in model.named_buffers()}
+    prefix = Watched.last.prefix
+    parameters = {name.removeprefix(prefix): value for name, value in model.named_parameters()}
+    kept = {f"parameters/{name}": value.detach() for name, value in parameters.items()}
+    kept |= {f"gradients/{name}": value.grad for name, value in parameters.items()}
+    kept |= {f"buffers/{name.removeprefix(prefix)}": value for name, value in model.named_buffers()}
     np.savez(folder / f"{rank}.npz", **{name: value.contiguous().numpy() for name, value in kept.items()})
 
 
 def main() -> None:
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     torch.set_default_dtype(torch.float64)
-    runtime.Training = Watched
+    runtime.Training = WatchedTraining
+    stages.StageTraining = WatchedStage
+    modules.EVALUATION_BATCH = EVALUATION_BATCH
+    # Equality is tested, not speed: costs and peaks are measured once.
+    cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1
     for name, change in json.loads((folder / "cases.json").read_text()):
         apply(change)
         train(configuration.load(folder / f"{name}.yaml"), folder / name, rank)

@@ -35,6 +35,21 @@ def measure(model: nn.Module, inputs: Tensor, device: torch.device) -> dict[str,
     return {
         "flops_per_sample": counter.get_total_flops() / len(inputs),
         "saved_tensor_bytes_per_sample": activations / len(inputs),
+        **peak(device),
+    }
+
+
+def flops(model: nn.Module, inputs: Tensor) -> float:
+    """FLOPs a sample, forward and backward: of matrix products and convolutions. The model is copied."""
+    twin = copy.deepcopy(model).train()
+    with FlopCounterMode(display=False) as counter:
+        twin(inputs).float().sum().backward()
+    return counter.get_total_flops() / len(inputs)
+
+
+def peak(device: torch.device) -> dict[str, Any]:
+    """`peak_flops` and where it comes from."""
+    return {
         "peak_flops": peak_flops(device),
         "peak_source": f"measured: fp32 matrix product of {PEAK_SIZE[device.type]}",
     }

@@ -1,0 +1,127 @@
+"""One checkpoint format for every torch strategy: the whole model's tensors by name, on one device.
+
+A checkpoint is a dict that `torch.load(path, weights_only=True)` reads anywhere:
+
+    model       name -> tensor, as the whole model's state dict, contiguous, on the CPU
+    optimizer   {"name": ..., "state": {parameter's name: {entry: tensor}}}
+    epoch, step optimizer steps done: `epoch` whole epochs and `step` steps of the next one
+    seed, global_batch     what the order of samples depends on
+
+Ranks that hold parts of the model give their tensors to rank 0, which writes; each rank that resumes
+takes from the file what it holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from src.config import Config, ConfigError
+
+FILE = "checkpoint.pt"
+
+
+def collect(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "") -> dict[str, Any]:
+    """This rank's share of a checkpoint; `prefix` is what its names have before the whole model's."""
+    named = {name.removeprefix(prefix): value for name, value in module.named_parameters()}
+    return {
+        "model": {name.removeprefix(prefix): _plain(value) for name, value in module.state_dict().items()},
+        "state": {
+            name: {entry: _plain(value) for entry, value in optimizer.state[parameter].items()}
+            for name, parameter in named.items()
+            if parameter in optimizer.state
+        },
+    }
+
+
+def write(path: Path, shares: list[Mapping[str, Any]], config: Config, *, epoch: int, step: int) -> None:
+    """Joins the ranks' shares into one file, written whole or not at all."""
+    whole = {
+        "model": {name: value for share in shares for name, value in share["model"].items()},
+        "optimizer": {
+            "name": config.optimizer["name"],
+            "state": {name: value for share in shares for name, value in share["state"].items()},
+        },
+        "epoch": epoch,
+        "step": step,
+        "seed": config.seed,
+        "global_batch": config.global_batch,
+    }
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        torch.save(whole, temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read(config: Config) -> dict[str, Any]:
+    """The checkpoint of `config.resume`.
+
+    Raises:
+        ConfigError: for a file that is none, or one whose order of samples isn't this run's.
+    """
+    try:
+        found = torch.load(str(config.resume), map_location="cpu", weights_only=True, mmap=True)
+        missing = {"model", "optimizer", "epoch", "step", "seed", "global_batch"} - found.keys()
+    except Exception as error:
+        raise ConfigError(f"resume={config.resume}: is no checkpoint of a run") from error
+    if missing:
+        raise ConfigError(f"resume={config.resume}: is no checkpoint of a run; it lacks {', '.join(missing)}")
+    for key, here in (("seed", config.seed), ("global_batch", config.global_batch)):
+        if found[key] != here:
+            raise ConfigError(
+                f"resume={config.resume}: was written with {key.replace('_', ' ')} {found[key]}, and this "
+                f"run has {here}; its samples would come in another order"
+            )
+    if found["epoch"] >= config.epochs:
+        raise ConfigError(
+            f"resume={config.resume}: has {found['epoch']} epochs done; "
+            f"choose epochs={found['epoch'] + 1} or more"
+        )
+    if found["optimizer"]["name"] != config.optimizer["name"]:
+        raise ConfigError(
+            f"resume={config.resume}: has the state of optimizer {found['optimizer']['name']}; "
+            f"choose optimizer.name={found['optimizer']['name']}"
+        )
+    return found
+
+
+def restore(
+    found: Mapping[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = ""
+) -> None:
+    """Puts what this rank holds back: weights, buffers, optimizer state.
+
+    Raises:
+        ConfigError: when the checkpoint is of another model.
+    """
+    own = module.state_dict()
+    for name, value in own.items():
+        other = found["model"].get(name.removeprefix(prefix))
+        if other is None or other.shape != value.shape:
+            raise ConfigError(
+                f"resume: the checkpoint is of another model; {name.removeprefix(prefix)} differs"
+            )
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(found["model"][name.removeprefix(prefix)])
+    for name, parameter in module.named_parameters():
+        kept = found["optimizer"]["state"].get(name.removeprefix(prefix), {})
+        optimizer.state[parameter] = {entry: _like(value, parameter) for entry, value in kept.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().contiguous().clone() if isinstance(value, Tensor) else value
+
+
+def _like(value: Any, parameter: Tensor) -> Any:
+    """An optimizer's tensor in its parameter's place and memory layout; a counter as it is."""
+    if not isinstance(value, Tensor) or value.shape != parameter.shape:
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -1,0 +1,148 @@
+"""The clock, the evaluations and the agreed end of one rank's training, as a Lightning callback."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from src.measure import memory
+from src.measure.recorder import Recorder
+from src.runtime.torch import checkpoint
+from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.module import Training
+from src.worker import Run
+
+# Ranks agree on whether to go on about this often.
+AGREE_SECONDS = 0.5
+
+
+class Conductor(pl.Callback):
+    """The clock, the evaluations and the agreed end of one rank's training."""
+
+    def __init__(
+        self,
+        run: Run,
+        recorder: Recorder,
+        feed: Feed,
+        before_evaluation: Callable[[], None],
+        resumed: Mapping[str, Any] | None,
+    ) -> None:
+        self.run = run
+        self.recorder = recorder
+        self.feed = feed
+        self.before_evaluation = before_evaluation
+        self.resumed = resumed
+        self.device = feed.device
+        self.status = "ok"
+        self.agree_at = 1
+        self.written_at = -1
+
+    def on_train_start(self, trainer: pl.Trainer, module: Training) -> None:
+        """Every rank starts its clock when all are ready."""
+        if self.resumed is not None:
+            checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
+            self.resumed = None
+        self.recorder.facts["steps_per_epoch"] = self.feed.steps
+        self._sum(torch.zeros(1))
+        self.recorder.begin()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: Training, outputs: object, batch: Batch, index: int
+    ) -> None:
+        """Records a completed optimizer step."""
+        config = self.run.config
+        if (index + 1) % self.feed.parts:
+            return
+        self.recorder.step(module.take_loss(), config.worker_batch, epoch=self.feed.epoch + 1)
+        if self.recorder.steps >= self.agree_at:
+            self._agree(trainer)
+        every = config.evaluate_every
+        if every and self.recorder.steps % every == 0:
+            self._evaluate(module)
+        every = config.checkpoint_every
+        if every and self.recorder.steps % every == 0:
+            self._checkpoint(trainer, module)
+
+    def _checkpoint(self, trainer: pl.Trainer, module: Training) -> None:
+        if self.written_at == self.recorder.steps:
+            return
+        self.written_at = self.recorder.steps
+        with self.recorder.off_clock():
+            shares = module.shares(trainer.optimizers[0])
+            if shares is not None:
+                epoch, step = divmod(self.recorder.steps, self.feed.steps)
+                path = self.run.folder / checkpoint.FILE
+                checkpoint.write(path, shares, self.run.config, epoch=epoch, step=step)
+            # The others wait off the clock for rank 0 to have written.
+            self._sum(torch.zeros(1))
+
+    def _agree(self, trainer: pl.Trainer) -> None:
+        """All ranks end at the same step, by the slowest one's clock."""
+        self.recorder.flush()
+        mine = torch.tensor([self.recorder.train_seconds, float(self.recorder.diverged)], dtype=torch.float64)
+        if self.run.world_size > 1:
+            mine = mine.to(self.device)
+            dist.all_reduce(mine, dist.ReduceOp.MAX)
+        seconds, diverged = mine.tolist()
+        if diverged:
+            self.status, trainer.should_stop = "diverged", True
+        elif seconds > self.run.config.max_minutes * 60:
+            self.status, trainer.should_stop = "time_limit", True
+        pace = seconds / self.recorder.trained_steps
+        self.agree_at = self.recorder.steps + min(50, max(1, round(AGREE_SECONDS / pace)))
+
+    def on_train_epoch_end(self, _: pl.Trainer, module: Training) -> None:
+        """One evaluation an epoch."""
+        self._evaluate(module)
+        self.feed.end_epoch()
+
+    def on_train_end(self, trainer: pl.Trainer, module: Training) -> None:
+        """Ends the record; what is measured here is outside the clock."""
+        recorder = self.recorder
+        if self.run.config.checkpoint_every:
+            self._checkpoint(trainer, module)
+        recorder.facts |= memory.peak(self.device) | module.facts(self.device)
+        recorder.flush()
+        status = "diverged" if recorder.diverged else self.status
+        if status == "time_limit" and recorder.steps == self.feed.steps * self.run.config.epochs:
+            status = "ok"
+        recorder.finish(status)
+
+    def _evaluate(self, module: Training) -> None:
+        if self.recorder.evaluated_at == self.recorder.steps:
+            return
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        with self.recorder.off_clock():
+            self.before_evaluation()
+            start = time.perf_counter()
+            tested = self._sum(module.evaluate(self.device))
+            seconds = time.perf_counter() - start
+            trained = self._sum(module.sums.to(self.device))
+            module.sums = torch.zeros(3, dtype=torch.float64)
+            loss, correct, count = tested.tolist()
+            train_loss, train_correct, train_count = trained.tolist()
+            self.recorder.facts["validation_samples_per_second"] = count / seconds
+            self.recorder.evaluated(
+                epoch=self.recorder.steps / self.feed.steps,
+                train_loss=train_loss / train_count if train_count else None,
+                train_accuracy=train_correct / train_count if train_count else None,
+                loss=loss / count if math.isfinite(loss) else math.nan,
+                accuracy=correct / count,
+                seconds=seconds,
+            )
+            # Rank 0 logs to MLflow in there; the others wait for it off the clock too.
+            self._sum(torch.zeros(1))
+
+    def _sum(self, values: Tensor) -> Tensor:
+        if self.run.world_size > 1:
+            values = values.to(self.device)
+            dist.all_reduce(values)
+        return values

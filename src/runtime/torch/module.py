@@ -1,0 +1,109 @@
+"""The model under Lightning: a training step, its sums, and the evaluation of a rank's share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, SupportsFloat
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from src.data import order
+from src.measure.recorder import Recorder
+from src.runtime.torch import checkpoint, cost
+from src.runtime.torch.feed import Batch, Feed, to_inputs
+from src.worker import Run
+
+EVALUATION_BATCH = 500
+
+
+def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+    """(`loss`, correct answers, samples) as one tensor [3] on the logits' device."""
+    correct = (logits.argmax(1) == labels).sum()
+    return torch.stack([loss, correct, correct * 0 + len(labels)])
+
+
+def chunks(count: slice) -> Iterator[slice]:
+    """The slice in pieces of at most `EVALUATION_BATCH`."""
+    for start in range(count.start, count.stop, EVALUATION_BATCH):
+        yield slice(start, min(start + EVALUATION_BATCH, count.stop))
+
+
+class Training(pl.LightningModule):
+    """The model under Lightning: cross-entropy, and the epoch's sums of loss and correct answers.
+
+    A strategy whose ranks hold parts of the model overrides what a part does differently.
+    """
+
+    # What this rank's parameters are called before their names in the whole model.
+    prefix = ""
+
+    def __init__(self, run: Run, model: nn.Module) -> None:
+        super().__init__()
+        self.run = run
+        self.model = model
+        self.sums = torch.zeros(3, dtype=torch.float64)  # loss x samples, correct, samples
+        self.step_loss = torch.zeros(())
+
+    def feed(self, recorder: Recorder, device: torch.device) -> Feed:
+        """What this rank trains on: a micro-batch at a time."""
+        return Feed(self.run, recorder, device, parts=self.run.config.microbatches)
+
+    def training_step(self, batch: Batch, _: int) -> Tensor | None:
+        """Mean loss of one micro-batch."""
+        inputs, labels = batch
+        logits = self.model(inputs)
+        loss = functional.cross_entropy(logits, labels)
+        with torch.no_grad():
+            detached = loss.detach()
+            self.step_loss = self.step_loss + detached
+            self.sums = self.sums + sums(detached * len(labels), logits, labels)
+        return loss
+
+    def take_loss(self) -> SupportsFloat:
+        """Mean loss of this rank's share of the step that has just been completed."""
+        loss = self.step_loss / self.run.config.microbatches
+        self.step_loss = torch.zeros((), device=loss.device)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The optimizer of the configuration, over this rank's parameters."""
+        chosen = self.run.config.optimizer
+        if chosen["name"] == "adam":
+            return torch.optim.Adam(self.parameters(), lr=chosen["lr"])
+        return torch.optim.SGD(self.parameters(), lr=chosen["lr"], momentum=chosen["momentum"])
+
+    @torch.no_grad()
+    def evaluate(self, device: torch.device) -> Tensor:
+        """(loss x samples, correct, samples) over this rank's shard of the test set, as float64 [3]."""
+        run, arrays = self.run, self.run.arrays
+        found = torch.zeros(3, dtype=torch.float64, device=device)
+        self.model.eval()
+        try:
+            for part in chunks(order.shard(arrays.test_samples, run.rank, run.world_size)):
+                images = torch.from_numpy(arrays.test_images[part].copy())
+                labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
+                logits = self.model(to_inputs(run, images, device)).float()
+                found += sums(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+        finally:
+            self.model.train()
+        return found
+
+    def shares(self, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]] | None:
+        """What a checkpoint consists of, on rank 0; `None` elsewhere. All ranks call it."""
+        return [checkpoint.collect(self.model, optimizer)] if self.run.rank == 0 else None
+
+    def facts(self, device: torch.device) -> dict[str, Any]:
+        """What the record says of the whole model; called by every rank after training.
+
+        A synchronised BatchNorm waits for the other ranks in there.
+        """
+        sample = to_inputs(self.run, torch.from_numpy(self.run.arrays.test_images[:4].copy()), device)
+        return {
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "batch_statistics": any(isinstance(m, _BatchNorm) for m in self.model.modules()),
+            **cost.measure(self.model, sample, device),
+        }

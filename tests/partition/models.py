@@ -1,0 +1,134 @@
+"""Models that are awkward to cut, one reason each; and the models of the project by name."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from src.config import Config
+from src.models import adapt
+from tests.support import config
+
+SHAPE = (28, 28, 1)
+
+
+def of(name: str, *words: str) -> tuple[Config, nn.Module]:
+    """A model of conf/model/ with the seed's weights, in float64."""
+    chosen = config("strategy=pipeline", f"model={name}", *words)
+    torch.manual_seed(0)
+    return chosen, adapt.build(chosen, classes=10, shape=SHAPE).double()
+
+
+def images(count: int, size: int = 28) -> Tensor:
+    """Random images in the layout in which the feed gives them."""
+    torch.manual_seed(1)
+    return torch.randn(count, size, size, 1, dtype=torch.float64).permute(0, 3, 1, 2)
+
+
+class InPlace(nn.Module):
+    """Every kind of writing into an operand, one of them on a value that is read again later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = self.relu(self.first(inputs))
+        grown = self.second(found)
+        grown += found
+        grown.mul_(0.5)
+        again = grown.add_(0.1)
+        joined = functional.relu(grown * again, inplace=True)
+        return self.head(joined.mean(dim=(2, 3)))
+
+
+class Sizes(nn.Module):
+    """Sizes are read early and used late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4 * 28 * 28, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        count = inputs.size(0)
+        height, width = inputs.shape[-2:]
+        found = self.conv(inputs)
+        found = torch.tanh(found)
+        return self.head(found.reshape(count, 4 * height * width))
+
+
+class Flag(nn.Module):
+    """A functional dropout whose flag follows the module's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(784, 32), nn.Linear(32, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = functional.relu(self.first(inputs.flatten(1)))
+        return self.head(functional.dropout(found, p=0.5, training=self.training))
+
+
+class Tied(nn.Module):
+    """One layer used twice: its weights can't be on two devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.again, self.head = nn.Linear(784, 32), nn.Linear(32, 32), nn.Linear(32, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = torch.relu(self.first(inputs.flatten(1)))
+        found = torch.relu(self.again(found))
+        return self.head(torch.relu(self.again(found)))
+
+
+class OwnParameter(nn.Module):
+    """`forward` reads a parameter itself; and an argument that nobody gives has a default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.scale, self.head = (
+            nn.Linear(784, 32),
+            nn.Parameter(torch.ones(32)),
+            nn.Linear(32, 10),
+        )
+
+    def forward(self, inputs: Tensor, extra: Tensor | None = None) -> Tensor:
+        found = self.first(inputs.flatten(1))
+        if extra is not None:
+            found = found + extra
+        return self.head(torch.tanh(found) * self.scale)
+
+
+class Branching(nn.Module):
+    """What it computes depends on the data: torch.fx refuses it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(784, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = self.first(inputs.flatten(1))
+        return found if found.sum() > 0 else -found
+
+
+class Inside(nn.Sequential):
+    """A chain, one of whose links can't be traced."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(784, 784), Branching(), nn.Linear(10, 10))
+
+
+class OtherInEvaluation(nn.Module):
+    """Runs another operation in evaluation than in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(784, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found = self.first(inputs.flatten(1))
+        return torch.tanh(found) if self.training else torch.relu(found)

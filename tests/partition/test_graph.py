@@ -1,0 +1,199 @@
+"""A cut model computes what the whole one computes, wherever it is cut."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from src.config import ConfigError
+from src.partition.graph import Graph, Value, operations
+from src.partition.stage import Stage
+from tests.partition import models
+
+Outcome = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]
+
+
+def whole(model: nn.Module, inputs: Tensor) -> Outcome:
+    """Logits, gradients and buffers of the uncut model, which is left alone."""
+    twin = copy.deepcopy(model)
+    logits = twin(inputs)
+    logits.square().sum().backward()
+    return logits.detach(), {n: p.grad for n, p in twin.named_parameters()}, dict(twin.named_buffers())
+
+
+def cut(model: nn.Module, inputs: Tensor, boundaries: Sequence[int]) -> Outcome:
+    """The same through stages between which nothing but detached wire tensors and their gradients go."""
+    twin = copy.deepcopy(model)
+    graph = operations(twin, inputs)
+    return run(graph, inputs, boundaries)
+
+
+def run(
+    graph: Graph, inputs: Tensor, boundaries: Sequence[int], values: dict[str, Value] | None = None
+) -> Outcome:
+    values = values or graph.values(inputs)
+    ends = [0, *boundaries, len(graph.operations)]
+    stages = [Stage(graph, a, b, values) for a, b in itertools.pairwise(ends)]
+    passed: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
+    received: tuple[Tensor, ...] = (inputs,)
+    for stage in stages:
+        given = stage(*received)
+        given = (given,) if isinstance(given, Tensor) else given
+        passed.append((received, given))
+        for tensor, wire in zip(given, stage.sent, strict=True):
+            assert tensor.shape == wire.shape and tensor.dtype == wire.dtype
+            assert stage.last or (tensor.is_contiguous() and tensor.requires_grad == wire.requires_grad)
+        received = tuple(
+            t.detach().requires_grad_(w.requires_grad) for t, w in zip(given, stage.sent, strict=True)
+        )
+    logits = passed[-1][1][0]
+    gradients: list[Tensor | None] = [2 * logits.detach()]
+    for received, given in reversed(passed):
+        pairs = [(t, g) for t, g in zip(given, gradients, strict=True) if t.requires_grad]
+        torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
+        gradients = [tensor.grad for tensor in received]
+    named = {n.removeprefix("part."): p for stage in stages for n, p in stage.named_parameters()}
+    buffers = {n.removeprefix("part."): b for stage in stages for n, b in stage.named_buffers()}
+    return logits.detach(), {n: p.grad for n, p in named.items()}, buffers
+
+
+def assert_same(found: Outcome, expected: Outcome) -> None:
+    torch.testing.assert_close(found[0], expected[0], rtol=0, atol=0)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            torch.testing.assert_close(value, other[name], rtol=1e-12, atol=1e-14, msg=name)
+
+
+def test_every_boundary_of_resnet18() -> None:
+    _, model = models.of("resnet18")
+    model = model.to(memory_format=torch.channels_last)
+    inputs = models.images(2, size=32)
+    expected = whole(model, inputs)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    graph = operations(copy.deepcopy(model), inputs)
+    values = graph.values(inputs)
+    assert len(graph.operations) == 69
+    for boundary in range(1, 69):
+        graph.module.load_state_dict(before, strict=False)
+        graph.module.zero_grad()
+        assert_same(run(graph, inputs, [boundary], values), expected)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "mobilenet_v2", "unet", "resnet50"])
+def test_models_of_the_project(name: str) -> None:
+    # The same masks in both would need the same random numbers in the same order.
+    words = ["model.dropout=0"] if name in ("mlp", "mobilenet_v2") else []
+    _, model = models.of(name, *words)
+    inputs = models.images(2)
+    expected = whole(model, inputs)
+    count = len(operations(copy.deepcopy(model), inputs).operations)
+    for boundaries in ([1], [count // 2], [count - 1], [count // 3, 2 * count // 3], [1, 2, 3]):
+        assert_same(cut(model, inputs, boundaries[: count - 1]), expected)
+
+
+def test_a_stage_that_only_passes_a_skip_on() -> None:
+    _, model = models.of("resnet18")
+    inputs = models.images(2)
+    graph = operations(copy.deepcopy(model), inputs)
+    names = ["layer1.0.bn1", "layer1.0.conv2", "layer1.0.bn2"]
+    boundaries = [graph.boundary(name) for name in names]
+    # The block's input goes by all three; no operation of the second and third stage reads it.
+    assert [len(graph.live[boundary]) for boundary in boundaries] == [2, 2, 2]
+    assert len({graph.live[boundary][0].name for boundary in boundaries}) == 1
+    assert_same(cut(model, inputs, boundaries), whole(model, inputs))
+    assert_same(cut(model, inputs, [boundaries[0], boundaries[2]]), whole(model, inputs))
+
+
+def test_resnet101_has_345_operations() -> None:
+    _, model = models.of("resnet101")
+    graph = operations(model.float(), models.images(2).float())
+    assert len(graph.operations) == 345
+    assert graph.boundary("layer3.5.conv2") == 133
+    assert sum(len(live) == 2 for live in graph.live) > 200
+
+
+@pytest.mark.parametrize(
+    "model",
+    [models.InPlace(), models.Sizes(), models.OwnParameter(), models.Inside()],
+    ids=lambda m: type(m).__name__,
+)
+def test_awkward_models_at_every_boundary(model: nn.Module) -> None:
+    model = model.double()
+    inputs = models.images(3)
+    expected = whole(model, inputs)
+    count = len(operations(copy.deepcopy(model), inputs).operations)
+    assert count > 2
+    for boundary in range(1, count):
+        assert_same(cut(model, inputs, [boundary]), expected)
+
+
+def test_sizes_never_cross_a_boundary() -> None:
+    graph = operations(models.Sizes().double(), models.images(3))
+    values = graph.values(models.images(3))
+    assert all(node.name in values for live in graph.live for node in live)
+
+
+def test_a_model_that_joins_its_layers_densely() -> None:
+    from torchvision.models import densenet121
+
+    torch.manual_seed(0)
+    model = densenet121(num_classes=10)
+    model.features.conv0 = nn.Conv2d(1, 64, 3, padding=1, bias=False)
+    model = model.double()
+    inputs = models.images(2, size=32)
+    graph = operations(copy.deepcopy(model), inputs)
+    busiest = max(range(len(graph.live)), key=lambda boundary: len(graph.live[boundary]))
+    assert len(graph.live[busiest]) > 10
+    assert_same(cut(model, inputs, [busiest]), whole(model, inputs))
+
+
+def test_dropout_by_function_is_off_in_evaluation() -> None:
+    graph = operations(models.Flag().double(), models.images(4))
+    module, inputs = graph.module, models.images(4)
+    assert not torch.equal(module(inputs), module(inputs))
+    module.eval()
+    assert torch.equal(module(inputs), module(inputs))
+
+
+def test_shared_weights_stay_on_one_stage() -> None:
+    graph = operations(models.Tied().double(), models.images(2))
+    holders = [
+        op for op in graph.operations if any(t is graph.module.again.weight for t in graph.tensors(op))
+    ]
+    assert len(holders) == 1
+    assert [str(node.target) for node in holders[0].nodes].count("again") == 2
+
+
+@pytest.mark.parametrize(
+    "model", [models.Branching(), models.OtherInEvaluation()], ids=lambda m: type(m).__name__
+)
+def test_what_cannot_be_cut_is_refused_with_the_reason(model: nn.Module) -> None:
+    with pytest.raises(ConfigError, match="can't be cut"):
+        operations(model.double(), models.images(2))
+
+
+def test_names_of_stages() -> None:
+    _, model = models.of("resnet18")
+    graph = operations(model, models.images(2))
+    names = [operation.name for operation in graph.operations]
+    assert names[graph.boundary("layer2")] == "layer2.0.conv1"
+    with pytest.raises(ConfigError, match=r"did you mean layer3.1.conv2\?"):
+        graph.boundary("layer3.1.convv2")
+    with pytest.raises(ConfigError, match="begins there anyway"):
+        graph.boundary("conv1")
+
+
+def test_the_module_that_was_traced_keeps_its_buffers() -> None:
+    _, model = models.of("resnet18")
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    graph = operations(model, models.images(2))
+    graph.values(models.images(4))
+    for name, buffer in graph.module.named_buffers():
+        assert torch.equal(buffer, before[name]), name
+    assert graph.values(models.images(4))["conv1"].shape == (4, 64, 14, 14)

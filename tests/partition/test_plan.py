@@ -1,0 +1,161 @@
+"""Costs measured on real models, and the cuts that follow from them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from src.config import ConfigError
+from src.partition import balance, cost, plan
+from src.partition.cost import Costs, Link
+from src.partition.graph import Graph, Value, operations
+from src.partition.plan import Demands
+from tests.partition import models
+
+LINK = Link(latency=1e-4, seconds_per_byte=1e-9)
+
+
+@cache
+def measured(name: str) -> tuple[Graph, dict[str, Value], Costs]:
+    """A model's graph and costs for micro-batches of four."""
+    _, model = models.of(name)
+    inputs = models.images(4).float()
+    graph = operations(model.float(), inputs)
+    return graph, graph.values(inputs), cost.costs(graph, inputs)
+
+
+def wanted(partition: object, stages: int = 2, **given: object) -> Demands:
+    known: dict[str, object] = {
+        **{"partition": partition, "microbatches": 4, "overlaps": True, "state": 3},
+        **{"in_flight": [4] * stages, "speeds": [1.0] * stages, "memory_limit": None},
+    }
+    return Demands(**{**known, **given})
+
+
+def test_measuring_leaves_the_model_alone() -> None:
+    _, model = models.of("resnet18")
+    inputs = models.images(2).float()
+    graph = operations(model.float(), inputs)
+    before = copy.deepcopy(dict(graph.module.state_dict()))
+    random = torch.random.get_rng_state()
+    found = cost.costs(graph, inputs)
+    assert all(torch.equal(value, before[name]) for name, value in graph.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in graph.module.parameters())
+    assert torch.equal(random, torch.random.get_rng_state())
+    assert (found.forward > 0).all() and (found.backward >= 0).all()
+
+
+def test_parameters_and_activations_of_operations_by_hand() -> None:
+    _, model = models.of("cnn")
+    inputs = models.images(4).float()
+    graph = operations(model.float(), inputs)
+    found = cost.costs(graph, inputs)
+    by_name = dict(zip([op.name for op in graph.operations], found.parameters.astype(int), strict=True))
+    assert sorted(value for value in by_name.values() if value) == [520, 5010, 25_050, 400_500]
+    assert found.parameters.sum() * 4 == found.weight_bytes.sum()
+    # The first convolution keeps its input: 4 images of 28 x 28 floats.
+    assert found.kept_bytes[0] == 4 * 28 * 28 * 4
+    # All that is kept is what a real forward pass saves.
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        graph.module(inputs.requires_grad_())
+    weights = {parameter.untyped_storage().data_ptr() for parameter in graph.module.parameters()}
+    kept = sum(size for pointer, size in saved.items() if pointer not in weights)
+    assert found.kept_bytes.sum() == pytest.approx(kept, rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "stages"), [("resnet101", 2), ("resnet18", 3)])
+def test_optimal_equals_every_possible_cut(name: str, stages: int) -> None:
+    graph, values, costs = measured(name)
+    demands = wanted("optimal", stages)
+    problem = plan.problem_of(graph, values, costs, LINK, demands)
+    chosen = plan.make(graph, values, costs, LINK, demands)
+    cuts = itertools.combinations(range(1, len(graph.operations)), stages - 1)
+    best = min(balance.costliest(problem, cut) for cut in cuts)
+    assert balance.costliest(problem, chosen.boundaries) == pytest.approx(best, rel=1e-9)
+    for method in ("layers", "size", "time"):
+        other = plan.make(graph, values, costs, LINK, dataclasses.replace(demands, partition=method))
+        assert balance.costliest(problem, other.boundaries) >= best * (1 - 1e-9)
+
+
+def test_a_plan_adds_up() -> None:
+    graph, values, costs = measured("resnet18")
+    found = plan.make(graph, values, costs, LINK, wanted("size"))
+    assert sum(stage.parameters for stage in found.stages) == costs.parameters.sum()
+    assert sum(stage.seconds for stage in found.stages) == pytest.approx(
+        (costs.forward + costs.backward).sum()
+    )
+    taken = [stage.seconds + stage.transfer_seconds for stage in found.stages]
+    # (m - 1) x the slowest + the sum, for four micro-batches.
+    assert found.predicted_step_seconds == pytest.approx(3 * max(taken) + sum(taken))
+    first = found.stages[0]
+    assert first.sent_bytes == sum(values[name].nbytes for name in first.sends)
+    # Forward and back, a tensor each way and live value.
+    each = [1e-4 + values[name].nbytes * 1e-9 for name in first.sends]
+    assert first.transfer_seconds == pytest.approx(2 * sum(each))
+    kept = costs.kept_bytes[: first.stop].sum()
+    assert first.memory_bytes == pytest.approx(3 * costs.weight_bytes[: first.stop].sum() + 4 * kept)
+    assert json.loads(found.json())["boundaries"] == found.boundaries
+    shown = plan.show(found)
+    assert "cut of 69 operations by size" in shown and found.stages[1].first in shown
+
+
+def test_without_overlap_the_stages_add_up() -> None:
+    graph, values, costs = measured("resnet18")
+    found = plan.make(graph, values, costs, LINK, wanted("layers", overlaps=False))
+    taken = sum(stage.seconds + stage.transfer_seconds for stage in found.stages)
+    assert found.predicted_step_seconds == pytest.approx(4 * taken)
+
+
+def test_given_cuts() -> None:
+    graph, values, costs = measured("resnet101")
+    found = plan.make(graph, values, costs, LINK, wanted([140, 230]))
+    assert (found.boundaries, found.method) == ([131], "given")
+    found = plan.make(graph, values, costs, LINK, wanted(["layer3.5.conv2"]))
+    assert found.boundaries == [133]
+    assert len(found.stages[0].sends) == 2
+    with pytest.raises(ConfigError, match="in order"):
+        plan.make(graph, values, costs, LINK, wanted(["layer3", "layer2"], 3))
+
+
+def test_a_given_cut_that_does_not_fit_names_the_way_out() -> None:
+    graph, values, costs = measured("resnet18")
+    least = plan.make(graph, values, costs, LINK, wanted("optimal"))
+    limit = max(stage.memory_bytes for stage in least.stages)
+    uneven = wanted([1, 30], memory_limit=limit)
+    with pytest.raises(ConfigError, match="partition=optimal finds one that fits"):
+        plan.make(graph, values, costs, LINK, uneven)
+    with pytest.raises(ConfigError, match="even at the best cut"):
+        plan.make(graph, values, costs, LINK, wanted("optimal", memory_limit=limit / 10))
+
+
+def test_costs_survive_the_way_to_the_other_ranks() -> None:
+    _, _, costs = measured("resnet18")
+    told = json.loads(json.dumps(plan.as_numbers(costs, LINK)))
+    back, link = plan.from_numbers(told)
+    assert link == LINK
+    assert all(
+        np.array_equal(getattr(back, field.name), getattr(costs, field.name))
+        for field in dataclasses.fields(Costs)
+    )
+
+
+def test_bf16_activations_cross_in_bf16() -> None:
+    _, model = models.of("resnet18")
+    inputs = models.images(2).float()
+    graph = operations(model.float(), inputs)
+    name = graph.live[1][0].name
+    assert graph.values(inputs)[name].dtype == torch.float32
+    assert graph.values(inputs, autocast=True)[name].dtype == torch.bfloat16

@@ -1,0 +1,140 @@
+"""One checkpoint format: what any torch strategy wrote, any other goes on from, and plain torch reads."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from src.data import arrays, available
+from src.models import adapt
+from tests.support import config
+
+BOUND = 1e-4
+# Four micro-batches of eight samples, however they are shared out: BatchNorm sees one at a time.
+# ddp's other order of additions grows in ResNet-18 from step to step, and doesn't in the CNN.
+MODELS = {"resnet18": ("model=resnet18", "dataset.limit=1280"), "cnn": ("model=cnn", "dataset.limit=9600")}
+STEPS = {"resnet18": 40, "cnn": 300}
+COMMON = ("batch=32", "epochs=2", "optimizer.lr=0.01")
+FIXED = ("tracking.backend=none", "out=run", "hardware.device=cpu", "hardware.share_devices=true")
+STRATEGIES = {
+    "single": ("strategy=single", "microbatches=4"),
+    "ddp": ("strategy=ddp", "workers=2", "microbatches=2"),
+    "pipeline": ("strategy=pipeline", "workers=2", "microbatches=4", "strategy.schedule=1f1b"),
+    "model_split": ("strategy=model_split", "workers=2", "microbatches=4"),
+}
+# Who wrote, and who goes on.
+PAIRS = [
+    ("resnet18", "single", "pipeline"),
+    ("cnn", "pipeline", "ddp"),
+    ("cnn", "ddp", "model_split"),
+    ("cnn", "model_split", "single"),
+]
+
+
+def losses(folder: Path) -> dict[int, float]:
+    """Rank 0's loss by step."""
+    with (folder / "steps.csv").open(newline="") as file:
+        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file) if row["rank"] == "0"}
+
+
+@pytest.fixture(scope="module")
+def wholes(module_commands: Callable[[], Any], mnist: None) -> dict[str, Path]:
+    """`single`, uninterrupted, with a checkpoint at its end."""
+    found = {}
+    for name, words in MODELS.items():
+        commands = module_commands()
+        done = commands.run(*STRATEGIES["single"], *words, *COMMON, *FIXED, "checkpoint_every=1000")
+        assert done.returncode == 0, done.stderr
+        found[name] = commands.folder / "run"
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(wholes: dict[str, Path]) -> Path:
+    """ResNet-18's."""
+    return wholes["resnet18"]
+
+
+@pytest.mark.parametrize(("model", "writer", "reader"), PAIRS)
+def test_what_one_wrote_another_goes_on_from(
+    commands, wholes: dict[str, Path], model: str, writer: str, reader: str
+) -> None:
+    words, steps = (*MODELS[model], *COMMON, *FIXED), STEPS[model]
+    stopped = commands.run(
+        *STRATEGIES[writer], *words, "checkpoint_every=1000", SCALEGUIDE_MAX_MINUTES="0.02"
+    )
+    assert stopped.returncode == 0, stopped.stderr
+    folder = commands.folder / "run"
+    assert json.loads((folder / "metrics.json").read_text())["status"] == "time_limit"
+    done_steps = max(losses(folder))
+    # In the middle of an epoch, or the test would test less.
+    assert done_steps % steps
+    file = commands.folder / "kept.pt"
+    (folder / "checkpoint.pt").rename(file)
+    go_on = commands.run(*STRATEGIES[reader], *words, f"resume={file}", "overwrite=true")
+    assert go_on.returncode == 0, go_on.stderr
+    expected, found = losses(wholes[model]), losses(folder)
+    assert min(found) == done_steps + 1 and max(found) == 2 * steps
+    early = range(done_steps + 1, done_steps + 11)
+    gaps = [abs(found[step] - expected[step]) / max(1, abs(expected[step])) for step in early]
+    assert max(gaps) <= BOUND, gaps
+    # Not because nothing changes: the checkpoint's steps had.
+    assert abs(expected[done_steps + 1] - expected[1]) > 100 * BOUND
+
+
+def test_plain_torch_reads_it(whole: Path) -> None:
+    found = torch.load(whole / "checkpoint.pt", weights_only=True)
+    assert (found["epoch"], found["step"], found["seed"], found["global_batch"]) == (2, 0, 0, 32)
+    chosen = config("model=resnet18")
+    data = arrays.load(available.ensure(chosen.dataset), None)
+    model = adapt.build(chosen, classes=data.classes, shape=data.shape)
+    model.load_state_dict(found["model"])
+    mean, std = (torch.tensor(value).view(1, -1, 1, 1) for value in (data.mean, data.std))
+    right = 0
+    with torch.no_grad():
+        model.eval()
+        for start in range(0, data.test_samples, 1000):
+            images = torch.from_numpy(data.test_images[start : start + 1000].copy()).permute(0, 3, 1, 2)
+            logits = model((images.float() / 255 - mean) / std)
+            right += int((logits.argmax(1) == torch.tensor(data.test_labels[start : start + 1000])).sum())
+    accuracy = json.loads((whole / "metrics.json").read_text())["accuracy"]
+    assert right / data.test_samples == pytest.approx(accuracy, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        (["seed=1"], ["seed 0", "this run has 1"]),
+        (["batch=64"], ["global batch 32", "this run has 64"]),
+        (["optimizer.name=adam", "epochs=3"], ["optimizer sgd", "optimizer.name=sgd"]),
+        (["epochs=2"], ["2 epochs done", "choose epochs=3"]),
+        (["model=mobilenet_v2", "epochs=3"], ["another model"]),
+    ],
+    ids=["seed", "batch", "optimizer", "epochs", "model"],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(
+    commands, whole: Path, words: list[str], fragments: list[str]
+) -> None:
+    done = commands.run(*MODELS["resnet18"], *COMMON, *FIXED, f"resume={whole / 'checkpoint.pt'}", *words)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert all(fragment in line for fragment in fragments), line
+    assert list(commands.folder.iterdir()) == []
+
+
+def test_pretrained_weights_are_loaded_where_they_fit(commands, whole: Path) -> None:
+    done = commands.run(
+        *("model=resnet18", f"model.pretrained={whole / 'checkpoint.pt'}", "model.stem=7x7"),
+        *("batch=32", "dataset.limit=320", *FIXED),
+    )
+    assert done.returncode == 0, done.stderr
+    log = (commands.folder / "run" / "logs" / "rank-0.log").read_text()
+    assert "with the seed's values: conv1.weight" in log
+    found, fresh = losses(commands.folder / "run"), losses(whole)
+    assert found[1] < fresh[1]
