@@ -146,7 +146,8 @@ def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """`metric` rises (or falls) along `order`, a list of strategies or of `select` mappings.
 
     One pair reversed by more than `tolerance` contradicts the order; it is confirmed when every pair
-    that differs by more than that agrees and they are most of the pairs.
+    that differs by more than that agrees and they are most of the pairs. Kendall's tau between the
+    claimed order and ours is given with the numbers: 1 the same, -1 the reverse.
     """
     expect, bound = claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
     if expect not in ("rises", "falls"):
@@ -163,7 +164,11 @@ def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
     if len(places) < 2:
         return Verdict(UNDECIDED, "too few points: fewer than two of the order's entries were measured")
     shown = ", ".join(f"{name} {value:.4g}" for name, value in places)
-    numbers = f"{agree} of {len(pairs)} pairs agree, {reverse} are reversed: {shown}"
+    values = [value for _, value in places]
+    places_of = list(range(len(values))) if expect == "rises" else list(range(len(values)))[::-1]
+    tau = kendall_tau(places_of, values)
+    said = "" if tau is None else f", Kendall's tau {tau:.2f}"
+    numbers = f"{agree} of {len(pairs)} pairs agree, {reverse} are reversed{said}: {shown}"
     word = CONTRADICTED if reverse else CONFIRMED if agree > len(pairs) / 2 else UNDECIDED
     return Verdict(word, numbers if word != UNDECIDED else f"within noise: {numbers}")
 

@@ -50,7 +50,11 @@ VIEWS: dict[str, tuple[Column, ...]] = {
             Column("efficiency_own", "own eff.", "percent"),
             Column("train_time_efficiency", "T1/(N TN)", "percent"),
         ),
-        *(Column("bubble_fraction", "bubble", "percent"), _STATUS),
+        *(
+            Column("bubble_fraction", "bubble", "percent"),
+            Column("bubble_ideal", "ideal b.", "percent"),
+            _STATUS,
+        ),
     ),
     "accuracy": (
         *(*_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss")),
@@ -90,6 +94,11 @@ FIGURES = (
     ("Final accuracy", "On the test set, when training ended."),
     ("Against the batch", "On a logarithmic axis; dashed lines have several workers."),
     ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
+    (
+        "What the stages do",
+        "The first two recorded steps of runs whose model is cut; what is blank or grey is idle. The whole "
+        "record is each run's timeline.json, for Perfetto or chrome://tracing.",
+    ),
 )
 
 
@@ -171,6 +180,7 @@ def render(study: Mapping[str, Any], runs: Sequence[Run], rows: Sequence[Row]) -
         best=best(rows),
         views=[view(name, rows) for name in VIEWS],
         drawn=_drawn(runs, rows),
+        cuts=cuts(runs, rows),
         published=published(study.get("published") or [], rows),
         claims=claims,
         retry=retry_command,
@@ -214,6 +224,30 @@ def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list
     return shown
 
 
+def cuts(runs: Sequence[Run], rows: Sequence[Row]) -> list[Row]:
+    """One row a stage of every run whose model was cut: what it holds, and what it was expected to cost."""
+    shown: list[Row] = []
+    for run, row in zip(runs, rows, strict=True):
+        stages = run.cut.get("stages") or []
+        for number, stage in enumerate(stages):
+            shown.append(
+                {
+                    "label": f"{row['label']}, {row['model']}, batch {row['batch']}" if number == 0 else "",
+                    "stage": f"{number} of {len(stages)}",
+                    "operations": f"{stage['start']} to {stage['stop'] - 1}",
+                    "first": stage["first"],
+                    "parameters": f"{stage['parameters']:,}",
+                    "seconds": show(stage["seconds"], "seconds"),
+                    "transfer": show(stage["transfer_seconds"], "seconds"),
+                    "memory": show(stage["memory_bytes"], "bytes"),
+                    "sends": f"{len(stage['sends'])}: {show(stage['sent_bytes'], 'bytes')}"
+                    if stage["sends"]
+                    else "-",
+                }
+            )
+    return shown
+
+
 def _named(key: str, value: Any) -> str:
     text = " or ".join(map(str, value if isinstance(value, list) else [value]))
     return f"{key} {text}" if key in ("workers", "batch") else text
@@ -230,6 +264,7 @@ def _drawn(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[str, str, str
         None if learning or batches else figures.bars(found, look, "accuracy", "test accuracy"),
         batches,
         figures.traces(found, look),
+        figures.timelines(found),
     )
     pairs = zip(FIGURES, drawn, strict=True)
     return [(title, caption, figures.data_uri(figure)) for (title, caption), figure in pairs if figure]

@@ -118,6 +118,17 @@ class Run:
         """The rows of `trace.csv`, without those that carry no time."""
         return [row for row in read_csv(self.directory / "trace.csv") if row.get("time") is not None]
 
+    @cached_property
+    def cut(self) -> Mapping[str, Any]:
+        """The model's cut into stages (`partition.json`); empty where it was not cut."""
+        return _mapping(self.directory / "partition.json")
+
+    @cached_property
+    def timeline(self) -> list[Row]:
+        """The stages' intervals: complete events of `timeline.json`, times in microseconds."""
+        events = _mapping(self.directory / "timeline.json").get("traceEvents") or []
+        return [event for event in events if event.get("ph") == "X"]
+
 
 def load(cells: Mapping[str, Mapping[str, Any] | None], directory: Path) -> list[Run]:
     """The runs of `cells` (name to declared keys), read from `directory/<cell>/`, in the cells' order."""

@@ -183,6 +183,11 @@ def _local_statistics(run: Run) -> bool:
     return bool(shared and run.environment.get("batch_statistics") and run.get("batchnorm") == "local")
 
 
+def _whole_batch_counts(base: Run, run: Run) -> bool:
+    """Without statistics of a batch in the model, micro-batches change nothing but the order of additions."""
+    return all(known.environment.get("batch_statistics") is False for known in (base, run))
+
+
 def _gap_to_single(run: Run, runs: Sequence[Run]) -> float | None:
     # N workers' local statistics over m micro-batches each are those of one device over N * m.
     microbatches = (run.get("microbatches") or 1) * (
@@ -195,7 +200,7 @@ def _gap_to_single(run: Run, runs: Sequence[Run]) -> float | None:
         and _same(base, run, SAME_ANSWER)
         and _same_choice(base, run, ("model", "dataset", "optimizer"))
         and base.global_batch == run.global_batch
-        and (base.get("microbatches") or 1) == microbatches
+        and (_whole_batch_counts(base, run) or (base.get("microbatches") or 1) == microbatches)
     ]
     return min((gap for gap in gaps if gap is not None), default=None)
 
@@ -204,6 +209,15 @@ def _utilization_label(run: Run) -> str | None:
     if not run.metrics:
         return None
     return "NVML" if run.get("hardware.device") in ("gpu", "cuda") else "occupancy, spin included"
+
+
+def _summed(row: Row) -> Row:
+    """Paper 4 adds its devices' utilisation up: 200 % are two busy devices."""
+    workers, used, most = row.get("workers") or 1, row.get("utilization_mean"), row.get("utilization_max")
+    return {
+        "utilization_mean_summed": None if used is None else used * workers,
+        "utilization_max_summed": None if most is None else most * workers,
+    }
 
 
 def merged(runs: Sequence[Run], tables: Mapping[str, Sequence[Row]], labels: Mapping[str, str]) -> list[Row]:
@@ -222,6 +236,7 @@ def merged(runs: Sequence[Run], tables: Mapping[str, Sequence[Row]], labels: Map
             "label": labels[run.cell],
             "seconds_per_sample": seconds,
             "milliseconds_per_sample": milliseconds,
+            **_summed(row),
         }
         rows.append(row)
     return rows

@@ -1,0 +1,38 @@
+"""Reader of idx data whose images are enlarged: a stand-in of a larger dataset's shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from src.data import idx
+from src.data.arrays import Splits
+
+
+def read(raw: Path, options: dict[str, Any]) -> Splits:
+    """The first `options["train"]` and `options["test"]` samples, each image resized to `options["size"]`.
+
+    Images become uint8 [samples, size, size, 1] by bilinear interpolation. Raises DataError as `idx.read`.
+    """
+    whole = idx.read(raw, options)
+    train, test, size = options["train"], options["test"], options["size"]
+    return Splits(
+        resized(whole.train_images[:train], size),
+        whole.train_labels[:train],
+        resized(whole.test_images[:test], size),
+        whole.test_labels[:test],
+        whole.names,
+    )
+
+
+def resized(images: np.ndarray, size: int) -> np.ndarray:
+    """uint8 [samples, size, size, 1] from uint8 [samples, height, width, 1]."""
+    grown = np.empty((len(images), size, size, 1), dtype=np.uint8)
+    for place, image in enumerate(images):
+        grown[place, :, :, 0] = np.asarray(
+            Image.fromarray(image[:, :, 0]).resize((size, size), Image.Resampling.BILINEAR)
+        )
+    return grown
