@@ -48,6 +48,7 @@ ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs
 
 bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved: half an hour
 	python -m bench $(BENCH_ARGS)
+	python -m bench.pipeline
 
 lint: $(INSTALLED)  ## ruff: format and rules
 	ruff format --check .

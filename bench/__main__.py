@@ -10,8 +10,6 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
@@ -20,6 +18,8 @@ from src.measure.arithmetic import capacity
 
 STEPS = {"cnn": 160, "resnet18": 56}
 BATCH = 128
+# Batches of the curve; BATCH itself stands in the table.
+CURVE = (32, 64, 256)
 Rates = dict[str, list[float]]
 
 
@@ -29,30 +29,42 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", default="cnn,resnet18")
     parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--curve", action="store_true", help="also two workers over the batch")
+    parser.add_argument("--curve", action="store_true", help="instead: two workers over the batch")
     args = parser.parse_args()
     if len(usable_cores()) < 2:
         print("two cores are needed", file=sys.stderr)
         return 2
     runs.OUT.mkdir(parents=True, exist_ok=True)
-    comparisons: list[Comparison] = []
-    figures: dict[str, Rates] = {}
-    for model in args.models.split(","):
-        rates = _rounds(model, args.batch, args.rounds)
-        figures[model] = rates
-        comparisons += _compare(model, rates)
-        print(table(comparisons), flush=True)
-    if args.curve:
-        for model in args.models.split(","):
-            for batch in (32, 64, 256, 512):
-                rates = _scaling(model, batch, max(3, args.rounds // 2))
-                figures[f"{model} batch {batch}"] = rates
-                comparisons.append(_against_capacity(f"{model}, batch {batch}", rates, None))
-    text = table(comparisons)
-    Path("bench/out/results.md").write_text(text + "\n")
-    Path("bench/out/figures.json").write_text(json.dumps(figures, indent=1))
+    models = args.models.split(",")
+    comparisons, figures = (_curve if args.curve else _table)(models, args.batch, args.rounds)
+    text, name = table(comparisons), "curve" if args.curve else "results"
+    (runs.OUT / f"{name}.md").write_text(text + "\n")
+    (runs.OUT / f"{name}.json").write_text(json.dumps(figures, indent=1))
     print(text)
     return 0
+
+
+def _table(models: list[str], batch: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
+    """Every contestant at one batch."""
+    comparisons: list[Comparison] = []
+    figures: dict[str, Rates] = {}
+    for model in models:
+        figures[model] = _rounds(model, batch, count)
+        comparisons += _compare(model, figures[model])
+        print(table(comparisons), flush=True)
+    return comparisons, figures
+
+
+def _curve(models: list[str], _: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
+    """Two workers over the batch."""
+    comparisons: list[Comparison] = []
+    figures: dict[str, Rates] = {}
+    for model in models:
+        for batch in CURVE:
+            rates = figures[f"{model} batch {batch}"] = _scaling(model, batch, count)
+            comparisons.append(_against_capacity(f"{model}, batch {batch}", rates, None))
+            print(table(comparisons[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    return comparisons, figures
 
 
 def _rounds(model: str, batch: int, count: int) -> Rates:
@@ -73,16 +85,8 @@ def _rounds(model: str, batch: int, count: int) -> Rates:
             rates[name].append(result.rate)
             rates[f"{name} start-up"].append(result.startup)
             print(f"{model} round {round_number + 1}: {name} {result.rate:,.0f} samples/s", file=sys.stderr)
-        rates["together"].append(_together(model, batch))
+        rates["together"].append(runs.together(model, batch, STEPS[model]))
     return dict(rates)
-
-
-def _together(model: str, batch: int) -> float:
-    """Summed samples/s of two independent `single` runs at once."""
-    steps = STEPS[model]
-    with ThreadPoolExecutor(2) as pool:
-        pair = list(pool.map(lambda slot: runs.ours("single", model, batch, steps, slot=slot), (0, 1)))
-    return sum(result.rate for result in pair)
 
 
 def _scaling(model: str, batch: int, count: int) -> Rates:
@@ -91,7 +95,7 @@ def _scaling(model: str, batch: int, count: int) -> Rates:
     for _ in range(count):
         rates["single"].append(runs.ours("single", model, batch, steps).rate)
         rates["ddp"].append(runs.ours("ddp", model, batch, steps, workers=2).rate)
-        rates["together"].append(_together(model, batch))
+        rates["together"].append(runs.together(model, batch, steps))
     return dict(rates)
 
 

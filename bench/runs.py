@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from src.data import available
 from src.launch.devices import usable_cores
@@ -30,13 +32,29 @@ def ours(strategy: str, model: str, batch: int, steps: int, *, workers: int = 1,
     """`python -m src.train` over `steps` steps; `slot` picks the core when several run at once."""
     out = OUT / f"{strategy}-{model}-{slot}"
     words = [f"strategy={strategy}", f"model={model}", f"workers={workers}", f"batch={batch}"]
-    words += [f"dataset.limit={batch * steps}", "max_minutes=30", f"out={out}", "overwrite=true"]
-    words += ["tracking.backend=none"]
     cores = usable_cores()
     mine = {cores[slot]} if slot else set(cores)
-    _call([sys.executable, "-m", "src.train", *words], mine)
-    metrics = json.loads((out / "metrics.json").read_text())
+    metrics = train(*words, f"dataset.limit={batch * steps}", out=out, cores=mine)
     return Result(metrics["samples_per_second"], metrics["startup_seconds"])
+
+
+def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, Any]:
+    """Metrics of one run; of a model that was cut, `cut` and `timeline` (its complete events) as well."""
+    fixed = ["max_minutes=30", f"out={out}", "overwrite=true", "tracking.backend=none"]
+    _call([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
+    metrics = json.loads((out / "metrics.json").read_text())
+    if (out / "partition.json").exists():
+        metrics["cut"] = json.loads((out / "partition.json").read_text())
+        events = json.loads((out / "timeline.json").read_text())["traceEvents"]
+        metrics["timeline"] = [event for event in events if event["ph"] == "X"]
+    return metrics
+
+
+def together(model: str, batch: int, steps: int) -> float:
+    """Summed samples/s of two independent `single` runs at once."""
+    with ThreadPoolExecutor(2) as pool:
+        pair = list(pool.map(lambda slot: ours("single", model, batch, steps, slot=slot), (0, 1)))
+    return sum(result.rate for result in pair)
 
 
 def peer(script: str, model: str, batch: int, steps: int, *, workers: int = 1) -> Result:

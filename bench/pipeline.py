@@ -1,0 +1,149 @@
+"""`python -m bench.pipeline`: how near a pipeline of two stages comes to its ideal step.
+
+The ideal step of a cut is (m - 1) max t + sum t + the slowest optimizer step, t being a stage's forward and
+backward pass of one micro-batch. t is measured where the other stage is idle: under `model_split` with the
+same cut and the same micro-batches. Both stages working at once is limited by the machine: C(2) / 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import correlation, median
+from typing import Any
+
+from bench import runs
+from bench.compare import Comparison, ratios, table
+from src.launch.devices import usable_cores
+from src.measure.arithmetic import ideal_bubble, ideal_step_seconds
+
+MODEL, BATCH, MICROBATCHES, STEPS = "resnet18", 128, 8, 56
+# Where the plain script cuts.
+BY_HAND = "[layer3]"
+METHODS = ("optimal", "time", "size", "layers")
+CUTS = 10
+
+
+def main() -> int:
+    """Runs the rounds and prints the tables; every figure is kept in bench/out/pipeline.json."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    if len(usable_cores()) < 2:
+        print("two cores are needed", file=sys.stderr)
+        return 2
+    runs.OUT.mkdir(parents=True, exist_ok=True)
+    comparisons, figures = _against_ideal(args.rounds)
+    text = [table(comparisons), _bubbles(), _random_cuts(figures), _memory()]
+    Path("bench/out/pipeline.md").write_text("\n\n".join(text) + "\n")
+    Path("bench/out/pipeline.json").write_text(json.dumps(figures, indent=1))
+    print("\n\n".join(text))
+    return 0
+
+
+def _run(strategy: str = "pipeline", *words: str, m: int = MICROBATCHES) -> dict[str, Any]:
+    """Metrics of one run, with its cut and its timeline."""
+    out = runs.OUT / f"{strategy}-{MODEL}"
+    return runs.train(
+        *(f"strategy={strategy}", "workers=2", f"model={MODEL}", f"batch={BATCH}", f"microbatches={m}"),
+        *(f"dataset.limit={BATCH * STEPS}", *words),
+        out=out,
+    )
+
+
+def ideal(split: dict[str, Any]) -> float:
+    """The ideal step of a run under `model_split`, from what its stages took alone."""
+    passes: dict[tuple[int, int, int], float] = defaultdict(float)
+    updates: dict[int, list[float]] = defaultdict(list)
+    for event in split["timeline"]:
+        seconds, where = event["dur"] / 1e6, event["args"]
+        if event["cat"] in ("forward", "backward"):
+            passes[event["pid"], where["step"], where["microbatch"]] += seconds
+        elif event["cat"] == "optimizer":
+            updates[event["pid"]].append(seconds)
+    stages = sorted(updates)
+    taken = [median(value for (pid, _, _), value in passes.items() if pid == stage) for stage in stages]
+    return ideal_step_seconds(taken, split["microbatches"], max(median(updates[stage]) for stage in stages))
+
+
+def _against_ideal(count: int) -> tuple[list[Comparison], dict[str, Any]]:
+    rates: dict[str, list[float]] = defaultdict(list)
+    for number in range(count):
+        for method in METHODS:
+            found = _run("pipeline", f"strategy.partition={method}")
+            rates[method].append(found["samples_per_second"])
+            if method == "optimal":
+                rates["ideal"].append(BATCH / ideal(_run("model_split", _given(found["cut"]))))
+        rates["by hand"].append(_run("pipeline", f"strategy.partition={BY_HAND}")["samples_per_second"])
+        rates["plain script"].append(runs.peer("torch_pipeline.py", MODEL, BATCH, STEPS, workers=2).rate)
+        alone = runs.ours("single", MODEL, BATCH, STEPS).rate
+        rates["single"].append(alone)
+        rates["half of C(2)"].append(runs.together(MODEL, BATCH, STEPS) / alone / 2)
+        last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in rates.items())
+        print(f"pipeline round {number + 1}: {last}", file=sys.stderr, flush=True)
+    reachable = [a * b for a, b in zip(rates["ideal"], rates["half of C(2)"], strict=True)]
+    comparisons = [
+        Comparison("pipeline / (its ideal x C(2)/2)", ratios(rates["optimal"], reachable), 0.90),
+        Comparison("pipeline / plain script, same cut", ratios(rates["by hand"], rates["plain script"]), 1.0),
+        *(Comparison(f"optimal / {m}", ratios(rates["optimal"], rates[m]), 1.0) for m in METHODS[1:]),
+        Comparison("pipeline / single", ratios(rates["optimal"], rates["single"]), None),
+    ]
+    return comparisons, dict(rates)
+
+
+def _given(cut: dict[str, Any]) -> str:
+    """The override that asks for this cut in two."""
+    place = cut["boundaries"][0]
+    return f"strategy.partition=[{place},{cut['operations'] - place}]"
+
+
+def _bubbles() -> str:
+    """Measured idle share beside the schedule's own."""
+    lines = ["| micro-batches | samples/s | idle | ideal |", "| ---: | ---: | ---: | ---: |"]
+    for m in (1, 2, 4, 8, 16):
+        found = _run("pipeline", "strategy.partition=optimal", m=m)
+        lines.append(
+            f"| {m} | {found['samples_per_second']:,.0f} | {found['bubble_fraction']:.0%} | "
+            f"{ideal_bubble('gpipe', 2, m):.0%} |"
+        )
+    return "\n".join(lines)
+
+
+def _random_cuts(figures: dict[str, Any]) -> str:
+    """Whether a step's predicted time says how long it takes."""
+    operations = _run()["cut"]["operations"]
+    predicted, measured = [], []
+    for place in sorted(random.Random(0).sample(range(1, operations), CUTS)):
+        found = _run("pipeline", _given({"boundaries": [place], "operations": operations}))
+        predicted.append(found["cut"]["predicted_step_seconds"])
+        measured.append(found["step_seconds_median"])
+    figures |= {"predicted": predicted, "measured": measured}
+    return (
+        f"{CUTS} random cuts: predicted and measured step times correlate at "
+        f"{correlation(predicted, measured):.3f} (goal 0.90)"
+    )
+
+
+def _memory() -> str:
+    """Peak memory of the largest stage."""
+    lines = ["| stages | checkpoint | peak of a stage | of it activations |", "| ---: | --- | ---: | ---: |"]
+    for strategy, words, stages, kept in (
+        ("single", (), 1, "never"),
+        ("pipeline", ("strategy.checkpoint=never",), 2, "never"),
+        ("pipeline", ("strategy.checkpoint=except_last",), 2, "except_last"),
+        ("pipeline", ("strategy.checkpoint=always",), 2, "always"),
+    ):
+        extra = ("workers=1", "microbatches=1") if strategy == "single" else words
+        found = _run(strategy, *extra, "batch=512", f"dataset.limit={512 * 8}")
+        saved = found["saved_tensors_bytes"] * (MICROBATCHES if kept == "never" and stages > 1 else 1)
+        peak, saved = (f"{value / 2**20:,.0f} MiB" for value in (found["memory_peak_bytes"], saved))
+        lines.append(f"| {stages} | {kept} | {peak} | {saved} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
