@@ -55,8 +55,10 @@ class Watched:
 
     def on_train_start(self) -> None:
         if self.change == "stale weight" and self.run.rank == 1:
+            # All of them: BatchNorm undoes what scales a convolution before it.
             with torch.no_grad():
-                next(self.parameters()).mul_(1 + 1e-6)
+                for parameter in self.parameters():
+                    parameter.mul_(1 + 1e-6)
 
     def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
         if self.change == "stale gradient":

@@ -55,7 +55,11 @@ class Training(pl.LightningModule):
     def training_step(self, batch: Batch, _: int) -> Tensor | None:
         """Mean loss of one micro-batch."""
         inputs, labels = batch
-        logits = self.model(inputs)
+        return self.loss(self.model(inputs), labels)
+
+    def loss(self, logits: Tensor, labels: Tensor | None) -> Tensor:
+        """Mean cross-entropy of one micro-batch, which is added to the step's and the epoch's sums."""
+        assert labels is not None
         loss = functional.cross_entropy(logits, labels)
         with torch.no_grad():
             detached = loss.detach()

@@ -182,7 +182,7 @@ class StageTraining(Training):
             recorder=recorder,
             checkpoint=CHECKPOINT[run.config.strategy.get("checkpoint", "never")],
         )
-        self._schedule = schedule(timed, run.config.microbatches, self._loss)
+        self._schedule = schedule(timed, run.config.microbatches, self.loss)
         self._recorder = recorder
         self._received = self._evaluation_wires(graph, start, device)
         self._known = {
@@ -194,7 +194,6 @@ class StageTraining(Training):
             ].sum()
             / len(inputs),
         }
-        self._step_loss: Tensor = torch.zeros(())
         del whole, graph
         _release()
 
@@ -208,14 +207,6 @@ class StageTraining(Training):
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """A step's batch at once: images for the first stage, labels for the last one."""
         return Feed(self.run, recorder, device, parts=1, images=self.first, labels=self.last)
-
-    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        loss = functional.cross_entropy(logits, labels)
-        with torch.no_grad():
-            detached = loss.detach()
-            self.step_loss = self.step_loss + detached
-            self.sums = self.sums + sums(detached * len(labels), logits, labels)
-        return loss
 
     def training_step(self, batch: Batch, _: int) -> None:
         """One run of the schedule, then this stage's optimizer step."""
