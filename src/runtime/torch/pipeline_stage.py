@@ -9,13 +9,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining import PipelineStage, schedules
 from torch.utils.checkpoint import checkpoint as rematerialise
 
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.stage import Stage, buffers
 
+wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
 # Whether the activations of micro-batch `index` of `count` are thrown away and computed again for
 # backward. GPipe's authors keep the last one's: its backward pass follows at once.
 CHECKPOINT: dict[str, Callable[[int, int], bool]] = {
@@ -58,6 +59,14 @@ class TimedStage(PipelineStage):
         self._recorder = recorder
         self._checkpoint = checkpoint
         self._microbatch = 0
+        # A send that isn't taken yet keeps its stage waiting, too: where torch's schedules wait for works
+        # is the one place that knows.
+        schedules._wait_batch_p2p = self._wait
+
+    def _wait(self, works: list[dist.Work]) -> None:
+        if works:
+            self._timeline.mark("wait", self._microbatch)
+        wait_for(works)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("wait", fwd_chunk_id)

@@ -182,7 +182,7 @@ class StageTraining(Training):
             recorder=recorder,
             checkpoint=CHECKPOINT[run.config.strategy.get("checkpoint", "never")],
         )
-        self._schedule = schedule(timed, run.config.microbatches, self.loss)
+        self._schedule = schedule(timed, run.config.microbatches, self._marked_loss)
         self._recorder = recorder
         self._received = self._evaluation_wires(graph, start, device)
         self._known = {
@@ -207,6 +207,10 @@ class StageTraining(Training):
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """A step's batch at once: images for the first stage, labels for the last one."""
         return Feed(self.run, recorder, device, parts=1, images=self.first, labels=self.last)
+
+    def _marked_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        self.timeline.mark("forward")
+        return self.loss(logits, labels)
 
     def training_step(self, batch: Batch, _: int) -> None:
         """One run of the schedule, then this stage's optimizer step."""
