@@ -31,6 +31,10 @@ def check(config: Config) -> None:
     folder = Path(config.out)
     if folder.resolve() in (Path.cwd(), *Path.cwd().parents):
         raise ConfigError(f"out={config.out}: would replace the folder that you stand in; choose another")
+    if config.resume is not None and folder.resolve() in Path(config.resume).resolve().parents:
+        raise ConfigError(
+            f"resume={config.resume}: lies in out={config.out}, which is replaced; choose another out"
+        )
     if folder.is_file():
         raise ConfigError(f"out={config.out}: is a file; choose a directory")
     if not folder.exists() or not any(folder.iterdir()):

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 STEPS = 20
-COMPUTE = ("forward", "backward", "optimizer")
-ACTIVITIES = (*COMPUTE, "send", "wait", "idle")
 
 
 class Timeline:

@@ -31,7 +31,7 @@ TRACE_POINTS = 240
 TIMELINES = 8
 # A stage's activities; what is left blank is idle.
 ACTIVITIES = {
-    **{"forward": "#0072B2", "backward": "#009E73", "optimizer": "#CC79A7"},
+    **{"forward": "#0072B2", "loss": "#56B4E9", "backward": "#009E73", "optimizer": "#CC79A7"},
     **{"send": "#E69F00", "wait": "#d9d9d9"},
 }
 STYLE = {

@@ -101,6 +101,9 @@ class Run:
         """Rank 0's loss of each step from the first, up to the first that was not recorded."""
         steps = [row for row in read_csv(self.directory / "steps.csv") if row.get("rank") == 0]
         steps.sort(key=lambda row: (row.get("epoch") or 0, row.get("step") or 0))
+        if steps and steps[0].get("step") != 1:
+            # A resumed run: its first losses are nobody else's first ones.
+            return []
         losses: list[float] = []
         for row in steps:
             if row.get("loss") is None:

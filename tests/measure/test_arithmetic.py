@@ -9,6 +9,12 @@ import pytest
 from src.measure import arithmetic
 
 
+def test_ranks_that_share_the_batch_add_up_and_stages_do_not() -> None:
+    assert arithmetic.job_rate([100.0, 110.0], shared=True) == 210
+    # Both stages see every sample.
+    assert arithmetic.job_rate([100.0, 110.0], shared=False) == 105
+
+
 def test_throughput_is_all_samples_over_all_time() -> None:
     # 50 steps of 64 samples: 3200. 25 steps take 0.1 s and 25 take 0.3 s: 2.5 + 7.5 = 10 s. 3200 / 10 = 320.
     # (The mean of the steps' own rates, 640 and 213, would say 427.)

@@ -187,3 +187,12 @@ def test_the_last_error_is_found_in_the_logs(study: Study) -> None:
 )
 def test_values_have_units(value: float | None, kind: str, text: str) -> None:
     assert show(value, kind) == text
+
+
+def test_a_resumed_run_is_not_held_against_the_first_steps_of_single(empty_study: Study) -> None:
+    empty_study.run("single", losses=LOSSES)
+    folder = empty_study.run("ddp", "ddp", workers=2, losses=LOSSES)
+    rows = "".join(f"0,2,{step},0.1,64,{loss},\n" for step, loss in enumerate(LOSSES, start=41))
+    (folder / "steps.csv").write_text(f"rank,epoch,step,seconds,samples,loss,staleness\n{rows}")
+    row = tables.accuracy(load(empty_study))[1]
+    assert (row.get("parity_gap"), row["parity"]) == (None, "no reference")

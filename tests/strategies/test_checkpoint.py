@@ -133,6 +133,16 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
     assert list(commands.folder.iterdir()) == []
 
 
+def test_a_checkpoint_is_not_deleted_by_the_run_that_resumes_it(commands) -> None:
+    kept = commands.folder / "run" / "checkpoint.pt"
+    kept.parent.mkdir()
+    kept.write_bytes(b"years of work")
+    done = commands.run(*MODELS["cnn"], *COMMON, *FIXED, f"resume={kept}", "overwrite=true")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "lies in out=run" in done.stderr
+    assert kept.read_bytes() == b"years of work"
+
+
 def test_pretrained_weights_are_loaded_where_they_fit(commands, whole: Path) -> None:
     done = commands.run(
         *("model=resnet18", f"model.pretrained={whole / 'checkpoint.pt'}", "model.stem=7x7"),

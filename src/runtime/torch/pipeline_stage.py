@@ -58,14 +58,14 @@ class TimedStage(PipelineStage):
         self._timeline = timeline
         self._recorder = recorder
         self._checkpoint = checkpoint
-        self._microbatch = 0
+        self.microbatch = 0
         # A send that isn't taken yet keeps its stage waiting, too: where torch's schedules wait for works
         # is the one place that knows.
         schedules._wait_batch_p2p = self._wait
 
     def _wait(self, works: list[dist.Work]) -> None:
         if works:
-            self._timeline.mark("wait", self._microbatch)
+            self._timeline.mark("wait", self.microbatch)
         wait_for(works)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
@@ -90,7 +90,7 @@ class TimedStage(PipelineStage):
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         self._timeline.mark("forward", fwd_chunk_id)
-        self._microbatch = fwd_chunk_id
+        self.microbatch = fwd_chunk_id
         return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
@@ -99,7 +99,7 @@ class TimedStage(PipelineStage):
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         assert self.chunks is not None
-        if not self._checkpoint(self._microbatch, self.chunks):
+        if not self._checkpoint(self.microbatch, self.chunks):
             return self.submod(*args, **kwargs)
         frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.submod))  # noqa: E731
         return rematerialise(self.submod, *args, use_reentrant=False, context_fn=frozen, **kwargs)

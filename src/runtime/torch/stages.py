@@ -8,28 +8,26 @@ Lightning's own closure would clear the gradients after the schedule has made th
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from pytorch_lightning.strategies import ParallelStrategy
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from src.config import ConfigError
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition import cost as measured
 from src.partition import plan as planning
 from src.partition.graph import Graph, operations
-from src.partition.plan import Demands, Plan
 from src.partition.stage import Stage, buffers, wires
-from src.runtime.torch import checkpoint, cost
+from src.runtime.torch import checkpoint, cost, cutting
 from src.runtime.torch import training as runtime
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.module import Training, chunks, sums
@@ -90,63 +88,6 @@ def train(run: Run, recorder: Recorder, schedule: ScheduleFactory, *, overlaps: 
     module.timeline.write(recorder.folder / "timeline.json")
 
 
-def example(run: Run, samples: int, device: torch.device) -> Tensor:
-    """Images of the first training samples, as the model sees them."""
-    return to_inputs(run, torch.from_numpy(run.arrays.train_images[:samples].copy()), device)
-
-
-def _blank(run: Run, samples: int, device: torch.device) -> Tensor:
-    """Images without contents, in the same shape and layout."""
-    height, width, channels = run.arrays.shape
-    return torch.empty(samples, height, width, channels, device=device).permute(0, 3, 1, 2)
-
-
-def demands(run: Run, *, overlaps: bool, in_flight: Sequence[int]) -> Demands:
-    """What the configuration asks of the cut."""
-    config = run.config
-    options, optimizer = config.strategy, config.optimizer
-    state = {"adam": 4, "sgd": 3 if optimizer["momentum"] else 2}[optimizer["name"]]
-    limit = options.get("memory_gib")
-    return Demands(
-        partition=options["partition"],
-        microbatches=config.microbatches,
-        overlaps=overlaps,
-        state=state,
-        in_flight=in_flight,
-        speeds=options.get("speeds") or [1.0] * config.workers,
-        memory_limit=None if limit is None else limit * 2**30,
-    )
-
-
-def in_flight(run: Run) -> list[int]:
-    """Micro-batches whose activations each stage keeps at once, at most."""
-    config = run.config
-    options, stages = config.strategy, config.workers
-    if options.get("checkpoint", "never") != "never" or "schedule" not in options:
-        return [1] * stages
-    if options["schedule"] == "1f1b":
-        return [min(config.microbatches, stages - stage) for stage in range(stages)]
-    return [config.microbatches] * stages
-
-
-def make_plan(run: Run, graph: Graph, inputs: Tensor, *, overlaps: bool) -> Plan:
-    """Rank 0 measures, all ranks cut alike; rank 0 keeps the plan in the run's directory."""
-    autocast = run.config.precision == "bf16"
-    # Both ends of a link take part in measuring it.
-    connection = measured.link(inputs.device) if run.world_size > 1 else measured.Link(0.0, 0.0)
-    told: list[Any] = [None]
-    if run.rank == 0:
-        told = [planning.as_numbers(measured.costs(graph, inputs, autocast=autocast), connection)]
-    dist.broadcast_object_list(told, 0)
-    costs, connection = planning.from_numbers(told[0])
-    values = graph.values(inputs, autocast=autocast)
-    wanted = demands(run, overlaps=overlaps, in_flight=in_flight(run))
-    plan = planning.make(graph, values, costs, connection, wanted)
-    if run.rank == 0:
-        (run.folder / "partition.json").write_text(plan.json())
-    return plan
-
-
 class StageTraining(Training):
     """One stage under Lightning; `self.model` is the stage, and the loss is made by the last one."""
 
@@ -157,10 +98,10 @@ class StageTraining(Training):
     ) -> None:
         whole = runtime.build(run).to(device)
         parameters = sum(p.numel() for p in whole.parameters())
-        _check_batchnorm(run, whole)
-        inputs = example(run, run.config.microbatch, device)
+        cutting.check_batchnorm(run, whole)
+        inputs = cutting.example(run, run.config.microbatch, device)
         graph = operations(whole, inputs)
-        plan = make_plan(run, graph, inputs, overlaps=overlaps)
+        plan = cutting.make_plan(run, graph, inputs, overlaps=overlaps)
         recorder.note(planning.show(plan))
         flops = cost.flops(graph.module, inputs[:4])
         ends = [0, *plan.boundaries, len(graph.operations)]
@@ -182,6 +123,7 @@ class StageTraining(Training):
             recorder=recorder,
             checkpoint=CHECKPOINT[run.config.strategy.get("checkpoint", "never")],
         )
+        self._timed = timed
         self._schedule = schedule(timed, run.config.microbatches, self._marked_loss)
         self._recorder = recorder
         self._received = self._evaluation_wires(graph, start, device)
@@ -202,14 +144,16 @@ class StageTraining(Training):
         sizes = {part.stop - part.start for part in chunks(slice(0, self.run.arrays.test_samples))}
         if self.first:
             return {}
-        return {size: wires(graph, start, graph.values(_blank(self.run, size, device))) for size in sizes}
+        return {
+            size: wires(graph, start, graph.values(cutting.blank(self.run, size, device))) for size in sizes
+        }
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """A step's batch at once: images for the first stage, labels for the last one."""
         return Feed(self.run, recorder, device, parts=1, images=self.first, labels=self.last)
 
     def _marked_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        self.timeline.mark("forward")
+        self.timeline.mark("loss", self._timed.microbatch)
         return self.loss(logits, labels)
 
     def training_step(self, batch: Batch, _: int) -> None:
@@ -292,16 +236,6 @@ class Arriving:
 def _wait(sent: list[Any]) -> None:
     for work, _ in sent:
         work.wait()
-
-
-def _check_batchnorm(run: Run, model: nn.Module) -> None:
-    """torch's BatchNorm needs more than one value a channel, and says so only in the middle of a step."""
-    if run.config.microbatch > 1 or not any(isinstance(m, _BatchNorm) for m in model.modules()):
-        return
-    raise ConfigError(
-        f"microbatches={run.config.microbatches}: leaves one sample a micro-batch, and BatchNorm needs "
-        f"several; choose microbatches={max(1, run.config.worker_batch // 2)} or fewer"
-    )
 
 
 def _release() -> None:
