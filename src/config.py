@@ -168,6 +168,11 @@ class Config:
         """Samples per forward pass of one worker."""
         return self.worker_batch // self.microbatches
 
+    @property
+    def evaluation_batch(self) -> int:
+        """Test samples per forward pass: enough to be quick, and without more memory than a step needs."""
+        return min(500, max(100, self.batch))
+
 
 def load(path: Path) -> Config:
     """Reads a resolved `config.yaml`."""

@@ -11,6 +11,8 @@ worker's batch:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 
@@ -37,6 +39,12 @@ def batch_indices(order: np.ndarray, step: int, batch: int) -> np.ndarray:
     if not 0 <= step < steps_per_epoch(len(order), batch):
         raise IndexError(f"step {step} of an epoch of {steps_per_epoch(len(order), batch)} steps")
     return order[step * batch : (step + 1) * batch]
+
+
+def pieces(part: slice, most: int) -> Iterator[slice]:
+    """`part` in contiguous slices of at most `most` items."""
+    for start in range(part.start, part.stop, most):
+        yield slice(start, min(start + most, part.stop))
 
 
 def shard(count: int, rank: int, world: int) -> slice:

@@ -29,7 +29,6 @@ from src.data import arrays, available, order
 from src.measure.recorder import Recorder
 from src.models.adapt import import_path
 from src.partition import cost
-from src.runtime.torch import module as modules
 from src.runtime.torch import pipeline_stage, stages
 from src.runtime.torch import training as runtime
 from src.runtime.torch.feed import Batch
@@ -149,7 +148,7 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     runtime.Training = WatchedTraining
     stages.StageTraining = WatchedStage
-    modules.EVALUATION_BATCH = EVALUATION_BATCH
+    configuration.Config.evaluation_batch = EVALUATION_BATCH
     # Equality is tested, not speed: costs and peaks are measured once.
     cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1
     for name, change in json.loads((folder / "cases.json").read_text()):

@@ -16,8 +16,6 @@ from src.measure.recorder import Recorder
 from src.models import adapt
 from src.worker import Run
 
-EVALUATION_BATCH = 500
-
 
 def configure(run: Run) -> None:
     """Threads to match the rank's cores; call it before any operation runs."""
@@ -78,8 +76,7 @@ def evaluate(run: Run, model: keras.Model) -> tuple[float, float, float]:
 
         model._scaleguide_evaluation = step
     arrays, total, correct = run.arrays, 0.0, 0
-    for first in range(0, arrays.test_samples, EVALUATION_BATCH):
-        part = slice(first, first + EVALUATION_BATCH)
+    for part in order.pieces(slice(0, arrays.test_samples), run.config.evaluation_batch):
         loss, hits = step(tf.constant(arrays.test_images[part]), tf.constant(arrays.test_labels[part]))
         total, correct = total + float(loss), correct + int(hits)
     count = arrays.test_samples

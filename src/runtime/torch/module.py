@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
@@ -17,19 +16,11 @@ from src.runtime.torch import checkpoint, cost
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.worker import Run
 
-EVALUATION_BATCH = 500
-
 
 def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """(`loss`, correct answers, samples) as one tensor [3] on the logits' device."""
     correct = (logits.argmax(1) == labels).sum()
     return torch.stack([loss, correct, correct * 0 + len(labels)])
-
-
-def chunks(count: slice) -> Iterator[slice]:
-    """The slice in pieces of at most `EVALUATION_BATCH`."""
-    for start in range(count.start, count.stop, EVALUATION_BATCH):
-        yield slice(start, min(start + EVALUATION_BATCH, count.stop))
 
 
 class Training(pl.LightningModule):
@@ -87,7 +78,8 @@ class Training(pl.LightningModule):
         found = torch.zeros(3, dtype=torch.float64, device=device)
         self.model.eval()
         try:
-            for part in chunks(order.shard(arrays.test_samples, run.rank, run.world_size)):
+            shard = order.shard(arrays.test_samples, run.rank, run.world_size)
+            for part in order.pieces(shard, run.config.evaluation_batch):
                 images = torch.from_numpy(arrays.test_images[part].copy())
                 labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
                 logits = self.model(to_inputs(run, images, device)).float()

@@ -8,7 +8,8 @@ Lightning's own closure would clear the gradients after the schedule has made th
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
@@ -20,6 +21,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from src.data import order
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
@@ -30,7 +32,7 @@ from src.partition.stage import Stage, buffers, wires
 from src.runtime.torch import checkpoint, cost, cutting
 from src.runtime.torch import training as runtime
 from src.runtime.torch.feed import Batch, Feed, to_inputs
-from src.runtime.torch.module import Training, chunks, sums
+from src.runtime.torch.module import Training, sums
 from src.runtime.torch.pipeline_stage import CHECKPOINT, TimedStage
 from src.worker import Run
 
@@ -141,7 +143,7 @@ class StageTraining(Training):
 
     def _evaluation_wires(self, graph: Graph, start: int, device: torch.device) -> dict[int, Any]:
         """What this stage receives, for each size of an evaluation batch."""
-        sizes = {part.stop - part.start for part in chunks(slice(0, self.run.arrays.test_samples))}
+        sizes = {part.stop - part.start for part in self._test_pieces()}
         if self.first:
             return {}
         return {
@@ -182,7 +184,7 @@ class StageTraining(Training):
         on_the_way: list[list[Any]] = []
         self.model.eval()
         try:
-            for part in chunks(slice(0, arrays.test_samples)):
+            for part in self._test_pieces():
                 given = self.model(*self._evaluation_inputs(part, device))
                 if self.last:
                     labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
@@ -197,6 +199,9 @@ class StageTraining(Training):
         finally:
             self.model.train()
         return found
+
+    def _test_pieces(self) -> Iterator[slice]:
+        return order.pieces(slice(0, self.run.arrays.test_samples), self.run.config.evaluation_batch)
 
     def _evaluation_inputs(self, part: slice, device: torch.device) -> tuple[Tensor, ...]:
         arrays = self.run.arrays
@@ -240,5 +245,6 @@ def _wait(sent: list[Any]) -> None:
 
 def _release() -> None:
     """What only the cut needed is freed, and the peak is taken from here on."""
+    gc.collect()  # a traced graph refers to itself
     ctypes.CDLL(None).malloc_trim(0)
     memory.restart_peak()
