@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,35 +13,13 @@ import torch.distributed as dist
 from torch import Tensor, fx
 
 from src.partition.graph import Graph, RunNodes, simulate
+from src.partition.outline import Costs, Link
 
 ROUNDS = 7
 LEAST_ROUNDS = 3
 ROUND_SECONDS = 10.0
 LINK_BYTES = (4 * 2**10, 4 * 2**20)
 LINK_ROUNDS = 11
-
-
-@dataclass(frozen=True)
-class Costs:
-    """By operation, for one micro-batch: seconds, numbers of parameters, bytes."""
-
-    forward: np.ndarray
-    backward: np.ndarray
-    parameters: np.ndarray
-    weight_bytes: np.ndarray
-    kept_bytes: np.ndarray
-
-
-@dataclass(frozen=True)
-class Link:
-    """A transfer takes `latency` seconds a tensor and `seconds_per_byte` a byte."""
-
-    latency: float
-    seconds_per_byte: float
-
-    def seconds(self, sizes: list[int]) -> float:
-        """Time to send tensors of these sizes (bytes)."""
-        return sum(self.latency + size * self.seconds_per_byte for size in sizes)
 
 
 def costs(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> Costs:

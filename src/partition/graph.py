@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,8 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 
-from src.config import ConfigError, nearest
+from src.config import ConfigError
+from src.partition.outline import Crossing, Outline
 from src.partition.trace import copy_to_users, traced
 
 
@@ -67,23 +68,18 @@ class Graph:
         """Shapes of all tensors by node name for inputs like these; nothing is computed."""
         return _values(self.module, inputs, autocast)
 
-    def boundary(self, name: str) -> int:
-        """The boundary before the operation of this name, or before the first one of this layer.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the operations."""
+        return tuple(operation.name for operation in self.operations)
 
-        Raises:
-            ConfigError: for a name that no operation has, or that can't begin a stage.
-        """
-        names = [operation.name for operation in self.operations]
-        for place, found in enumerate(names):
-            if place and (found == name or found.startswith(f"{name}.")):
-                return place
-        if names[0] == name or names[0].startswith(f"{name}."):
-            raise ConfigError(f"strategy.partition=[{name}]: the first stage begins there anyway")
-        layers = {".".join(found.split(".")[:depth]) for found in names[1:] for depth in range(1, 9)}
-        raise ConfigError(
-            f"strategy.partition=[{name}]: no operation of the model is called that; "
-            f"did you mean {nearest(name, sorted(layers))}?"
+    def outline(self, values: Mapping[str, Value]) -> Outline:
+        """What a plan needs to know, for tensors of these shapes."""
+        crossing = tuple(
+            tuple(Crossing(n.name, values[n.name].nbytes, values[n.name].requires_grad) for n in live)
+            for live in self.live
         )
+        return Outline(self.names, crossing)
 
     def tensors(self, operation: Operation) -> list[Tensor]:
         """The parameters and buffers that an operation uses."""

@@ -12,12 +12,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from src.config import ConfigError
+from src.config import Config, ConfigError
 from src.measure import arithmetic
-from src.partition import balance
+from src.partition import balance, outline
 from src.partition.balance import Problem
-from src.partition.cost import Costs, Link
-from src.partition.graph import Graph, Value
+from src.partition.outline import Costs, Link, Outline
 
 METHODS = ("layers", "size", "time", "optimal")
 
@@ -70,24 +69,47 @@ class Demands:
     memory_limit: float | None
 
 
-def make(graph: Graph, values: Mapping[str, Value], costs: Costs, link: Link, demands: Demands) -> Plan:
+def wanted(config: Config, *, overlaps: bool) -> Demands:
+    """What a configuration asks of the cut."""
+    options, optimizer = config.strategy, config.optimizer
+    limit = options.get("memory_gib")
+    return Demands(
+        partition=options["partition"],
+        microbatches=config.microbatches,
+        overlaps=overlaps,
+        state={"adam": 4, "sgd": 3 if optimizer["momentum"] else 2}[optimizer["name"]],
+        in_flight=_in_flight(config),
+        speeds=options.get("speeds") or [1.0] * config.workers,
+        memory_limit=None if limit is None else limit * 2**30,
+    )
+
+
+def _in_flight(config: Config) -> list[int]:
+    """Micro-batches whose activations each stage keeps at once, at most."""
+    options, stages = config.strategy, config.workers
+    if options.get("checkpoint", "never") != "never" or "schedule" not in options:
+        return [1] * stages
+    if options["schedule"] == "1f1b":
+        return [min(config.microbatches, stages - stage) for stage in range(stages)]
+    return [config.microbatches] * stages
+
+
+def make(model: Outline, costs: Costs, link: Link, demands: Demands) -> Plan:
     """The cut that `demands.partition` asks for.
 
     Raises:
         ConfigError: when the model can't be cut so.
     """
-    problem = problem_of(graph, values, costs, link, demands)
-    boundaries = cut(graph, problem, costs, demands)
-    return describe(graph, values, problem, costs, demands, boundaries)
+    problem = problem_of(model, costs, link, demands)
+    boundaries = cut(model, problem, costs, demands)
+    return describe(model, problem, costs, demands, boundaries)
 
 
-def problem_of(
-    graph: Graph, values: Mapping[str, Value], costs: Costs, link: Link, demands: Demands
-) -> Problem:
+def problem_of(model: Outline, costs: Costs, link: Link, demands: Demands) -> Problem:
     """The `optimal` problem: seconds of a micro-batch, forward and backward, transfers included."""
-    crossing, sent = np.zeros((2, len(graph.operations) + 1))
-    for boundary in range(1, len(graph.operations)):
-        there = [values[node.name] for node in graph.live[boundary]]
+    crossing, sent = np.zeros((2, len(model.names) + 1))
+    for boundary in range(1, len(model.names)):
+        there = model.crossing[boundary]
         back = [value for value in there if value.requires_grad]
         sizes = [value.nbytes for value in [*there, *back]]
         crossing[boundary], sent[boundary] = link.seconds(sizes), sum(sizes)
@@ -103,14 +125,14 @@ def problem_of(
     )
 
 
-def cut(graph: Graph, problem: Problem, costs: Costs, demands: Demands) -> list[int]:
+def cut(model: Outline, problem: Problem, costs: Costs, demands: Demands) -> list[int]:
     """The inner boundaries."""
     wanted, stages = demands.partition, len(demands.speeds)
-    count = len(graph.operations)
+    count = len(model.names)
     balance.check_stages(count, stages)
     if not isinstance(wanted, str):
         if any(isinstance(item, str) for item in wanted):
-            return _named(graph, [str(item) for item in wanted])
+            return _named(model, [str(item) for item in wanted])
         return balance.by_share(count, [float(item) for item in wanted])
     if wanted == "layers":
         return balance.by_share(count, [1.0] * stages)
@@ -130,8 +152,8 @@ def cut(graph: Graph, problem: Problem, costs: Costs, demands: Demands) -> list[
     return balance.best(plain)
 
 
-def _named(graph: Graph, names: Sequence[str]) -> list[int]:
-    found = [graph.boundary(name) for name in names]
+def _named(model: Outline, names: Sequence[str]) -> list[int]:
+    found = [outline.boundary(model.names, name) for name in names]
     if any(b <= a for a, b in itertools.pairwise(found)):
         raise ConfigError(
             f"strategy.partition=[{','.join(names)}]: name the stages' first operations in order"
@@ -140,31 +162,29 @@ def _named(graph: Graph, names: Sequence[str]) -> list[int]:
 
 
 def describe(
-    graph: Graph,
-    values: Mapping[str, Value],
+    model: Outline,
     problem: Problem,
     costs: Costs,
     demands: Demands,
     boundaries: Sequence[int],
 ) -> Plan:
     """What this cut is expected to cost, as measured operation by operation."""
-    ends = [0, *boundaries, len(graph.operations)]
+    ends = [0, *boundaries, len(model.names)]
     stages = []
     for number, (start, stop) in enumerate(itertools.pairwise(ends)):
-        inner = stop < len(graph.operations)
-        crossing = [node.name for node in graph.live[stop]] if inner else []
+        crossing = model.crossing[stop] if stop < len(model.names) else ()
         transfer = float(problem.crossing[start] + problem.crossing[stop])
         stages.append(
             StagePlan(
                 start=start,
                 stop=stop,
-                first=graph.operations[start].name,
+                first=model.names[start],
                 parameters=int(costs.parameters[start:stop].sum()),
                 seconds=float(problem.cost[start:stop].sum() / demands.speeds[number]),
                 transfer_seconds=transfer,
                 memory_bytes=float(problem.memory(number, start, stop)),
-                sends=crossing,
-                sent_bytes=sum(values[name].nbytes for name in crossing),
+                sends=[value.name for value in crossing],
+                sent_bytes=sum(value.nbytes for value in crossing),
             )
         )
     if demands.memory_limit is not None and any(s.memory_bytes > demands.memory_limit for s in stages):
@@ -182,7 +202,7 @@ def describe(
         else microbatches * sum(taken)
     )
     method = demands.partition if isinstance(demands.partition, str) else "given"
-    return Plan(method, len(graph.operations), list(boundaries), microbatches, stages, step)
+    return Plan(method, len(model.names), list(boundaries), microbatches, stages, step)
 
 
 def show(plan: Plan) -> str:

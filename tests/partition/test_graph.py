@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from src.config import ConfigError
+from src.partition import outline
 from src.partition.graph import Graph, Value, operations
 from src.partition.stage import Stage
 from tests.partition import models
@@ -102,7 +103,7 @@ def test_a_stage_that_only_passes_a_skip_on() -> None:
     inputs = models.images(2)
     graph = operations(copy.deepcopy(model), inputs)
     names = ["layer1.0.bn1", "layer1.0.conv2", "layer1.0.bn2"]
-    boundaries = [graph.boundary(name) for name in names]
+    boundaries = [outline.boundary(graph.names, name) for name in names]
     # The block's input goes by all three; no operation of the second and third stage reads it.
     assert [len(graph.live[boundary]) for boundary in boundaries] == [2, 2, 2]
     assert len({graph.live[boundary][0].name for boundary in boundaries}) == 1
@@ -114,7 +115,7 @@ def test_resnet101_has_345_operations() -> None:
     _, model = models.of("resnet101")
     graph = operations(model.float(), models.images(2).float())
     assert len(graph.operations) == 345
-    assert graph.boundary("layer3.5.conv2") == 133
+    assert outline.boundary(graph.names, "layer3.5.conv2") == 133
     assert sum(len(live) == 2 for live in graph.live) > 200
 
 
@@ -182,11 +183,11 @@ def test_names_of_stages() -> None:
     _, model = models.of("resnet18")
     graph = operations(model, models.images(2))
     names = [operation.name for operation in graph.operations]
-    assert names[graph.boundary("layer2")] == "layer2.0.conv1"
+    assert names[outline.boundary(graph.names, "layer2")] == "layer2.0.conv1"
     with pytest.raises(ConfigError, match=r"did you mean layer3.1.conv2\?"):
-        graph.boundary("layer3.1.convv2")
+        outline.boundary(graph.names, "layer3.1.convv2")
     with pytest.raises(ConfigError, match="begins there anyway"):
-        graph.boundary("conv1")
+        outline.boundary(graph.names, "conv1")
 
 
 def test_the_module_that_was_traced_keeps_its_buffers() -> None:

@@ -14,8 +14,8 @@ import torch
 
 from src.config import ConfigError
 from src.partition import balance, cost, plan
-from src.partition.cost import Costs, Link
-from src.partition.graph import Graph, Value, operations
+from src.partition.graph import operations
+from src.partition.outline import Costs, Link, Outline
 from src.partition.plan import Demands
 from tests.partition import models
 
@@ -23,12 +23,12 @@ LINK = Link(latency=1e-4, seconds_per_byte=1e-9)
 
 
 @cache
-def measured(name: str) -> tuple[Graph, dict[str, Value], Costs]:
-    """A model's graph and costs for micro-batches of four."""
+def measured(name: str) -> tuple[Outline, Costs]:
+    """A model's outline and costs for micro-batches of four."""
     _, model = models.of(name)
     inputs = models.images(4).float()
     graph = operations(model.float(), inputs)
-    return graph, graph.values(inputs), cost.costs(graph, inputs)
+    return graph.outline(graph.values(inputs)), cost.costs(graph, inputs)
 
 
 def wanted(partition: object, stages: int = 2, **given: object) -> Demands:
@@ -78,21 +78,21 @@ def test_parameters_and_activations_of_operations_by_hand() -> None:
 
 @pytest.mark.parametrize(("name", "stages"), [("resnet101", 2), ("resnet18", 3)])
 def test_optimal_equals_every_possible_cut(name: str, stages: int) -> None:
-    graph, values, costs = measured(name)
+    model, costs = measured(name)
     demands = wanted("optimal", stages)
-    problem = plan.problem_of(graph, values, costs, LINK, demands)
-    chosen = plan.make(graph, values, costs, LINK, demands)
-    cuts = itertools.combinations(range(1, len(graph.operations)), stages - 1)
+    problem = plan.problem_of(model, costs, LINK, demands)
+    chosen = plan.make(model, costs, LINK, demands)
+    cuts = itertools.combinations(range(1, len(model.names)), stages - 1)
     best = min(balance.costliest(problem, cut) for cut in cuts)
     assert balance.costliest(problem, chosen.boundaries) == pytest.approx(best, rel=1e-9)
     for method in ("layers", "size", "time"):
-        other = plan.make(graph, values, costs, LINK, dataclasses.replace(demands, partition=method))
+        other = plan.make(model, costs, LINK, dataclasses.replace(demands, partition=method))
         assert balance.costliest(problem, other.boundaries) >= best * (1 - 1e-9)
 
 
 def test_a_plan_adds_up() -> None:
-    graph, values, costs = measured("resnet18")
-    found = plan.make(graph, values, costs, LINK, wanted("size"))
+    model, costs = measured("resnet18")
+    found = plan.make(model, costs, LINK, wanted("size"))
     assert sum(stage.parameters for stage in found.stages) == costs.parameters.sum()
     assert sum(stage.seconds for stage in found.stages) == pytest.approx(
         (costs.forward + costs.backward).sum()
@@ -101,9 +101,11 @@ def test_a_plan_adds_up() -> None:
     # (m - 1) x the slowest + the sum, for four micro-batches.
     assert found.predicted_step_seconds == pytest.approx(3 * max(taken) + sum(taken))
     first = found.stages[0]
-    assert first.sent_bytes == sum(values[name].nbytes for name in first.sends)
+    sent = model.crossing[first.stop]
+    assert first.sends == [value.name for value in sent]
+    assert first.sent_bytes == sum(value.nbytes for value in sent)
     # Forward and back, a tensor each way and live value.
-    each = [1e-4 + values[name].nbytes * 1e-9 for name in first.sends]
+    each = [1e-4 + value.nbytes * 1e-9 for value in sent]
     assert first.transfer_seconds == pytest.approx(2 * sum(each))
     kept = costs.kept_bytes[: first.stop].sum()
     assert first.memory_bytes == pytest.approx(3 * costs.weight_bytes[: first.stop].sum() + 4 * kept)
@@ -113,36 +115,36 @@ def test_a_plan_adds_up() -> None:
 
 
 def test_without_overlap_the_stages_add_up() -> None:
-    graph, values, costs = measured("resnet18")
-    found = plan.make(graph, values, costs, LINK, wanted("layers", overlaps=False))
+    model, costs = measured("resnet18")
+    found = plan.make(model, costs, LINK, wanted("layers", overlaps=False))
     taken = sum(stage.seconds + stage.transfer_seconds for stage in found.stages)
     assert found.predicted_step_seconds == pytest.approx(4 * taken)
 
 
 def test_given_cuts() -> None:
-    graph, values, costs = measured("resnet101")
-    found = plan.make(graph, values, costs, LINK, wanted([140, 230]))
+    model, costs = measured("resnet101")
+    found = plan.make(model, costs, LINK, wanted([140, 230]))
     assert (found.boundaries, found.method) == ([131], "given")
-    found = plan.make(graph, values, costs, LINK, wanted(["layer3.5.conv2"]))
+    found = plan.make(model, costs, LINK, wanted(["layer3.5.conv2"]))
     assert found.boundaries == [133]
     assert len(found.stages[0].sends) == 2
     with pytest.raises(ConfigError, match="in order"):
-        plan.make(graph, values, costs, LINK, wanted(["layer3", "layer2"], 3))
+        plan.make(model, costs, LINK, wanted(["layer3", "layer2"], 3))
 
 
 def test_a_given_cut_that_does_not_fit_names_the_way_out() -> None:
-    graph, values, costs = measured("resnet18")
-    least = plan.make(graph, values, costs, LINK, wanted("optimal"))
+    model, costs = measured("resnet18")
+    least = plan.make(model, costs, LINK, wanted("optimal"))
     limit = max(stage.memory_bytes for stage in least.stages)
     uneven = wanted([1, 30], memory_limit=limit)
     with pytest.raises(ConfigError, match="partition=optimal finds one that fits"):
-        plan.make(graph, values, costs, LINK, uneven)
+        plan.make(model, costs, LINK, uneven)
     with pytest.raises(ConfigError, match="even at the best cut"):
-        plan.make(graph, values, costs, LINK, wanted("optimal", memory_limit=limit / 10))
+        plan.make(model, costs, LINK, wanted("optimal", memory_limit=limit / 10))
 
 
 def test_costs_survive_the_way_to_the_other_ranks() -> None:
-    _, _, costs = measured("resnet18")
+    _, costs = measured("resnet18")
     told = json.loads(json.dumps(plan.as_numbers(costs, LINK)))
     back, link = plan.from_numbers(told)
     assert link == LINK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from src.config import ConfigError
 from src.partition import cost as measured
 from src.partition import plan as planning
 from src.partition.graph import Graph
-from src.partition.plan import Demands, Plan
+from src.partition.outline import Link
+from src.partition.plan import Plan
 from src.runtime.torch.feed import to_inputs
 from src.worker import Run
 
@@ -30,47 +30,19 @@ def blank(run: Run, samples: int, device: torch.device) -> Tensor:
     return torch.empty(samples, height, width, channels, device=device).permute(0, 3, 1, 2)
 
 
-def demands(run: Run, *, overlaps: bool, in_flight: Sequence[int]) -> Demands:
-    """What the configuration asks of the cut."""
-    config = run.config
-    options, optimizer = config.strategy, config.optimizer
-    state = {"adam": 4, "sgd": 3 if optimizer["momentum"] else 2}[optimizer["name"]]
-    limit = options.get("memory_gib")
-    return Demands(
-        partition=options["partition"],
-        microbatches=config.microbatches,
-        overlaps=overlaps,
-        state=state,
-        in_flight=in_flight,
-        speeds=options.get("speeds") or [1.0] * config.workers,
-        memory_limit=None if limit is None else limit * 2**30,
-    )
-
-
-def in_flight(run: Run) -> list[int]:
-    """Micro-batches whose activations each stage keeps at once, at most."""
-    config = run.config
-    options, stages = config.strategy, config.workers
-    if options.get("checkpoint", "never") != "never" or "schedule" not in options:
-        return [1] * stages
-    if options["schedule"] == "1f1b":
-        return [min(config.microbatches, stages - stage) for stage in range(stages)]
-    return [config.microbatches] * stages
-
-
 def make_plan(run: Run, graph: Graph, inputs: Tensor, *, overlaps: bool) -> Plan:
     """Rank 0 measures, all ranks cut alike; rank 0 keeps the plan in the run's directory."""
     autocast = run.config.precision == "bf16"
     # Both ends of a link take part in measuring it.
-    connection = measured.link(inputs.device) if run.world_size > 1 else measured.Link(0.0, 0.0)
+    connection = measured.link(inputs.device) if run.world_size > 1 else Link(0.0, 0.0)
     told: list[Any] = [None]
     if run.rank == 0:
         told = [planning.as_numbers(measured.costs(graph, inputs, autocast=autocast), connection)]
     dist.broadcast_object_list(told, 0)
     costs, connection = planning.from_numbers(told[0])
-    values = graph.values(inputs, autocast=autocast)
-    wanted = demands(run, overlaps=overlaps, in_flight=in_flight(run))
-    plan = planning.make(graph, values, costs, connection, wanted)
+    model = graph.outline(graph.values(inputs, autocast=autocast))
+    wanted = planning.wanted(run.config, overlaps=overlaps)
+    plan = planning.make(model, costs, connection, wanted)
     if run.rank == 0:
         (run.folder / "partition.json").write_text(plan.json())
     return plan
