@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from src import compose
 from src.data import available
+from src.launch import tf_config
 from src.launch.devices import usable_cores
 
 PEERS = Path(__file__).parent / "peers"
@@ -28,13 +31,15 @@ class Result:
     startup: float
 
 
-def ours(strategy: str, model: str, batch: int, steps: int, *, workers: int = 1, slot: int = 0) -> Result:
+def ours(
+    strategy: str, model: str, batch: int, steps: int, *further: str, workers: int = 1, slot: int = 0
+) -> Result:
     """`python -m src.train` over `steps` steps; `slot` picks the core when several run at once."""
     out = OUT / f"{strategy}-{model}-{slot}"
     words = [f"strategy={strategy}", f"model={model}", f"workers={workers}", f"batch={batch}"]
     cores = usable_cores()
     mine = {cores[slot]} if slot else set(cores)
-    metrics = train(*words, f"dataset.limit={batch * steps}", out=out, cores=mine)
+    metrics = train(*words, *further, f"dataset.limit={batch * steps}", out=out, cores=mine)
     return Result(metrics["samples_per_second"], metrics["startup_seconds"])
 
 
@@ -50,28 +55,47 @@ def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, An
     return metrics
 
 
-def together(model: str, batch: int, steps: int) -> float:
-    """Summed samples/s of two independent `single` runs at once."""
+def together(model: str, batch: int, steps: int, *, strategy: str = "single") -> float:
+    """Summed samples/s of two independent runs on one device each, at once."""
     with ThreadPoolExecutor(2) as pool:
-        pair = list(pool.map(lambda slot: ours("single", model, batch, steps, slot=slot), (0, 1)))
+        pair = list(pool.map(lambda slot: ours(strategy, model, batch, steps, slot=slot), (0, 1)))
     return sum(result.rate for result in pair)
 
 
 def peer(script: str, model: str, batch: int, steps: int, *, workers: int = 1) -> Result:
     """A peer script on the first `workers` cores; several workers run under torchrun."""
-    data, raw = _data()
     command = [sys.executable]
     if workers > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    command += [str(PEERS / script), f"--data={data}", f"--raw={raw}", f"--model={model}"]
-    command += [f"--batch={batch}", f"--steps={steps}", f"--started={time.time()}"]
-    output = _call(command, set(usable_cores()[:workers]))
+    command += [str(PEERS / script), *_peer_arguments(model, batch, steps)]
+    return _result(_call(command, set(usable_cores()[:workers])))
+
+
+def tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
+    """TensorFlow's peer script on the first two cores; of `multiworker`, two processes."""
+    command = [sys.executable, str(PEERS / "tf_distributed.py"), kind, *_peer_arguments(model, batch, steps)]
+    cores = set(usable_cores()[:2])
+    if kind != "multiworker":
+        return _result(_call(command, cores))
+    (chosen,) = compose.cells(compose.parse(["strategy=tf_multiworker", "workers=2"]))
+    with ThreadPoolExecutor(2) as pool:
+        outputs = list(pool.map(lambda extra: _call(command, cores, extra), tf_config.environments(chosen)))
+    return _result(outputs[0])
+
+
+def _peer_arguments(model: str, batch: int, steps: int) -> list[str]:
+    data, raw = _data()
+    known = {"data": data, "raw": raw, "model": model, "batch": batch, "steps": steps, "started": time.time()}
+    return [f"--{key}={value}" for key, value in known.items()]
+
+
+def _result(output: str) -> Result:
     found = json.loads(output.strip().splitlines()[-1])
     return Result(found["samples_per_second"], found["startup_seconds"])
 
 
-def _call(command: list[str], cores: set[int]) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+def _call(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **(extra or {})}
     done = subprocess.run(
         command,
         env=environment,

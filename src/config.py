@@ -169,6 +169,12 @@ class Config:
         return self.worker_batch // self.microbatches
 
     @property
+    def warmup_steps(self) -> int:
+        """Steps left out of every timed figure; those that are timed together are left out together."""
+        together = self.strategy.get("steps_per_execution", 1)
+        return math.ceil(self.hardware["warmup_steps"] / together) * together
+
+    @property
     def evaluation_batch(self) -> int:
         """Test samples per forward pass: enough to be quick, and without more memory than a step needs."""
         return min(500, max(100, self.batch))
@@ -330,15 +336,22 @@ def _check_lists(config: Config) -> None:
 
 
 def _check_needs(config: Config) -> None:
-    """What some choice of an option asks of another key."""
+    """What some choice of an option asks of another key: a bound (a number, or another key), or a value."""
     for need in config.strategy["supports"].get("needs", ()):
-        if all(config.strategy[option] == value for option, value in need["when"].items()):
-            value, least = getattr(config, need["key"]), getattr(config, need["at_least"])
-            if value < least:
-                when = ", ".join(f"strategy.{option}={choice}" for option, choice in need["when"].items())
-                raise ConfigError(
-                    f"{need['key']}={value}: {when} needs at least as many as {need['at_least']}={least}"
-                )
+        if any(config.strategy[option] != value for option, value in need["when"].items()):
+            continue
+        key = need["key"]
+        value = _leaf(vars(config), key)
+        if "is" in need:
+            fits, wanted = value == need["is"], f"{key}={need['is']}"
+        elif "at_most" in need:
+            fits, wanted = value <= need["at_most"], f"{key}={need['at_most']} at most"
+        else:
+            least = getattr(config, need["at_least"])
+            fits, wanted = value >= least, f"at least as many as {need['at_least']}={least}"
+        if not fits:
+            when = ", ".join(f"strategy.{option}={choice}" for option, choice in need["when"].items())
+            raise ConfigError(f"{key}={value}: {when} needs {wanted}")
 
 
 def _check_files(config: Config) -> None:
@@ -347,6 +360,11 @@ def _check_files(config: Config) -> None:
     for key, value in wanted.items():
         if value is not None and not config.strategy["supports"].get("checkpoints", False):
             raise ConfigError(f"{key}={value}: strategy {config.strategy['name']} writes no checkpoints")
+    if config.model.get("pretrained") is not None and config.framework != "torch":
+        raise ConfigError(
+            f"model.pretrained={config.model['pretrained']}: is a torch state dict, and strategy "
+            f"{config.strategy['name']} trains under {config.framework}"
+        )
     for key, path in (("resume", config.resume), ("model.pretrained", config.model.get("pretrained"))):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"{key}={path}: no such file")

@@ -204,7 +204,7 @@ def _attempt(
         opening.start()
         attempt.environment = environment.describe(config)
         sampler = Sampler(
-            [(rank.number, rank.process.pid, rank.device) for rank in attempt.ranks],
+            [(rank.number, rank.process.pid, device) for rank in attempt.ranks for device in rank.devices],
             work / "trace.csv",
             config.hardware["sample_seconds"],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -14,7 +15,6 @@ from unittest import mock
 
 from src import compose
 from src.config import Config
-from src.launch import torch as launcher
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,9 +29,12 @@ def config(*words: str) -> Config:
 
 
 @contextlib.contextmanager
-def ranks(module: str, arguments: Sequence[str | Path], world: int, logs: Path) -> Iterator[Ranks]:
+def ranks(
+    module: str, arguments: Sequence[str | Path], world: int, logs: Path, launcher: str = "torch"
+) -> Iterator[Ranks]:
     """Starts `python -m module arguments` as `world` ranks; all are gone when the block is left."""
-    environments = launcher.environments(config("strategy=ddp", f"workers={world}", f"batch={world}"))
+    chosen = config("strategy=ddp", f"workers={world}", f"batch={world}")
+    environments = importlib.import_module(f"src.launch.{launcher}").environments(chosen)
     started: list[subprocess.Popen[bytes]] = []
     logs.mkdir(parents=True, exist_ok=True)
     try:

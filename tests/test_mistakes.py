@@ -94,9 +94,29 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "pretrained": (["model=resnet18", "model.pretrained=nowhere.pt"], ["nowhere.pt: no such file"]),
     "checkpoints of TensorFlow": (["strategy=tf_single", "checkpoint_every=5"], ["writes no checkpoints"]),
     "batch and limit": (["dataset.limit=100"], ["batch=128", "dataset.limit=100", "batch <= 100"]),
-    "framework": (["strategy=tf_single", "model=resnet18"], ["resnet18", "torch", "needs tensorflow", "cnn"]),
+    "framework": (["strategy=tf_single", "model=unet"], ["unet", "torch", "needs tensorflow", "cnn"]),
     "batchnorm": (["batchnorm=sync"], ["batchnorm=sync", "single supports local"]),
-    "precision": (["strategy=tf_single", "precision=bf16"], ["precision=bf16", "tf_single supports fp32"]),
+    "precision": (["precision=fp16"], ["precision=fp16", "fp32, bf16", "did you mean"]),
+    "NCCL on CPUs": (
+        ["strategy=tf_mirrored", "workers=1", "strategy.reduction=nccl"],
+        ["hardware.device=cpu", "strategy.reduction=nccl needs hardware.device=gpu"],
+    ),
+    "NCCL of workers on CPUs": (
+        ["strategy=tf_multiworker", "workers=1", "strategy.communication=nccl"],
+        ["hardware.device=cpu", "strategy.communication=nccl needs hardware.device=gpu"],
+    ),
+    "micro-batches under fit": (
+        ["strategy=tf_single", "strategy.loop=fit", "microbatches=2"],
+        ["microbatches=2", "strategy.loop=fit needs microbatches=1 at most"],
+    ),
+    "steps at once": (
+        ["strategy=tf_single", "strategy.steps_per_execution=0"],
+        ["steps_per_execution=0", "at least 1"],
+    ),
+    "pretrained under Keras": (
+        ["strategy=tf_single", "model=resnet18", "model.pretrained=w.pt"],
+        ["model.pretrained=w.pt", "torch state dict", "tf_single"],
+    ),
     "devices": (MANY, ["workers=100000", "choose workers=", "share_devices=true"]),
     "cores": (["hardware.cores_per_device=100000"], ["cores_per_device=100000", "may use"]),
     "custom without path": (["model=custom"], ["model.path=", "package.module.name"]),

@@ -16,6 +16,14 @@ class Device:
     cores: tuple[int, ...]
 
 
+def of_one_process(found: list[Device]) -> list[Device]:
+    """Devices that one process holds: GPUs one by one, CPU devices as one with all their cores."""
+    found = list(dict.fromkeys(found))
+    if found[0].kind == "gpu":
+        return found
+    return [Device("cpu", found[0].index, tuple(core for device in found for core in device.cores))]
+
+
 def usable_cores() -> list[int]:
     """Cores of this process: its affinity mask, cut to the cgroup's CPU quota (v1 or v2)."""
     cores = sorted(os.sched_getaffinity(0))

@@ -46,7 +46,7 @@ class Rank:
     """A started rank."""
 
     number: int
-    device: devices.Device
+    devices: list[devices.Device]
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -61,15 +61,21 @@ class Outcome:
 
 
 def start(config: Config, folder: Path, *, started: float) -> list[Rank]:
-    """Starts every rank on its own device, pinned, with a log file each."""
+    """Starts every rank pinned to its own devices, with a log file each.
+
+    Workers share the devices out evenly among as many ranks as the launcher has environments for.
+    """
     launcher = importlib.import_module(f"src.launch.{config.strategy['launcher']}")
     found = devices.find(config.hardware["device"], config.hardware["cores_per_device"])
     ranks: list[Rank] = []
     try:
-        for number, extra in enumerate(launcher.environments(config)):
-            device = found[number % len(found)]
+        environments = launcher.environments(config)
+        each = config.workers // len(environments)
+        for number, extra in enumerate(environments):
+            places = range(number * each, (number + 1) * each)
+            own = devices.of_one_process([found[place % len(found)] for place in places])
             log = folder / "logs" / f"rank-{number}.log"
-            environment = {**os.environ, **KEEP_FREED_MEMORY, **_pinning(device), **extra}
+            environment = {**os.environ, **KEEP_FREED_MEMORY, **_pinning(own), **extra}
             environment["SCALEGUIDE_STARTED"] = repr(started)
             environment["SCALEGUIDE_PARENT"] = str(os.getpid())
             with log.open("wb") as output:
@@ -81,23 +87,21 @@ def start(config: Config, folder: Path, *, started: float) -> list[Rank]:
                     env=environment,
                     start_new_session=True,
                 )
-            ranks.append(Rank(number, device, process, log))
+            ranks.append(Rank(number, own, process, log))
     except BaseException:
         stop(ranks)
         raise
     return ranks
 
 
-def _pinning(device: devices.Device) -> dict[str, str]:
-    threads = str(len(device.cores))
+def _pinning(own: list[devices.Device]) -> dict[str, str]:
+    cores = [core for device in own for core in device.cores]
+    threads = str(len(cores))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    gpu = (
-        {"CUDA_VISIBLE_DEVICES": str(device.index)} if device.kind == "gpu" else {"CUDA_VISIBLE_DEVICES": ""}
-    )
     return {
         **dict.fromkeys(names, threads),
-        **gpu,
-        "SCALEGUIDE_CORES": ",".join(str(core) for core in device.cores),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(device.index) for device in own if device.kind == "gpu"),
+        "SCALEGUIDE_CORES": ",".join(str(core) for core in cores),
     }
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow ranks; a single one needs no cluster."""
+"""One TensorFlow process that holds the devices of all workers; it needs no cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,5 @@ from src.config import Config
 
 
 def environments(config: Config) -> list[dict[str, str]]:
-    """One set of environment variables a rank."""
-    return [
-        {"RANK": str(rank), "WORLD_SIZE": str(config.workers), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        for rank in range(config.workers)
-    ]
+    """One set of environment variables a rank: there is one."""
+    return [{"RANK": "0", "WORLD_SIZE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}]

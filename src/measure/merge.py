@@ -143,7 +143,7 @@ def _global_losses(steps: dict[int, Rows]) -> dict[float, float]:
 
 
 def _timing(config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> dict[str, Any]:
-    warmup = config.hardware["warmup_steps"]
+    warmup = config.warmup_steps
     # A resumed run's steps don't begin at 1.
     first = min((row["step"] for rows in steps.values() for row in rows), default=1)
     timed = {rank: [row for row in rows if row["step"] >= first + warmup] for rank, rows in steps.items()}

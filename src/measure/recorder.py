@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
@@ -60,13 +60,14 @@ class Recorder:
         self.reached: dict[str, float] | None = None
         # Seconds that the rank waited for its backend; None where a strategy can't tell.
         self.communication_seconds: float | None = 0.0
+        # Seconds that it waited for its input; None likewise.
+        self.input_seconds: float | None = 0.0
         self.payload_bytes = 0
         self.facts: dict[str, Any] = {}
         self._started = started
         self._tracker = tracker
         self._pending: list[tuple[int, int, float, int, SupportsFloat | None, float | None]] = []
         self._untracked: list[dict[str, Any]] = []
-        self._input_seconds = 0.0
         self._epoch_start_seconds = 0.0
         self._window: dict[str, float] = {}
         self._off_clock: list[tuple[float, float]] = []
@@ -91,7 +92,7 @@ class Recorder:
         self.facts["probe_before"] = probe.gflops()
         self.facts["startup_seconds"] = time.time() - self._started
         self._last = self._last_flush = time.perf_counter()
-        if self.config.hardware["warmup_steps"] == 0:
+        if self.config.warmup_steps == 0:
             self._open_window()
 
     def note(self, text: str) -> None:
@@ -110,14 +111,26 @@ class Recorder:
 
         A loss on a device is read later, so as not to stop the device's queue.
         """
+        self.completed([loss], samples, epoch=epoch, staleness=staleness)
+
+    def completed(
+        self,
+        losses: Sequence[SupportsFloat | None],
+        samples: int,
+        *,
+        epoch: int,
+        staleness: float | None = None,
+    ) -> None:
+        """Steps of `samples` each that a backend completed together: their time is shared out evenly."""
         now = time.perf_counter()
         seconds = now - self._last
         self._last = now
         self._last_wall = time.time()
-        self.steps += 1
         self.train_seconds += seconds
-        self._pending.append((epoch, self.steps, seconds, samples, loss, staleness))
-        if self.trained_steps == self.config.hardware["warmup_steps"]:
+        for loss in losses:
+            self.steps += 1
+            self._pending.append((epoch, self.steps, seconds / len(losses), samples, loss, staleness))
+        if self.trained_steps - len(losses) < self.config.warmup_steps <= self.trained_steps:
             self._open_window()
         if now - self._last_flush > FLUSH_SECONDS:
             self.flush()
@@ -125,7 +138,7 @@ class Recorder:
     def _open_window(self) -> None:
         self._window = {
             "start": time.time(),
-            "input": self._input_seconds,
+            "input": self.input_seconds or 0.0,
             "communication": self.communication_seconds or 0.0,
             "train": self.train_seconds,
         }
@@ -161,7 +174,8 @@ class Recorder:
         try:
             yield
         finally:
-            self._input_seconds += time.perf_counter() - start
+            if self.input_seconds is not None:
+                self.input_seconds += time.perf_counter() - start
 
     def evaluated(
         self,
@@ -206,7 +220,7 @@ class Recorder:
         self._steps_file.close()
         if self._window:
             wall = self.train_seconds - self._window["train"]
-            waited = self._input_seconds - self._window["input"]
+            waited = None if self.input_seconds is None else self.input_seconds - self._window["input"]
             communicated = (
                 None
                 if self.communication_seconds is None

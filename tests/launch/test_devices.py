@@ -131,3 +131,12 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=False))
     assert devices.gpu_indices() == []
     assert devices.find("gpu", 1) == []
+
+
+def test_one_process_holds_several_devices() -> None:
+    cpus = [devices.Device("cpu", 0, (0, 1)), devices.Device("cpu", 1, (2, 3))]
+    assert devices.of_one_process(cpus) == [devices.Device("cpu", 0, (0, 1, 2, 3))]
+    gpus = [devices.Device("gpu", 1, (0,)), devices.Device("gpu", 3, (1,))]
+    assert devices.of_one_process(gpus) == gpus
+    # Two workers that share a device.
+    assert devices.of_one_process([cpus[0], cpus[0]]) == [cpus[0]]

@@ -39,7 +39,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 process = subprocess.Popen(
                     [sys.executable, "-c", code], stdout=output, start_new_session=True
                 )
-            started.append(Rank(number, Device("cpu", number, (0,)), process, log))
+            started.append(Rank(number, [Device("cpu", number, (0,))], process, log))
         return started
 
     yield begin
@@ -160,7 +160,7 @@ def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch
         assert {env["SCALEGUIDE_PARENT"] for env in seen} == {str(os.getpid())}
         assert {env["SCALEGUIDE_STARTED"] for env in seen} == {"12.5"}
         for rank, env in zip(started, seen, strict=True):
-            assert env["SCALEGUIDE_CORES"] == ",".join(map(str, rank.device.cores))
+            assert env["SCALEGUIDE_CORES"] == ",".join(map(str, rank.devices[0].cores))
     finally:
         ranks.stop(started)
     assert ended(started)

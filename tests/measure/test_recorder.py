@@ -237,3 +237,34 @@ def test_the_tracker_hears_of_steps_at_evaluations_alone(tmp_path: Path, clock: 
     made.step(1.0, 8, epoch=2)
     evaluate(made, 2)
     assert log.logged == [1, 2, "epoch 1", 3, "epoch 2"]
+
+
+def test_steps_completed_together_share_their_time(tmp_path: Path, clock: Clock) -> None:
+    words = ("strategy=tf_single", "strategy.steps_per_execution=4", "hardware.warmup_steps=5")
+    made = recorder(tmp_path, *words)
+    made.begin()
+    for losses in ([4.0, 3.0, 2.0, 1.0], [1.0] * 4, [1.0] * 4):
+        clock.pass_(2.0)
+        made.completed(losses, 8, epoch=1)
+    made.finish("ok")
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(1, 13))
+    assert {float(row["seconds"]) for row in rows} == {0.5}
+    assert [float(row["loss"]) for row in rows[:4]] == [4.0, 3.0, 2.0, 1.0]
+    record = json.loads((tmp_path / "record.json").read_text())
+    # The call in which the warm-up ends is left out whole.
+    assert made.config.warmup_steps == 8
+    assert record["window_seconds"] == pytest.approx(2.0)
+    assert record["train_seconds"] == pytest.approx(6.0)
+
+
+def test_a_wait_that_cannot_be_told_is_not_recorded(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path, "hardware.warmup_steps=0")
+    made.input_seconds = None
+    made.begin()
+    with made.waiting_for_input():
+        clock.pass_(1.0)
+    made.step(1.0, 8, epoch=1)
+    made.finish("ok")
+    assert json.loads((tmp_path / "record.json").read_text())["input_seconds"] is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import sys
 import time
@@ -24,6 +25,9 @@ from src.worker import Run
 from tests.support import config
 
 SHAPE = (28, 28, 1)
+STEMS = ("3x3", "7x7", "small")
+# The first convolution's place among the layers.
+FIRST = {"resnet18": 2, "resnet50": 2, "mobilenet_v2": 1}
 
 
 def small(*, num_classes: int, input_shape: tuple[int, int, int]) -> keras.Model:
@@ -35,6 +39,15 @@ def small(*, num_classes: int, input_shape: tuple[int, int, int]) -> keras.Model
 def custom(path: str) -> keras.Model:
     chosen = config("strategy=tf_single", "model=custom", f"model.path={path}")
     return adapt.build(chosen, classes=10, shape=SHAPE)
+
+
+def built(name: str, stem: str) -> keras.Model:
+    chosen = config("strategy=tf_single", f"model={name}", f"model.stem={stem}")
+    return adapt.build(chosen, classes=10, shape=SHAPE)
+
+
+def trainable(model: keras.Model) -> int:
+    return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
 def mistake(path: str) -> str:
@@ -71,10 +84,16 @@ def main() -> None:
     train(folder)
     models = {
         name: adapt.build(config("strategy=tf_single", f"model={name}"), classes=10, shape=SHAPE)
-        for name in ("cnn", "mlp")
+        for name in ("cnn", "mlp", "resnet18", "resnet50", "resnet101", "mobilenet_v2")
     }
     found = {
-        "parameters": {name: model.count_params() for name, model in models.items()},
+        "parameters": {name: trainable(model) for name, model in models.items()},
+        "stems": {
+            f"{name} {stem}": trainable(built(name, stem))
+            for name in ("resnet18", "resnet50")
+            for stem in STEMS
+        },
+        "small": [list(built(name, "small").layers[place].output.shape) for name, place in FIRST.items()],
         "shapes": {name: list(model.output_shape) for name, model in models.items()},
         "custom": list(custom("tests.models.keras_process.small").output_shape),
         "mistakes": [mistake("math.pi"), mistake("collections.Counter")],

@@ -134,8 +134,23 @@ def keras_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_keras_twins_have_the_same_sizes(keras_says: dict[str, Any]) -> None:
-    assert keras_says["parameters"] == {"cnn": CNN, "mlp": MLP}
-    assert keras_says["shapes"] == {"cnn": [None, 10], "mlp": [None, 10]}
+    twins = {name: count(build(f"model={name}")) for name in ("cnn", "mlp", "resnet18", "mobilenet_v2")}
+    # keras.applications gives each convolution of a ResNet a bias; torchvision has BatchNorm's alone.
+    biased = {
+        name: count(model) + sum(m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d))
+        for name, model in ((name, build(f"model={name}")) for name in ("resnet50", "resnet101"))
+    }
+    assert keras_says["parameters"] == {**twins, **biased}
+    assert {tuple(shape) for shape in keras_says["shapes"].values()} == {(None, 10)}
+
+
+def test_keras_stems_are_those_of_the_torch_twins(keras_says: dict[str, Any]) -> None:
+    resnet18 = {"3x3": RESNET18, "7x7": RESNET18 + (49 - 9) * 64, "small": RESNET18}
+    found = keras_says["stems"]
+    assert {stem: found[f"resnet18 {stem}"] for stem in resnet18} == resnet18
+    assert found["resnet50 7x7"] - found["resnet50 3x3"] == (49 - 9) * 64
+    # Stride 1 keeps the image's size.
+    assert keras_says["small"] == [[None, 28, 28, 64], [None, 28, 28, 64], [None, 28, 28, 32]]
 
 
 def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:

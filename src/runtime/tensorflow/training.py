@@ -1,28 +1,46 @@
-"""What every TensorFlow strategy shares: threads, seeded model, the shared order of samples, evaluation."""
+"""What every TensorFlow strategy shares: devices and threads, the seeded model, its loss and optimizer."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from src.data import order
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.models import adapt
 from src.worker import Run
 
+# What a worker has of a GPU that several share (`hardware.share_devices`, for correctness only).
+SHARED_GPU_MIB = 4096
 
-def configure(run: Run) -> None:
-    """Threads to match the rank's cores; call it before any operation runs."""
-    tf.config.threading.set_intra_op_parallelism_threads(len(run.cores))
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
+
+def configure(run: Run) -> list[str]:
+    """This process's devices by name, with threads to match; call it before any operation runs.
+
+    A process that trains for several workers has a device for each: a GPU, or a logical CPU. Logical
+    CPUs share one pool of threads: as many operations run at once as there are devices, each with as
+    many threads as a device has cores.
+    """
+    count = run.config.workers // run.world_size
+    kind = "GPU" if run.config.hardware["device"] == "gpu" else "CPU"
+    physical = tf.config.list_physical_devices(kind)
+    if count > len(physical):
+        share = {"memory_limit": SHARED_GPU_MIB} if kind == "GPU" else {}
+        logical = [tf.config.LogicalDeviceConfiguration(**share)] * count
+        tf.config.set_logical_device_configuration(physical[0], logical)
+    else:
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.threading.set_intra_op_parallelism_threads(max(1, len(run.cores) // count))
+    tf.config.threading.set_inter_op_parallelism_threads(count)
+    if run.config.precision == "bf16":
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    memory.start()
+    return [f"{kind}:{number}" for number in range(count)]
 
 
 def build(run: Run) -> keras.Model:
@@ -40,57 +58,42 @@ def optimizer(run: Run) -> keras.optimizers.Optimizer:
 
 
 def normalise(run: Run, images: tf.Tensor) -> tf.Tensor:
-    """Float images [batch, height, width, channels] from uint8 ones."""
-    mean, std = (tf.constant(values, tf.float32) * 255 for values in (run.arrays.mean, run.arrays.std))
-    return (tf.cast(images, tf.float32) - mean) / std
-
-
-def batches(run: Run, recorder: Recorder, epoch: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """This rank's uint8 images and labels, step by step, in the order shared by all strategies."""
-    config, arrays = run.config, run.arrays
-    permutation = order.epoch_order(arrays.train_samples, config.seed, epoch)
-    mine = order.shard(config.global_batch, run.rank, run.world_size)
-    for step in range(order.steps_per_epoch(arrays.train_samples, config.global_batch)):
-        with recorder.waiting_for_input():
-            indices = order.batch_indices(permutation, step, config.global_batch)[mine]
-            batch = arrays.train_images[indices], arrays.train_labels[indices]
-        yield batch
+    """Images [batch, height, width, channels] of the model's type from uint8 ones."""
+    kind = keras.config.floatx()
+    mean, std = (tf.constant(values, kind) * 255 for values in (run.arrays.mean, run.arrays.std))
+    return (tf.cast(images, kind) - mean) / std
 
 
 def per_sample_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """Cross-entropy [batch] of integer labels and logits [batch, classes]."""
+    logits = tf.cast(logits, keras.config.floatx())
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
 
-def evaluate(run: Run, model: keras.Model) -> tuple[float, float, float]:
-    """(mean loss, accuracy, seconds) on every test sample once."""
-    start = time.perf_counter()
-    step = getattr(model, "_scaleguide_evaluation", None)
-    if step is None:
-
-        @tf.function(reduce_retracing=True)
-        def step(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            logits = model(normalise(run, images), training=False)
-            hits = tf.equal(tf.argmax(logits, 1), labels)
-            return tf.reduce_sum(per_sample_loss(labels, logits)), tf.reduce_sum(tf.cast(hits, tf.int64))
-
-        model._scaleguide_evaluation = step
-    arrays, total, correct = run.arrays, 0.0, 0
-    for part in order.pieces(slice(0, arrays.test_samples), run.config.evaluation_batch):
-        loss, hits = step(tf.constant(arrays.test_images[part]), tf.constant(arrays.test_labels[part]))
-        total, correct = total + float(loss), correct + int(hits)
-    count = arrays.test_samples
-    return total / count, correct / count, time.perf_counter() - start
+def share_of_loss(run: Run, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Summed cross-entropy over the global batch: parts of a batch add up to its mean."""
+    size = run.config.global_batch
+    return tf.nn.compute_average_loss(per_sample_loss(labels, logits), global_batch_size=size)
 
 
-def finish(recorder: Recorder, model: keras.Model, status: str) -> None:
-    """Ends the record with what is measured outside the clock."""
+def hits(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """The number of correct answers."""
+    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1), labels), keras.config.floatx()))
+
+
+def gradient_bytes(model: keras.Model) -> int:
+    """Of one gradient of all trained variables."""
+    return int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.trainable_variables))
+
+
+def finish(recorder: Recorder, parts: Sequence[keras.Model], status: str) -> None:
+    """Ends the record with what is measured outside the clock; `parts` make up the model."""
     recorder.facts |= memory.peak()
-    trained: list[Any] = model.trainable_variables
+    trained: list[Any] = [variable for part in parts for variable in part.trainable_variables]
     recorder.facts["parameters"] = int(sum(np.prod(variable.shape) for variable in trained))
-    normalising = (keras.layers.BatchNormalization,)
     recorder.facts["batch_statistics"] = any(
-        isinstance(layer, normalising) for layer in model._flatten_layers()
+        isinstance(layer, keras.layers.BatchNormalization)
+        for part in parts
+        for layer in part._flatten_layers()
     )
-    recorder.flush()
-    recorder.finish("diverged" if recorder.diverged else status)
+    recorder.finish(status)

@@ -1,0 +1,69 @@
+"""`python -m bench.tensorflow`: TensorFlow's strategies on two devices against plain scripts of each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from functools import partial
+from typing import Any
+
+from bench import runs
+from bench.compare import Comparison, ratios, table
+from src.launch.devices import usable_cores
+
+MODEL, BATCH, STEPS = "cnn", 128, 160
+# Our strategies, and what the plain script calls them.
+KINDS = {
+    "tf_mirrored": "mirrored",
+    "tf_custom": "custom",
+    "tf_multiworker": "multiworker",
+    "tf_model_split": "split",
+}
+# Where the plain script cuts.
+SPLIT = ("strategy.partition=[flatten]",)
+
+
+def main() -> int:
+    """Runs the rounds and prints the table; every figure is kept in bench/out/tensorflow.json."""
+    parser = argparse.ArgumentParser(prog="python -m bench.tensorflow", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    if len(usable_cores()) < 2:
+        print("two cores are needed", file=sys.stderr)
+        return 2
+    runs.OUT.mkdir(parents=True, exist_ok=True)
+    rates: dict[str, list[float]] = defaultdict(list)
+    contestants: list[tuple[str, Any]] = [
+        ("tf_single", partial(runs.ours, "tf_single", MODEL, BATCH, STEPS)),
+        *((name, partial(_ours, name)) for name in KINDS),
+        *((kind, partial(runs.tf_peer, kind, MODEL, BATCH, STEPS)) for kind in KINDS.values()),
+    ]
+    for number in range(args.rounds):
+        # Another one goes first in each round: what ran before leaves its mark on a shared machine.
+        first = number % len(contestants)
+        for name, contestant in contestants[first:] + contestants[:first]:
+            rates[name].append(contestant().rate)
+        rates["together"].append(runs.together(MODEL, BATCH, STEPS, strategy="tf_single"))
+        last = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in rates.items())
+        print(f"tensorflow round {number + 1}: {last}", file=sys.stderr, flush=True)
+    comparisons = [
+        *(Comparison(f"{n} / plain script", ratios(rates[n], rates[k]), 1.0) for n, k in KINDS.items()),
+        *(Comparison(f"{n} / tf_single", ratios(rates[n], rates["tf_single"]), None) for n in KINDS),
+        Comparison("capacity C(2)", ratios(rates["together"], rates["tf_single"]), None),
+        Comparison("tf_custom / tf_mirrored", ratios(rates["tf_custom"], rates["tf_mirrored"]), None),
+    ]
+    (runs.OUT / "tensorflow.md").write_text(table(comparisons) + "\n")
+    (runs.OUT / "tensorflow.json").write_text(json.dumps(rates, indent=1))
+    print(table(comparisons))
+    return 0
+
+
+def _ours(strategy: str) -> runs.Result:
+    words = SPLIT if strategy == "tf_model_split" else ()
+    return runs.ours(strategy, MODEL, BATCH, STEPS, *words, workers=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

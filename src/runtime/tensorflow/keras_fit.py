@@ -1,0 +1,115 @@
+"""Keras's own `fit`, watched by a metric and a callback: every step's loss, evaluation, the time limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from src.measure.recorder import Recorder
+from src.runtime.tensorflow import feed
+from src.runtime.tensorflow import training as runtime
+from src.runtime.tensorflow.conductor import Conductor
+from src.runtime.tensorflow.evaluation import Evaluation
+from src.worker import Run
+
+
+class Steps(keras.metrics.Metric):
+    """The last `together` steps' losses [together], and the epoch's steps and correct answers so far.
+
+    Replicas add theirs up when it is read: `losses` are the global batch's means.
+    """
+
+    def __init__(self, run: Run, together: int) -> None:
+        super().__init__(name="steps")
+        self._batch = run.config.global_batch
+        self._together = together
+        self.losses = self.add_variable((together,), "zeros", name="losses")
+        self.correct = self.add_variable((), "zeros", name="correct")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> None:
+        """One step of one replica."""
+        loss = tf.reduce_sum(runtime.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)) / self._batch
+        place = tf.cast(self.count, tf.int32) % self._together
+        here = tf.one_hot(place, self._together, dtype=loss.dtype)
+        self.losses.assign(self.losses * (1 - here) + loss * here)
+        self.correct.assign_add(runtime.hits(tf.cast(y_true, tf.int64), y_pred))
+        self.count.assign_add(1.0)
+
+    def result(self) -> tf.Tensor:
+        """What Keras prints, were it asked to."""
+        return self.count
+
+
+class Watch(keras.callbacks.Callback):
+    """Tells the conductor of completed steps, and stops `fit` when it says so."""
+
+    def __init__(self, conductor: Conductor, steps: Steps, replicas: int) -> None:
+        super().__init__()
+        self._conductor = conductor
+        self._steps = steps
+        self._replicas = replicas
+        self._seen, self._correct = 0, 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        # Keras resets its metrics before each epoch.
+        self._seen, self._correct = 0, 0.0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        count = round(float(_read(self._steps.count)) / self._replicas)
+        correct = float(_read(self._steps.correct))
+        values = _read(self._steps.losses).tolist()
+        places = [number % len(values) for number in range(self._seen, count)]
+        completed = [values[place] for place in places]
+        self._conductor.completed(completed, correct - self._correct, late=self._conductor.late)
+        self._seen, self._correct = count, correct
+        if self._conductor.status is not None:
+            self.model.stop_training = True
+
+
+def _read(variable: keras.Variable) -> np.ndarray:
+    """The replicas' sum: their values are added up when a variable becomes a tensor."""
+    return tf.convert_to_tensor(variable.value).numpy()
+
+
+def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
+    """Trains under `keras.Model.fit`."""
+    options = run.config.strategy
+    together = options["steps_per_execution"]
+    with strategy.scope():
+        model = runtime.build(run)
+        steps = Steps(run, together)
+        model.compile(
+            optimizer=runtime.optimizer(run),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=[steps],
+            steps_per_execution=together,
+            jit_compile=options["xla"],
+        )
+
+    def forward(images: tf.Tensor, *, training: bool) -> tf.Tensor:
+        return model(runtime.normalise(run, images), training=training)
+
+    conductor = Conductor(run, recorder, Evaluation(run, strategy, forward, model.non_trainable_variables))
+    # Keras takes its batches inside the compiled step: what it waits for them can't be told.
+    recorder.input_seconds = None
+    if run.config.workers > 1:
+        recorder.communication_seconds = None
+    watch = Watch(conductor, steps, strategy.num_replicas_in_sync)
+    conductor.begin()
+    for epoch in range(run.config.epochs):
+        # Each epoch has its own order.
+        batches = feed.batches(run, epoch).map(
+            lambda images, labels: (runtime.normalise(run, images), labels)
+        )
+        model.fit(batches, callbacks=[watch], shuffle=False, verbose=0)
+        if conductor.status is not None:
+            break
+    assert conductor.status is not None
+    if run.config.workers > 1:
+        each = strategy.num_replicas_in_sync * runtime.gradient_bytes(model)
+        recorder.payload_bytes = each * recorder.steps
+    runtime.finish(recorder, [model], conductor.status)

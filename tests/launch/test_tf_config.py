@@ -1,0 +1,29 @@
+"""Workers of a TensorFlow cluster know each other's addresses and their own place."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+from src.launch import tensorflow, tf_config
+from tests.support import config
+
+
+def test_every_worker_knows_the_cluster_and_its_place() -> None:
+    found = tf_config.environments(config("strategy=tf_multiworker", "workers=3", "batch=3"))
+    described = [json.loads(environment["TF_CONFIG"]) for environment in found]
+    assert [environment["RANK"] for environment in found] == ["0", "1", "2"]
+    assert {environment["WORLD_SIZE"] for environment in found} == {"3"}
+    assert [each["task"] for each in described] == [{"type": "worker", "index": n} for n in range(3)]
+    (workers,) = {tuple(each["cluster"]["worker"]) for each in described}
+    assert len(set(workers)) == 3
+    for address in workers:
+        host, port = address.split(":")
+        # Nobody listens there yet.
+        with socket.socket() as probe:
+            probe.bind((host, int(port)))
+
+
+def test_one_process_trains_for_all_workers() -> None:
+    (only,) = tensorflow.environments(config("strategy=tf_mirrored", "workers=2"))
+    assert (only["RANK"], only["WORLD_SIZE"]) == ("0", "1")

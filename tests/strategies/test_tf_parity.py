@@ -1,0 +1,124 @@
+"""TensorFlow's synchronous strategies compute what `tf_single` computes: ten float64 steps, to 1e-9."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.strategies.test_parity import CNN, MLP, STEPS, Case, Outcome, differences, gaps, read, write
+from tests.support import ranks
+
+LIMIT_SECONDS = 180
+MODULE = "tests.strategies.tf_parity_rank"
+RESNET = ("model=resnet18", "batch=16", "optimizer.lr=0.001")
+PAIR = ("workers=2",)
+MIRRORED = ("strategy=tf_mirrored", *PAIR)
+CUSTOM = ("strategy=tf_custom", *PAIR)
+SPLIT = ("strategy=tf_model_split", *PAIR)
+TOGETHER = "strategy.steps_per_execution=4"
+# The first one makes the two devices.
+ONE_PROCESS = (
+    Case("mirrored-cnn", (*MIRRORED, *CNN)),
+    Case("mirrored-cnn-together", (*MIRRORED, *CNN, TOGETHER)),
+    Case("mirrored-cnn-hierarchical", (*MIRRORED, *CNN, "strategy.reduction=hierarchical")),
+    Case("custom-cnn", (*CUSTOM, *CNN)),
+    Case("custom-cnn-together", (*CUSTOM, *CNN, TOGETHER)),
+    Case("custom-cnn-m2", (*CUSTOM, *CNN, "microbatches=2")),
+    Case("custom-mlp", (*CUSTOM, *MLP)),
+    Case("mirrored-resnet", (*MIRRORED, *RESNET)),
+    Case("custom-resnet", (*CUSTOM, *RESNET)),
+    *(
+        Case(f"custom-{change.replace(' ', '-')}", (*CUSTOM, *CNN), change)
+        for change in ("wrong shard", "missing sum", "stale weight")
+    ),
+    Case("split-cnn", (*SPLIT, *CNN, "strategy.partition=size")),
+    Case("split-cnn-m2-together", (*SPLIT, *CNN, "microbatches=2", TOGETHER)),
+    Case("split-resnet-m2", (*SPLIT, *RESNET, "microbatches=2", "strategy.partition=[20,31]")),
+    Case("single-cnn", ("strategy=tf_single", *CNN)),
+    Case("single-cnn-m2", ("strategy=tf_single", *CNN, "microbatches=2")),
+    Case("single-cnn-together", ("strategy=tf_single", *CNN, TOGETHER)),
+    Case("single-cnn-fit", ("strategy=tf_single", *CNN, "strategy.loop=fit")),
+    Case("single-cnn-fit-together", ("strategy=tf_single", *CNN, "strategy.loop=fit", TOGETHER)),
+    Case("single-mlp", ("strategy=tf_single", *MLP)),
+    Case(
+        "first-half-buffers", ("strategy=tf_single", *RESNET, "microbatches=2"), "buffers of the first half"
+    ),
+    Case("single-resnet-m2", ("strategy=tf_single", *RESNET, "microbatches=2")),
+)
+WORKER = ("strategy=tf_multiworker", *PAIR)
+AUTO = (
+    Case("multiworker-cnn", (*WORKER, *CNN)),
+    Case("multiworker-cnn-together", (*WORKER, *CNN, TOGETHER)),
+    Case("multiworker-cnn-m2", (*WORKER, *CNN, "microbatches=2")),
+    Case("multiworker-resnet", (*WORKER, *RESNET)),
+    Case("multiworker-wrong-shard", (*WORKER, *CNN), "wrong shard"),
+)
+RING = (Case("multiworker-cnn-ring", (*WORKER, *CNN, "strategy.communication=ring")),)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
+    """Every case; a process joins one cluster, and has one set of devices."""
+    found: dict[str, list[Outcome]] = {}
+    for cases, launcher, world in (
+        (ONE_PROCESS, "tensorflow", 1),
+        (AUTO, "tf_config", 2),
+        (RING, "tf_config", 2),
+    ):
+        folder = tmp_path_factory.mktemp("cases")
+        write(folder, cases)
+        with ranks(MODULE, [folder], world, folder, launcher=launcher) as started:
+            started.wait(LIMIT_SECONDS)
+        found |= {case.name: read(folder / case.name) for case in cases}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("mirrored-cnn", "single-cnn"),
+        ("mirrored-cnn-together", "single-cnn"),
+        ("mirrored-cnn-hierarchical", "single-cnn"),
+        ("custom-cnn", "single-cnn"),
+        ("custom-cnn-together", "single-cnn"),
+        ("custom-cnn-m2", "single-cnn"),
+        ("custom-mlp", "single-mlp"),
+        # The first replica's micro-batches alone move the buffers that count.
+        ("custom-resnet", "first-half-buffers"),
+        ("mirrored-resnet", "first-half-buffers"),
+        ("multiworker-resnet", "first-half-buffers"),
+        ("split-cnn", "single-cnn"),
+        ("split-cnn-m2-together", "single-cnn"),
+        ("split-resnet-m2", "single-resnet-m2"),
+        ("single-cnn-m2", "single-cnn"),
+        ("single-cnn-together", "single-cnn"),
+        ("single-cnn-fit", "single-cnn"),
+        ("single-cnn-fit-together", "single-cnn"),
+        ("multiworker-cnn", "single-cnn"),
+        ("multiworker-cnn-together", "single-cnn"),
+        ("multiworker-cnn-m2", "single-cnn"),
+        ("multiworker-cnn-ring", "single-cnn"),
+    ],
+)
+def test_losses_and_parameters_are_those_of(
+    trained: dict[str, list[Outcome]], name: str, reference: str
+) -> None:
+    expected = trained[reference][0]
+    assert len(expected.losses) == STEPS
+    for outcome in trained[name]:
+        assert not differences(outcome, expected), gaps(outcome, expected)
+        assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-9)
+
+
+def test_local_statistics_are_those_of_single_with_as_many_microbatches(
+    trained: dict[str, list[Outcome]],
+) -> None:
+    # `tf_single` moves its buffers on both micro-batches, and these must therefore differ.
+    assert differences(trained["custom-resnet"][0], trained["single-resnet-m2"][0]) == ["buffers"]
+
+
+@pytest.mark.parametrize(
+    "name", ["custom-wrong-shard", "custom-missing-sum", "custom-stale-weight", "multiworker-wrong-shard"]
+)
+def test_the_parity_check_fails_for(trained: dict[str, list[Outcome]], name: str) -> None:
+    found = differences(trained[name][0], trained["single-cnn"][0])
+    assert {"losses", "parameters"} <= set(found), gaps(trained[name][0], trained["single-cnn"][0])
