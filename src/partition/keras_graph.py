@@ -114,7 +114,8 @@ def _round(graph: KerasGraph, images: tf.Tensor) -> np.ndarray:
         args, kwargs = node.arguments.fill_in(known)
         if getattr(node.operation, "_call_has_training_arg", False):
             kwargs["training"] = True
-        given = [known[id(tensor)] for tensor in node.arguments.keras_tensors]
+        # Nobody asks for the images' gradient.
+        given = [known[id(tensor)] for tensor in node.arguments.keras_tensors if place]
         start = time.perf_counter()
         with tf.GradientTape() as tape:
             tape.watch(given)
