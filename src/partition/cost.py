@@ -24,13 +24,13 @@ LINK_ROUNDS = 11
 
 def costs(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> Costs:
     """Measures every operation by itself; weights, gradients and buffers are left as they were."""
-    forward, backward = seconds(graph, inputs, autocast=autocast)
+    taken = seconds(graph, inputs, autocast=autocast)
     counts, sizes = _weights(graph)
-    return Costs(forward, backward, counts, sizes, kept_bytes(graph, inputs, autocast=autocast))
+    return Costs(taken, counts, sizes, kept_bytes(graph, inputs, autocast=autocast))
 
 
-def seconds(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Median seconds of each operation's forward and backward pass, arrays [operations].
+def seconds(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.ndarray:
+    """Median seconds of each operation's forward and backward pass together, array [operations].
 
     Gradients are accumulated, as they are from the second micro-batch on.
     """
@@ -43,8 +43,7 @@ def seconds(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> tuple[np
             if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
                 break
             rounds.append(_round(graph, inputs, autocast))
-    forward, backward = np.median(np.stack(rounds), axis=0)
-    return forward, backward
+    return np.median(np.stack(rounds), axis=0).sum(axis=0)
 
 
 @contextlib.contextmanager

@@ -84,51 +84,61 @@ def _nbytes(tensor: Any, batch: int) -> int:
 
 
 def costs(graph: KerasGraph, images: tf.Tensor) -> Costs:
-    """Measures every operation by itself, forward and backward; weights are left as they were.
+    """Measures every operation by itself, forward and backward in one compiled function; weights are left
+    as they were.
 
     What backward keeps is estimated as every operation's result.
     """
     before = graph.model.get_weights()
-    # The first round makes what later ones find in caches.
-    rounds = [_round(graph, images) for _ in range(ROUNDS + 1)][1:]
+    taken = _seconds(graph, images)
     graph.model.set_weights(before)
-    forward, backward = np.median(np.stack(rounds), axis=0)
     trained = [[math.prod(v.shape) for v in node.operation.trainable_variables] for node in graph.nodes]
     weights = [sum(math.prod(v.shape) for v in node.operation.variables) for node in graph.nodes]
     size = tf.as_dtype(keras.config.floatx()).size
     kept = [sum(_nbytes(t, len(images)) for t in node.outputs) for node in graph.nodes]
     return Costs(
-        forward,
-        backward,
+        taken,
         np.array([sum(counts) for counts in trained], dtype=float),
         np.array(weights, dtype=float) * size,
         np.array(kept, dtype=float),
     )
 
 
-def _round(graph: KerasGraph, images: tf.Tensor) -> np.ndarray:
-    """One pass over all operations: seconds [2, operations]."""
+def _seconds(graph: KerasGraph, images: tf.Tensor) -> np.ndarray:
+    """Median seconds of each operation, array [operations]."""
     known: dict[int, Any] = {id(graph.model.inputs[0]): images}
-    taken = np.zeros((2, len(graph.nodes)))
+    medians = []
     for place, node in enumerate(graph.nodes):
-        args, kwargs = node.arguments.fill_in(known)
+        # Nobody asks for the images' gradient.
+        compiled = _both_passes(node, of_inputs=place > 0)
+        given = [known[id(tensor)] for tensor in node.arguments.keras_tensors]
+        found, _ = compiled(given)  # traced, and its caches filled
+        taken = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            _wait(compiled(given))
+            taken.append(time.perf_counter() - start)
+        medians.append(float(np.median(taken)))
+        known |= {id(tensor): value for tensor, value in zip(node.outputs, found, strict=True)}
+    return np.array(medians)
+
+
+def _both_passes(node: Any, *, of_inputs: bool) -> Any:
+    """An operation's results and gradients, as one function of its inputs."""
+
+    @tf.function
+    def compiled(given: list[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        named = {id(tensor): value for tensor, value in zip(node.arguments.keras_tensors, given, strict=True)}
+        args, kwargs = node.arguments.fill_in(named)
         if getattr(node.operation, "_call_has_training_arg", False):
             kwargs["training"] = True
-        # Nobody asks for the images' gradient.
-        given = [known[id(tensor)] for tensor in node.arguments.keras_tensors if place]
-        start = time.perf_counter()
         with tf.GradientTape() as tape:
             tape.watch(given)
-            found = node.operation(*args, **kwargs)
-        _wait(found)
-        middle = time.perf_counter()
-        sources = [*given, *(v.value for v in node.operation.trainable_variables)]
-        _wait([g for g in tape.gradient(found, sources) if g is not None])
-        taken[:, place] = middle - start, time.perf_counter() - middle
-        known |= {
-            id(tensor): value for tensor, value in zip(node.outputs, tf.nest.flatten(found), strict=True)
-        }
-    return taken
+            found = tf.nest.flatten(node.operation(*args, **kwargs))
+        sources = [*(given if of_inputs else []), *(v.value for v in node.operation.trainable_variables)]
+        return found, [g for g in tape.gradient(found, sources) if g is not None]
+
+    return compiled
 
 
 def _wait(tensors: Any) -> None:

@@ -30,10 +30,9 @@ class Outline:
 
 @dataclass(frozen=True)
 class Costs:
-    """By operation, for one micro-batch: seconds, numbers of parameters, bytes."""
+    """By operation, for one micro-batch: seconds of forward and backward, numbers of parameters, bytes."""
 
-    forward: np.ndarray
-    backward: np.ndarray
+    seconds: np.ndarray
     parameters: np.ndarray
     weight_bytes: np.ndarray
     kept_bytes: np.ndarray

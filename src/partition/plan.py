@@ -114,7 +114,7 @@ def problem_of(model: Outline, costs: Costs, link: Link, demands: Demands) -> Pr
         sizes = [value.nbytes for value in [*there, *back]]
         crossing[boundary], sent[boundary] = link.seconds(sizes), sum(sizes)
     return Problem(
-        cost=costs.forward + costs.backward,
+        cost=costs.seconds,
         crossing=crossing,
         sent=sent,
         weights=costs.weight_bytes * demands.state,
@@ -138,7 +138,7 @@ def cut(model: Outline, problem: Problem, costs: Costs, demands: Demands) -> lis
         return balance.by_share(count, [1.0] * stages)
     if wanted == "optimal":
         return balance.best(problem)
-    measured = costs.parameters if wanted == "size" else costs.forward + costs.backward
+    measured = costs.parameters if wanted == "size" else costs.seconds
     free = np.zeros(count + 1)
     plain = Problem(
         cost=measured,

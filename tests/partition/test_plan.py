@@ -49,7 +49,7 @@ def test_measuring_leaves_the_model_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in graph.module.state_dict().items())
     assert all(parameter.grad is None for parameter in graph.module.parameters())
     assert torch.equal(random, torch.random.get_rng_state())
-    assert (found.forward > 0).all() and (found.backward >= 0).all()
+    assert (found.seconds > 0).all()
 
 
 def test_parameters_and_activations_of_operations_by_hand() -> None:
@@ -94,9 +94,7 @@ def test_a_plan_adds_up() -> None:
     model, costs = measured("resnet18")
     found = plan.make(model, costs, LINK, wanted("size"))
     assert sum(stage.parameters for stage in found.stages) == costs.parameters.sum()
-    assert sum(stage.seconds for stage in found.stages) == pytest.approx(
-        (costs.forward + costs.backward).sum()
-    )
+    assert sum(stage.seconds for stage in found.stages) == pytest.approx(costs.seconds.sum())
     taken = [stage.seconds + stage.transfer_seconds for stage in found.stages]
     # (m - 1) x the slowest + the sum, for four micro-batches.
     assert found.predicted_step_seconds == pytest.approx(3 * max(taken) + sum(taken))
