@@ -119,9 +119,9 @@ def test_every_key_is_there_and_filled_where_it_must_be(runs: Callable[[str], Pa
     for key in {"input_wait_fraction", "busy_fraction"} - null:
         assert 0 <= found[key] <= 1
     # A gradient of 4 bytes a parameter, each worker and step; one device sends nothing. A model that is cut
-    # before its fourth of eight operations sends 50 maps of 8x8 a sample, and gets their gradients back.
+    # before its fifth of seven operations sends 50 maps of 4x4 a sample, and gets their gradients back.
     gradients = 2 * STEPS * 4 * found["parameters"]
-    sent = {"single": 0, "tf_single": 0, "tf_model_split": 2 * STEPS * 128 * 4 * 50 * 8 * 8}
+    sent = {"single": 0, "tf_single": 0, "tf_model_split": 2 * STEPS * 128 * 4 * 50 * 4 * 4}
     assert found["payload_bytes"] == sent.get(strategy, gradients)
 
 
