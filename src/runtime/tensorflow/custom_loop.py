@@ -80,6 +80,7 @@ def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy, traine
         recorder.communication_seconds = None
     together = run.config.strategy["steps_per_execution"]
     batches = iter(strategy.distribute_datasets_from_function(lambda _: feed.shards(run, replicas, together)))
+    runtime.keep(strategy, batches)
     conductor.begin()
     while conductor.status is None:
         with recorder.waiting_for_input():
