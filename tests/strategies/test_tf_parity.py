@@ -7,7 +7,7 @@ import pytest
 from tests.strategies.test_parity import CNN, MLP, STEPS, Case, Outcome, differences, gaps, read, write
 from tests.support import ranks
 
-LIMIT_SECONDS = 180
+LIMIT_SECONDS = 420
 MODULE = "tests.strategies.tf_parity_rank"
 RESNET = ("model=resnet18", "batch=16", "optimizer.lr=0.001")
 PAIR = ("workers=2",)
