@@ -79,7 +79,8 @@ def tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
         return _result(_call(command, cores))
     (chosen,) = compose.cells(compose.parse(["strategy=tf_multiworker", "workers=2"]))
     with ThreadPoolExecutor(2) as pool:
-        outputs = list(pool.map(lambda extra: _call(command, cores, extra), tf_config.environments(chosen)))
+        places = tf_config.places(chosen)
+        outputs = list(pool.map(lambda place: _call(command, cores, place.environment), places))
     return _result(outputs[0])
 
 

@@ -10,9 +10,7 @@ import errno
 import shutil
 import signal
 import sys
-import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,21 +20,19 @@ import psutil
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from src import attempt as attempts
 from src import compose, resend, rundir, tracking
+from src.attempt import Attempt
 from src.config import Config, ConfigError
 from src.data import available
 from src.data.errors import DataError, mount_point
 from src.launch import ranks as launch
-from src.measure import environment
 from src.measure.merge import merge
-from src.measure.sampler import Sampler
-from src.progress import LiveProgress
 from src.rundir import RunDirectory
 
 EXIT_MISTAKE = 2
 # Outcome of a run whose configuration turned out to be wrong once a rank had built the model.
 MISTAKE = "mistake"
-ENDING = (signal.SIGINT, signal.SIGTERM)
 EXIT_INTERRUPTED = 130
 # When the command was given, before anything was imported.
 BEGUN = psutil.Process().create_time()
@@ -131,33 +127,17 @@ def _attend(config: Config, *, sweep: bool) -> None:
         OUTCOMES.append("failed")
 
 
-@dataclass
-class Attempt:
-    """What the parent saw of one training."""
-
-    outcome: launch.Outcome
-    ranks: list[launch.Rank]
-    trace: list[dict[str, Any]]
-    environment: dict[str, Any]
-    interrupted: bool
-    mistake: str | None = None
-
-    @property
-    def status(self) -> str:
-        """`ok`, `out_of_memory` or `failed`; an interrupted run counts as failed."""
-        if self.outcome.code == launch.EXIT_OUT_OF_MEMORY:
-            return "out_of_memory"
-        return "failed" if self.outcome.code else "ok"
-
-
 def run(config: Config, *, started: float, sweep: bool) -> str:
     """Trains one configuration in fresh processes and leaves its results; returns the status."""
     place = RunDirectory.claim(config)
     print(f"{Path(config.out).name}: {_describe(config)}", flush=True)
     tracker = tracking.ParentTracker(config)
-    attempt = _attempt(config, place.work, tracker, started=started, sweep=sweep)
+    attempt = attempts.make(config, place.work, tracker, started=started, sweep=sweep)
+    mistake = None
     if attempt.outcome.code == launch.EXIT_MISTAKE:
-        attempt.mistake = (place.work / "ranks" / str(attempt.outcome.failed) / "mistake.txt").read_text()
+        blamed = attempt.blamed()
+        assert blamed is not None
+        mistake = (place.work / "ranks" / str(blamed.number) / "mistake.txt").read_text()
     metrics: dict[str, Any] = {}
     try:
         metrics = merge(
@@ -166,7 +146,9 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
             status=attempt.status,
             total_seconds=time.time() - started,
             trace=attempt.trace,
+            helper_seconds=attempt.helper_seconds,
             environment=attempt.environment,
+            restarts=attempt.restarts,
             run_id=tracker.run_id,
         )
     finally:
@@ -175,8 +157,8 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
         tracked = tracker.close(ended, place.work, metrics, attempt.trace)
     if not failed:
         place.commit()
-    if attempt.mistake is not None:
-        print(f"error: {attempt.mistake}", file=sys.stderr)
+    if mistake is not None:
+        print(f"error: {mistake}", file=sys.stderr)
         if not config.tracking["study"]:
             shutil.rmtree(place.work)
         return MISTAKE
@@ -191,39 +173,6 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
     return metrics["status"]
 
 
-def _attempt(
-    config: Config, work: Path, tracker: tracking.ParentTracker, *, started: float, sweep: bool
-) -> Attempt:
-    """Starts the ranks, watches them, and leaves none behind."""
-    attempt = Attempt(launch.Outcome(code=1), [], [], {}, False)
-    opening = threading.Thread(target=_open, args=(tracker, sweep, work), daemon=True)
-    limit = (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
-    try:
-        attempt.ranks = launch.start(config, work, started=started)
-        # While the ranks import their framework, which takes longer.
-        opening.start()
-        attempt.environment = environment.describe(config)
-        sampler = Sampler(
-            [(rank.number, rank.process.pid, device) for rank in attempt.ranks for device in rank.devices],
-            work / "trace.csv",
-            config.hardware["sample_seconds"],
-        )
-        attempt.trace = sampler.rows
-        with sampler, LiveProgress(config, work, available.samples(config.dataset)) as progress:
-            attempt.outcome = launch.supervise(attempt.ranks, limit=limit, tick=progress.tick)
-    except KeyboardInterrupt:
-        attempt.interrupted = True
-    finally:
-        # A second Ctrl-C must not stop the stopping.
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
-        launch.stop(attempt.ranks)
-        if opening.ident is not None:
-            opening.join()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return attempt
-
-
 def _follow_up(tracker: tracking.ParentTracker, tracked: bool, folder: Path) -> None:
     """Remembers a run that the tracking server missed; sends such runs when it is there."""
     if tracker.uri is None:
@@ -232,11 +181,6 @@ def _follow_up(tracker: tracking.ParentTracker, tracked: bool, folder: Path) -> 
         resend.remember(folder, tracker.uri)
     elif sent := resend.send_waiting(tracker.uri):
         print(f"  sent {sent} earlier run(s) that the tracking server had missed")
-
-
-def _open(tracker: tracking.ParentTracker, sweep: bool, folder: Path) -> None:
-    tracker.open(sweep=sweep)
-    tracking.go(folder, tracker)
 
 
 def _describe(config: Config) -> str:
@@ -262,22 +206,17 @@ def _summary(metrics: dict[str, Any]) -> str:
 
 
 def _report_failure(attempt: Attempt, place: RunDirectory) -> None:
-    outcome = attempt.outcome
+    outcome, rank = attempt.outcome, attempt.blamed()
     if outcome.code == launch.EXIT_DISK_FULL:
         print(_disk_full(place.work), file=sys.stderr)
-    if outcome.timed_out or outcome.failed is None:
+    if outcome.timed_out or rank is None:
         said = (
             "error: the run took longer than its wall-clock limit (2 x max_minutes + hardware.grace_minutes)"
         )
         print(f"{said}; the ranks' logs are in {place.work / 'logs'}", file=sys.stderr)
         return
-    rank = attempt.ranks[outcome.failed]
-    if outcome.code < 0:
-        how = f"was killed by {signal.Signals(-outcome.code).name}"
-    else:
-        how = f"failed with exit status {outcome.code}"
     lines = [line for line in rank.log.read_text(errors="replace").splitlines() if line.strip()]
-    print(f"error: rank {rank.number} {how}; its log is {rank.log}", file=sys.stderr)
+    print(f"error: {attempt.how()}; its log is {rank.log}", file=sys.stderr)
     for text in lines[-8:]:
         print(f"  | {text}", file=sys.stderr)
 

@@ -7,6 +7,7 @@ omegaconf or MLflow it can be started by hand on a `config.yaml` whose `tracking
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import errno
 import gc
 import json
@@ -46,10 +47,16 @@ def main() -> None:
     cores = _pin()
     path = Path(sys.argv[1])
     config = configuration.load(path)
+    resume = os.environ.get("SCALEGUIDE_RESUME")
+    if resume is not None:
+        config = dataclasses.replace(config, resume=resume)
     rank = int(os.environ.get("RANK", "0"))
     folder = path.parent / "ranks" / str(rank)
     try:
-        _train(config, rank, path.parent, folder, cores)
+        if "SCALEGUIDE_SERVES" in os.environ:
+            _loaded(config.strategy["serve"])(config, cores)
+        else:
+            _train(config, rank, path.parent, folder, cores)
     except ConfigError as mistake:
         print(mistake, flush=True)
         (folder / "mistake.txt").write_text(str(mistake))
@@ -64,11 +71,7 @@ def main() -> None:
 
 
 def _train(config: Config, rank: int, out: Path, folder: Path, cores: tuple[int, ...]) -> None:
-    # Collecting garbage while frameworks load costs a quarter of that time, and frees nothing.
-    gc.disable()
-    train = import_path(config.strategy["entry"])
-    gc.freeze()
-    gc.enable()
+    train = _loaded(config.strategy["entry"])
     from src.data import arrays, available
     from src.measure.recorder import Recorder
 
@@ -77,6 +80,16 @@ def _train(config: Config, rank: int, out: Path, folder: Path, cores: tuple[int,
     tracker = _tracker(out) if rank == 0 else None
     started = float(os.environ.get("SCALEGUIDE_STARTED", time.time()))
     train(run, Recorder(config, rank, folder, started=started, tracker=tracker))
+
+
+def _loaded(path: str) -> Any:
+    """What an import path names, its framework with it."""
+    # Collecting garbage while frameworks load costs a quarter of that time, and frees nothing.
+    gc.disable()
+    found = import_path(path)
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 def _tracker(out: Path) -> Any:

@@ -34,24 +34,24 @@ def ranks(
 ) -> Iterator[Ranks]:
     """Starts `python -m module arguments` as `world` ranks; all are gone when the block is left."""
     chosen = config("strategy=ddp", f"workers={world}", f"batch={world}")
-    environments = importlib.import_module(f"src.launch.{launcher}").environments(chosen)
+    places = importlib.import_module(f"src.launch.{launcher}").places(chosen)
     started: list[subprocess.Popen[bytes]] = []
     logs.mkdir(parents=True, exist_ok=True)
     try:
-        for rank, extra in enumerate(environments):
+        for place in places:
             plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-            with (logs / f"{module}-{rank}.log").open("wb") as output:
+            with (logs / f"{module}-{place.name}.log").open("wb") as output:
                 started.append(
                     subprocess.Popen(
                         [sys.executable, "-m", module, *map(str, arguments)],
                         cwd=ROOT,
-                        env={**os.environ, **plain, **extra},
+                        env={**os.environ, **plain, **place.environment},
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
                     )
                 )
-        yield Ranks(started, [logs / f"{module}-{rank}.log" for rank in range(world)])
+        yield Ranks(started, [logs / f"{module}-{place.name}.log" for place in places])
     finally:
         for process in started:
             with contextlib.suppress(ProcessLookupError):

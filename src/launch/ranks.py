@@ -7,6 +7,7 @@ should the parent itself be killed, the kernel ends them (`src.worker` asks for 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import os
 import queue
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from src.config import Config
 from src.launch import devices
+from src.launch.place import Place
 
 TERMINATE_SECONDS = 3.0
 # How long after a first failure another rank may still report one: a rank that loses its peer often
@@ -43,55 +45,67 @@ KEEP_FREED_MEMORY = {
 
 @dataclass
 class Rank:
-    """A started rank."""
+    """A started process."""
 
     number: int
     devices: list[devices.Device]
     process: subprocess.Popen[bytes]
     log: Path
+    place: Place
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the ranks ended: `failed` is the rank to blame, with its exit code (negative: a signal)."""
+    """How the ranks ended: `failed` is the place in their list of the one to blame, with its exit code
+    (negative: a signal)."""
 
     failed: int | None = None
     code: int = 0
     timed_out: bool = False
 
 
-def start(config: Config, folder: Path, *, started: float) -> list[Rank]:
-    """Starts every rank pinned to its own devices, with a log file each.
+def start(config: Config, folder: Path, *, started: float, resume: Path | None = None) -> list[Rank]:
+    """Starts every process of the job pinned to its own devices, with a log file each.
 
-    Workers share the devices out evenly among as many ranks as the launcher has environments for.
+    `resume` is the checkpoint of a job that is started again.
     """
     launcher = importlib.import_module(f"src.launch.{config.strategy['launcher']}")
     found = devices.find(config.hardware["device"], config.hardware["cores_per_device"])
+    further = {"SCALEGUIDE_STARTED": repr(started), "SCALEGUIDE_PARENT": str(os.getpid())}
+    if resume is not None:
+        further["SCALEGUIDE_RESUME"] = str(resume)
     ranks: list[Rank] = []
     try:
-        environments = launcher.environments(config)
-        each = config.workers // len(environments)
-        for number, extra in enumerate(environments):
-            places = range(number * each, (number + 1) * each)
-            own = devices.of_one_process([found[place % len(found)] for place in places])
-            log = folder / "logs" / f"rank-{number}.log"
-            environment = {**os.environ, **KEEP_FREED_MEMORY, **_pinning(own), **extra}
-            environment["SCALEGUIDE_STARTED"] = repr(started)
-            environment["SCALEGUIDE_PARENT"] = str(os.getpid())
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-u", "-m", "src.worker", str(folder / "config.yaml")],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-            ranks.append(Rank(number, own, process, log))
+        for place in launcher.places(config):
+            own = devices.of_one_process([found[worker % len(found)] for worker in place.workers])
+            log = folder / "logs" / f"{place.name}.log"
+            told = {**place.environment, **_pinning(own), **further}
+            if place.serves:
+                told["SCALEGUIDE_SERVES"] = "1"
+            place = dataclasses.replace(place, environment=told)
+            process = _spawn(place, folder / "config.yaml", log)
+            ranks.append(Rank(int(told["RANK"]), own, process, log, place))
     except BaseException:
         stop(ranks)
         raise
     return ranks
+
+
+def restart(rank: Rank, folder: Path) -> None:
+    """Starts a process that has ended again, in its old place."""
+    rank.process = _spawn(rank.place, folder / "config.yaml", rank.log)
+
+
+def _spawn(place: Place, configuration: Path, log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-u", "-m", "src.worker", str(configuration)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **KEEP_FREED_MEMORY, **place.environment},
+            start_new_session=True,
+        )
 
 
 def _pinning(own: list[devices.Device]) -> dict[str, str]:
@@ -105,27 +119,42 @@ def _pinning(own: list[devices.Device]) -> dict[str, str]:
     }
 
 
-def supervise(ranks: list[Rank], *, limit: float, tick: Callable[[], None]) -> Outcome:
-    """Waits until every rank has ended, calling `tick` about twice a second.
+def supervise(
+    ranks: list[Rank],
+    *,
+    limit: float,
+    tick: Callable[[], None],
+    revive: Callable[[Rank], bool] = lambda rank: False,
+) -> Outcome:
+    """Waits until every rank that has an end of its own has ended, calling `tick` about twice a second.
 
-    The first rank that fails, or `limit` seconds, ends all of them.
+    The first rank that fails, or `limit` seconds, ends all of them. One that the job can do without is
+    offered to `revive`, which may start it again; it fails when no such rank is left.
     """
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
-    for rank in ranks:
-        threading.Thread(target=lambda r=rank: ended.put((r.number, r.process.wait())), daemon=True).start()
+
+    def watch(index: int) -> None:
+        threading.Thread(target=lambda: ended.put((index, ranks[index].process.wait())), daemon=True).start()
+
+    for index in range(len(ranks)):
+        watch(index)
     deadline = time.monotonic() + limit
-    running = len(ranks)
+    running = set(range(len(ranks)))
     failures: list[tuple[int, int]] = []
-    while running:
+    while any(not ranks[index].place.serves for index in running):
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             stop(ranks)
             return _blame(failures) if failures else Outcome(timed_out=True, code=1)
         with contextlib.suppress(queue.Empty):
-            number, code = ended.get(timeout=min(0.5, remaining))
-            running -= 1
-            if code:
-                failures.append((number, code))
+            index, code = ended.get(timeout=min(0.5, remaining))
+            if code and ranks[index].place.dispensable and not failures and revive(ranks[index]):
+                watch(index)
+                continue
+            running.discard(index)
+            alone = not any(ranks[other].place.dispensable for other in running)
+            if code and (alone or not ranks[index].place.dispensable):
+                failures.append((index, code))
                 deadline = min(deadline, time.monotonic() + BLAME_SECONDS)
         tick()
     stop(ranks)

@@ -6,7 +6,7 @@ import csv
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,9 @@ def merge(
     status: str,
     total_seconds: float,
     trace: Rows,
+    helper_seconds: Sequence[tuple[float, float]] = (),
     environment: dict[str, Any],
+    restarts: int = 0,
     run_id: str | None,
 ) -> dict[str, Any]:
     """Writes the result files of `folder` from `folder/ranks`, which it removes, and returns the metrics.
@@ -79,7 +81,8 @@ def merge(
         "hardware": config.hardware["name"],
         "total_seconds": total_seconds,
         "shared_device": bool(config.hardware["share_devices"]),
-        "restarts": 0,
+        "restarts": restarts,
+        "helper_cpu_seconds": _helpers(helper_seconds, first),
         "bubble_fraction": timeline.bubble_fraction(timelines),
         "mlflow_run_id": run_id,
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
@@ -218,6 +221,13 @@ def _resources(config: Config, records: dict[int, Any], trace: Rows) -> dict[str
         "payload_bytes": _total(record.get("payload_bytes") for record in found),
         "flops_per_sample": first.get("flops_per_sample"),
     }
+
+
+def _helpers(used: Sequence[tuple[float, float]], record: dict[str, Any]) -> float | None:
+    """CPU seconds of servers and coordinators within the timed window, evaluations included."""
+    start, end = record.get("window", (0.0, 0.0))
+    inside = [seconds for moment, seconds in used if start <= moment <= end]
+    return inside[-1] - inside[0] if inside else None
 
 
 def _in_window(moment: float, record: dict[str, Any] | None) -> bool:

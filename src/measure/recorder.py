@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
@@ -71,10 +71,14 @@ class Recorder:
         self._epoch_start_seconds = 0.0
         self._window: dict[str, float] = {}
         self._off_clock: list[tuple[float, float]] = []
+        self._epochs_path = folder / "epochs.csv"
+        # Of a job that was started again; `resume_at` says what of it stands.
+        self._earlier_steps = _rows(folder / "steps.csv")
+        self._earlier_epochs = _rows(self._epochs_path)
+        self._epochs_path.unlink(missing_ok=True)
         self._steps_file = (folder / "steps.csv").open("w", newline="")
         self._steps_csv = csv.writer(self._steps_file)
         self._steps_csv.writerow(STEP_FIELDS)
-        self._epochs_path = folder / "epochs.csv"
         self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
 
@@ -83,16 +87,33 @@ class Recorder:
         """Steps of this run, without those that a resumed checkpoint had done."""
         return self.steps - self.first_step
 
-    def resume_at(self, step: int) -> None:
-        """Steps are counted from here: a checkpoint had done so many."""
+    def resume_at(self, step: int, *, per_epoch: int) -> None:
+        """Steps are counted from here: a checkpoint had done so many.
+
+        What this rank had recorded of them before the job was started again is kept.
+        """
         self.steps = self.first_step = step
+        steps = [row for row in self._earlier_steps if int(row["step"]) <= step]
+        epochs = [row for row in self._earlier_epochs if round(float(row["epoch"]) * per_epoch) <= step]
+        self._steps_csv.writerows(row.values() for row in steps)
+        self._steps_file.flush()
+        if steps:
+            self.first_step = int(steps[0]["step"]) - 1
+        self.train_seconds = sum(float(row["seconds"]) for row in steps)
+        for row in epochs:
+            self._epoch_start_seconds += float(row["seconds"])
+            taken = round(float(row["epoch"]) * per_epoch)
+            self._reach(float(row["accuracy"]), self._epoch_start_seconds, taken)
+            self._write_epoch(row)
+        if epochs:
+            self.evaluated_at = taken
 
     def begin(self) -> None:
         """Marks the start of the first step: what came before is start-up."""
         self.facts["probe_before"] = probe.gflops()
         self.facts["startup_seconds"] = time.time() - self._started
         self._last = self._last_flush = time.perf_counter()
-        if self.config.warmup_steps == 0:
+        if self.trained_steps >= self.config.warmup_steps:
             self._open_window()
 
     def note(self, text: str) -> None:
@@ -190,9 +211,7 @@ class Recorder:
         """One evaluation on the whole test set after `epoch` epochs; call it off the clock on every rank."""
         self.flush()
         self.evaluated_at = self.steps
-        target = self.config.target_accuracy
-        if target is not None and self.reached is None and accuracy >= target:
-            self.reached = {"seconds_to_target": self.train_seconds, "steps_to_target": self.steps}
+        self._reach(accuracy, self.train_seconds, self.steps)
         row = {
             "epoch": round(epoch, 4),
             "seconds": self.train_seconds - self._epoch_start_seconds,
@@ -203,16 +222,24 @@ class Recorder:
             "validation_seconds": seconds,
         }
         self._epoch_start_seconds = self.train_seconds
+        self._write_epoch({key: "" if value is None else value for key, value in row.items()})
+        if self._tracker is not None:
+            self._tracker.steps(self._untracked)
+            self._tracker.epoch(row, self.steps)
+            self._untracked = []
+
+    def _reach(self, accuracy: float, seconds: float, steps: int) -> None:
+        target = self.config.target_accuracy
+        if target is not None and self.reached is None and accuracy >= target:
+            self.reached = {"seconds_to_target": seconds, "steps_to_target": steps}
+
+    def _write_epoch(self, row: Mapping[str, Any]) -> None:
         new = not self._epochs_path.exists()
         with self._epochs_path.open("a", newline="") as file:
             writer = csv.DictWriter(file, EPOCH_FIELDS)
             if new:
                 writer.writeheader()
-            writer.writerow({key: "" if value is None else value for key, value in row.items()})
-        if self._tracker is not None:
-            self._tracker.steps(self._untracked)
-            self._tracker.epoch(row, self.steps)
-            self._untracked = []
+            writer.writerow(row)
 
     def finish(self, status: str) -> None:
         """Closes the record; without it a rank counts as failed."""
@@ -242,3 +269,11 @@ class Recorder:
             **(self.reached or {}),
         }
         (self.folder / "record.json").write_text(json.dumps(self.facts))
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """Whole rows of a table; a killed rank may have left half a line."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if None not in row.values()]

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,33 @@ FIELDS = (
 
 
 class Sampler:
-    """Samples (rank, process, device) triples every `interval` seconds into a CSV file.
+    """Samples the processes that it follows every `interval` seconds into a CSV file.
 
     `utilization` is a fraction: of the device's cores in process CPU time since the last sample
     (spinning counts), or NVML's. Network counters are the node's, over all interfaces, since the start.
     """
 
-    def __init__(self, ranks: list[tuple[int, int, Device]], path: Path, interval: float) -> None:
+    def __init__(self, path: Path, interval: float) -> None:
         self.rows: list[dict[str, Any]] = []
+        # (time, CPU seconds of all helpers until then).
+        self.helper_seconds: list[tuple[float, float]] = []
         self._interval = interval
         self._path = path
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._ranks = []
-        for rank, pid, device in ranks:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self._ranks.append((rank, psutil.Process(pid), device))
+        self._ranks: list[tuple[int, psutil.Process, Device]] = []
+        self._helpers: list[psutil.Process] = []
+        self._used: dict[int, float] = {}
         self._network = psutil.net_io_counters()
         self._before: dict[int, tuple[float, float]] = {}
         self._energy: dict[str, tuple[float, float]] = {}
+
+    def follow(self, ranks: Sequence[tuple[int, int, Device]], helpers: Sequence[int] = ()) -> None:
+        """From now on these (rank, process, device) and helper processes, in the place of those before."""
+        followed = [(rank, found, device) for rank, pid, device in ranks if (found := _process(pid))]
+        self._before.clear()
+        self._helpers = [found for pid in helpers if (found := _process(pid))]
+        self._ranks = followed
 
     def __enter__(self) -> Sampler:
         self._thread.start()
@@ -79,6 +88,7 @@ class Sampler:
         # One moment for all ranks, by which their power adds up.
         now = time.time()
         rows = []
+        self._count_helpers(now)
         for rank, process, device in self._ranks:
             figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
             if figures is not None:
@@ -86,6 +96,15 @@ class Sampler:
                 row = (now, rank, name, *figures, sent, received)
                 rows.append(dict(zip(FIELDS, row, strict=True)))
         return rows
+
+    def _count_helpers(self, now: float) -> None:
+        for process in self._helpers:
+            # Who has died keeps what it had used.
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                self._used[process.pid] = times.user + times.system
+        if self._used:
+            self.helper_seconds.append((now, sum(self._used.values())))
 
     def _cpu(
         self, rank: int, process: psutil.Process, device: Device
@@ -134,3 +153,9 @@ class Sampler:
         except pynvml.NVMLError:
             power = None
         return utilization, memory, power
+
+
+def _process(pid: int) -> psutil.Process | None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid)
+    return None

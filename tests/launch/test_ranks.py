@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from src.launch import ranks
 from src.launch.devices import Device
+from src.launch.place import Place
 from src.launch.ranks import EXIT_DISK_FULL, EXIT_OUT_OF_MEMORY, Outcome, Rank
 
 LONG = "import time; time.sleep(600)"
@@ -39,7 +41,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 process = subprocess.Popen(
                     [sys.executable, "-c", code], stdout=output, start_new_session=True
                 )
-            started.append(Rank(number, [Device("cpu", number, (0,))], process, log))
+            place = Place({}, (number,), f"rank-{number}")
+            started.append(Rank(number, [Device("cpu", number, (0,))], process, log, place))
         return started
 
     yield begin
@@ -188,3 +191,55 @@ def test_ranks_already_started_are_ended_when_a_later_one_cannot_be(
     with pytest.raises(BlockingIOError):
         ranks.start(config, Path("run"), started=0.0)
     assert started[0].poll() is not None
+
+
+def serving(started: list[Rank], *indices: int, dispensable: bool = True) -> None:
+    """Makes them processes that have no end of their own."""
+    for index in indices:
+        place = dataclasses.replace(started[index].place, serves=True, dispensable=dispensable)
+        started[index].place = place
+
+
+def test_who_serves_is_ended_with_the_others(start: Start) -> None:
+    started = start(LONG, fail(0, after=0.2))
+    serving(started, 0)
+    assert supervise(started)[0] == Outcome()
+    assert ended(started)
+
+
+def test_the_job_goes_on_without_who_is_dispensable_and_offers_to_revive_it(start: Start) -> None:
+    started = start(fail(1), LONG, fail(0, after=1))
+    serving(started, 0, 1)
+    offered: list[Rank] = []
+    assert (
+        ranks.supervise(started, limit=60, tick=lambda: None, revive=lambda rank: bool(offered.append(rank)))
+        == Outcome()
+    )
+    assert offered == [started[0]]
+
+
+def test_the_last_dispensable_one_that_is_lost_ends_the_job(start: Start) -> None:
+    started = start(fail(1), fail(2, after=0.3), LONG)
+    serving(started, 0, 1)
+    assert supervise(started)[0] == Outcome(failed=1, code=2)
+
+
+def test_a_lost_server_ends_the_job(start: Start) -> None:
+    started = start(LONG, fail(4), LONG)
+    serving(started, 0)
+    serving(started, 1, dispensable=False)
+    assert supervise(started)[0] == Outcome(failed=1, code=4)
+
+
+def test_a_revived_process_is_watched_again(start: Start) -> None:
+    started = start(fail(1), LONG)
+    serving(started, 0)
+    (second,) = start(fail(5, after=0.2))[2:]
+    chances = iter([True, False])
+
+    def revive(rank: Rank) -> bool:
+        rank.process = second.process
+        return next(chances)
+
+    outcome = ranks.supervise(started[:2], limit=60, tick=lambda: None, revive=revive)
+    assert outcome == Outcome(failed=0, code=5)

@@ -10,7 +10,9 @@ from tests.support import config
 
 
 def test_every_worker_knows_the_cluster_and_its_place() -> None:
-    found = tf_config.environments(config("strategy=tf_multiworker", "workers=3", "batch=3"))
+    places = tf_config.places(config("strategy=tf_multiworker", "workers=3", "batch=3"))
+    found = [place.environment for place in places]
+    assert [(place.name, place.workers) for place in places] == [(f"rank-{n}", (n,)) for n in range(3)]
     described = [json.loads(environment["TF_CONFIG"]) for environment in found]
     assert [environment["RANK"] for environment in found] == ["0", "1", "2"]
     assert {environment["WORLD_SIZE"] for environment in found} == {"3"}
@@ -25,5 +27,6 @@ def test_every_worker_knows_the_cluster_and_its_place() -> None:
 
 
 def test_one_process_trains_for_all_workers() -> None:
-    (only,) = tensorflow.environments(config("strategy=tf_mirrored", "workers=2"))
-    assert (only["RANK"], only["WORLD_SIZE"]) == ("0", "1")
+    (only,) = tensorflow.places(config("strategy=tf_mirrored", "workers=2"))
+    assert only.workers == (0, 1)
+    assert (only.environment["RANK"], only.environment["WORLD_SIZE"]) == ("0", "1")

@@ -69,7 +69,8 @@ def test_a_busy_process_is_near_one_and_an_idle_one_near_zero(
     pairs = [(0, busy, device), (1, start(IDLE).pid, device)]
     found: dict[int, list[float]] = {}
     ran, waited = scheduled(busy)
-    with Sampler(pairs, tmp_path / "trace.csv", INTERVAL) as sampler:
+    with Sampler(tmp_path / "trace.csv", INTERVAL) as sampler:
+        sampler.follow(pairs)
         until(sampler, lambda: len(sampler.rows) >= 20)
         ran, waited = (after - before for after, before in zip(scheduled(busy), (ran, waited), strict=True))
     # 1 unless others had their turns on the core: the kernel knows how long it let the process wait.
@@ -91,7 +92,8 @@ def test_half_of_a_devices_two_cores_is_a_half(
 ) -> None:
     busy = start(BUSY).pid
     pairs = [(0, busy, Device("cpu", 0, (core,))), (1, busy, Device("cpu", 1, (core, core + 1)))]
-    with Sampler(pairs, tmp_path / "trace.csv", INTERVAL) as sampler:
+    with Sampler(tmp_path / "trace.csv", INTERVAL) as sampler:
+        sampler.follow(pairs)
         until(sampler, lambda: len(sampler.rows) >= 20)
     one, two = (sum(row["utilization"] for row in sampler.rows if row["rank"] == rank) for rank in (0, 1))
     assert two == pytest.approx(one / 2, rel=0.15)
@@ -105,7 +107,8 @@ def test_a_process_that_ends_ends_its_own_rows_alone(
     gone = start("print(flush=True)")
     gone.wait(10)
     pairs = [(0, short.pid, device), (1, long.pid, device), (2, gone.pid, device)]
-    with Sampler(pairs, tmp_path / "trace.csv", INTERVAL) as sampler:
+    with Sampler(tmp_path / "trace.csv", INTERVAL) as sampler:
+        sampler.follow(pairs)
         until(sampler, lambda: {row["rank"] for row in sampler.rows} == {0, 1})
         short.kill()
         short.wait()
@@ -115,5 +118,22 @@ def test_a_process_that_ends_ends_its_own_rows_alone(
 
 
 def test_a_trace_that_cannot_be_written_stops_no_run(core: int, tmp_path: Path) -> None:
-    with Sampler([(0, os.getpid(), Device("cpu", 0, (core,)))], tmp_path / "no" / "trace.csv", INTERVAL):
-        pass
+    with Sampler(tmp_path / "no" / "trace.csv", INTERVAL) as sampler:
+        sampler.follow([(0, os.getpid(), Device("cpu", 0, (core,)))])
+
+
+def test_helpers_cpu_seconds_add_up_and_stay_when_one_has_died(
+    start: Callable[[str], subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    busy, idle = start(BUSY), start(IDLE)
+    with Sampler(tmp_path / "trace.csv", INTERVAL) as sampler:
+        sampler.follow([], [busy.pid, idle.pid])
+        until(sampler, lambda: sampler.helper_seconds and sampler.helper_seconds[-1][1] > 0.3)
+        busy.kill()
+        busy.wait()
+        seen = len(sampler.helper_seconds)
+        until(sampler, lambda: len(sampler.helper_seconds) >= seen + 3)
+    seconds = [used for _, used in sampler.helper_seconds]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] == seconds[-2] > 0.3
+    assert sampler.rows == []
