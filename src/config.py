@@ -114,7 +114,7 @@ OPTION_RULES = {
 GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
 DESCRIPTIVE = {
-    "strategy": ("name", "framework", "entry", "launcher", "parity", "supports", "allowed"),
+    "strategy": ("name", "framework", "entry", "serve", "launcher", "parity", "supports", "allowed"),
     "model": ("name", "torch", "tensorflow", "allowed"),
     "dataset": ("name", "reader", "data_source", "files", "sources", "allowed"),
     "hardware": ("name", "allowed"),

@@ -54,7 +54,7 @@ def main() -> None:
     folder = path.parent / "ranks" / str(rank)
     try:
         if "SCALEGUIDE_SERVES" in os.environ:
-            _loaded(config.strategy["serve"])(config, cores)
+            _loaded(config.strategy["serve"])(config, cores, folder)
         else:
             _train(config, rank, path.parent, folder, cores)
     except ConfigError as mistake:

@@ -30,16 +30,26 @@ def config(*words: str) -> Config:
 
 @contextlib.contextmanager
 def ranks(
-    module: str, arguments: Sequence[str | Path], world: int, logs: Path, launcher: str = "torch"
+    module: str,
+    arguments: Sequence[str | Path],
+    world: int,
+    logs: Path,
+    launcher: str = "torch",
+    words: Sequence[str] = ("strategy=ddp",),
 ) -> Iterator[Ranks]:
-    """Starts `python -m module arguments` as `world` ranks; all are gone when the block is left."""
-    chosen = config("strategy=ddp", f"workers={world}", f"batch={world}")
+    """Starts `python -m module arguments` as `world` ranks; all are gone when the block is left.
+
+    `words` is a strategy and what else the launcher asks of it.
+    """
+    chosen = config(*words, f"workers={world}", f"batch={world}")
     places = importlib.import_module(f"src.launch.{launcher}").places(chosen)
     started: list[subprocess.Popen[bytes]] = []
     logs.mkdir(parents=True, exist_ok=True)
     try:
         for place in places:
             plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+            if place.serves:
+                plain["SCALEGUIDE_SERVES"] = "1"
             with (logs / f"{module}-{place.name}.log").open("wb") as output:
                 started.append(
                     subprocess.Popen(
@@ -51,7 +61,9 @@ def ranks(
                         start_new_session=True,
                     )
                 )
-        yield Ranks(started, [logs / f"{module}-{place.name}.log" for place in places])
+        # Who serves has no end of its own.
+        lasting = [process for process, place in zip(started, places, strict=True) if not place.serves]
+        yield Ranks(lasting, [logs / f"{module}-{place.name}.log" for place in places])
     finally:
         for process in started:
             with contextlib.suppress(ProcessLookupError):

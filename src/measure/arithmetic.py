@@ -34,6 +34,18 @@ def job_rate(rates: Sequence[float], shared: bool) -> float:
     return sum(rates) if shared else sum(rates) / len(rates)
 
 
+def turns_rate(workers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
+    """The job's samples/s where workers take turns as they can: all samples over the longest time.
+
+    Each worker is (samples of its steps, seconds of its steps); one that was lost has less of both.
+    `None` unless one of them has `MIN_TIMED_STEPS`.
+    """
+    steps = max((len(seconds) for _, seconds in workers), default=0)
+    if steps < MIN_TIMED_STEPS:
+        return None
+    return sum(sum(samples) for samples, _ in workers) / max(sum(seconds) for _, seconds in workers)
+
+
 def spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
     """First quartile, median and third quartile (inclusive method); `None`s without values."""
     if not values:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ def peak(device: Any = None) -> dict[str, int]:
         import torch
 
         return {"memory_peak_bytes": torch.cuda.max_memory_allocated(device), "memory_level_bytes": 0}
-    status = Path("/proc/self/status").read_text().splitlines()
-    high = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
-    return {"memory_peak_bytes": max(0, high - _level), "memory_level_bytes": _level}
+    return peak_of(os.getpid(), _level)
+
+
+def level() -> int:
+    """The resident set at `start`, in bytes."""
+    return _level
+
+
+def peak_of(pid: int, above: int) -> dict[str, int]:
+    """The same of another process of this host, whose level was `above`; empty when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text().splitlines()
+        high = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return {}
+    return {"memory_peak_bytes": max(0, high - above), "memory_level_bytes": above}

@@ -150,30 +150,39 @@ def _timing(config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> 
     # A resumed run's steps don't begin at 1.
     first = min((row["step"] for rows in steps.values() for row in rows), default=1)
     timed = {rank: [row for row in rows if row["step"] >= first + warmup] for rank, rows in steps.items()}
-    rates = [
-        arithmetic.samples_per_second([r["samples"] for r in rows], [r["seconds"] for r in rows])
-        for rows in timed.values()
-    ]
     p25, middle, p75 = arithmetic.spread([row["seconds"] for row in timed.get(0, [])])
-    enough = bool(rates) and None not in rates
     shared = config.strategy["supports"]["shares_batch"]
+    rate = _rate(config, list(timed.values()))
     train_seconds = [sum(row["seconds"] for row in rows) for rows in steps.values()]
     trained = max(train_seconds) if train_seconds else None
     per_epoch = records.get(0, {}).get("steps_per_epoch")
-    count = len(steps.get(0, []))
-    epochs = count / per_epoch if per_epoch else None
+    # Those who share the batch have seen it together; the others each have seen all of it.
+    seen = steps.values() if shared else [steps.get(0, [])]
+    samples = sum(row["samples"] for rows in seen for row in rows)
+    epochs = samples / (per_epoch * config.global_batch) if per_epoch else None
     staleness = [row["staleness"] for rows in timed.values() for row in rows if row["staleness"] is not None]
     return {
         "epochs": None if epochs is None else round(epochs, 4),
         "train_seconds": trained,
         "seconds_per_epoch": arithmetic.fraction(trained, epochs),
-        "samples_per_second": arithmetic.job_rate(rates, shared) if enough else None,
+        "samples_per_second": rate,
         "step_seconds_p25": p25,
         "step_seconds_median": middle,
         "step_seconds_p75": p75,
         "startup_seconds": _most(record.get("startup_seconds") for record in records.values()),
         "staleness_mean": arithmetic.mean(staleness),
     }
+
+
+def _rate(config: Config, ranks: Sequence[Rows]) -> float | None:
+    worked = [([row["samples"] for row in rows], [row["seconds"] for row in rows]) for rows in ranks]
+    if config.strategy["parity"] == "asynchronous":
+        return arithmetic.turns_rate(worked)
+    rates = [arithmetic.samples_per_second(*one) for one in worked]
+    known = [rate for rate in rates if rate is not None]
+    if not known or len(known) < len(rates):
+        return None
+    return arithmetic.job_rate(known, config.strategy["supports"]["shares_batch"])
 
 
 def _evaluations(epochs: Rows) -> dict[str, Any]:
@@ -190,16 +199,16 @@ def _resources(config: Config, records: dict[int, Any], trace: Rows) -> dict[str
     used = [row["utilization"] for row in inside if row["utilization"] is not None]
     memory = defaultdict(list)
     for row in inside:
-        level = records.get(row["rank"], {}).get("memory_level_bytes", 0)
-        memory[row["rank"]].append(max(0, row["memory_bytes"] - level))
+        level = records[row["rank"]].get("memory_level_bytes")
+        if level is not None:
+            memory[row["rank"]].append(max(0, row["memory_bytes"] - level))
     watts: dict[float, float] = defaultdict(float)
     for row in inside:
         if row["power_watts"] is not None:
             watts[row["time"]] += row["power_watts"]
     wall = _total(record.get("window_seconds") for record in found)
     waited = _total(record.get("input_seconds") for record in found)
-    communicated = _total(record.get("communication_seconds") for record in found)
-    busy = None if None in (wall, waited, communicated) else wall - waited - communicated
+    busy = _total(record.get("busy_seconds") for record in found)
     saved = first.get("saved_tensor_bytes_per_sample")
     power = arithmetic.mean(list(watts.values()))
     validation = first.get("validation_samples_per_second")

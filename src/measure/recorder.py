@@ -62,6 +62,8 @@ class Recorder:
         self.communication_seconds: float | None = 0.0
         # Seconds that it waited for its input; None likewise.
         self.input_seconds: float | None = 0.0
+        # Seconds in which it computed, where a strategy knows them; else what is left of the others.
+        self.busy_seconds: float | None = None
         self.payload_bytes = 0
         self.facts: dict[str, Any] = {}
         self._started = started
@@ -87,26 +89,30 @@ class Recorder:
         """Steps of this run, without those that a resumed checkpoint had done."""
         return self.steps - self.first_step
 
-    def resume_at(self, step: int, *, per_epoch: int) -> None:
-        """Steps are counted from here: a checkpoint had done so many.
+    def for_rank(self, rank: int) -> Recorder:
+        """Another rank's recorder, for who records for all of them."""
+        folder = self.folder.parent / str(rank)
+        return Recorder(self.config, rank, folder, started=self._started, tracker=None)
+
+    def resume_at(self, step: int, *, epochs: float) -> None:
+        """Steps are counted from here: a checkpoint had done so many, and so many epochs with them.
 
         What this rank had recorded of them before the job was started again is kept.
         """
         self.steps = self.first_step = step
         steps = [row for row in self._earlier_steps if int(row["step"]) <= step]
-        epochs = [row for row in self._earlier_epochs if round(float(row["epoch"]) * per_epoch) <= step]
         self._steps_csv.writerows(row.values() for row in steps)
         self._steps_file.flush()
         if steps:
             self.first_step = int(steps[0]["step"]) - 1
         self.train_seconds = sum(float(row["seconds"]) for row in steps)
-        for row in epochs:
+        for row in self._earlier_epochs:
+            epoch = float(row["epoch"])
+            if epoch > epochs + 1e-3:
+                break
             self._epoch_start_seconds += float(row["seconds"])
-            taken = round(float(row["epoch"]) * per_epoch)
-            self._reach(float(row["accuracy"]), self._epoch_start_seconds, taken)
+            self._reach(float(row["accuracy"]), self._epoch_start_seconds, round(step * epoch / epochs))
             self._write_epoch(row)
-        if epochs:
-            self.evaluated_at = taken
 
     def begin(self) -> None:
         """Marks the start of the first step: what came before is start-up."""
@@ -127,12 +133,14 @@ class Recorder:
         *,
         epoch: int,
         staleness: float | None = None,
+        ended: float | None = None,
     ) -> None:
         """One completed optimizer step: this rank's mean loss and number of samples.
 
-        A loss on a device is read later, so as not to stop the device's queue.
+        A loss on a device is read later, so as not to stop the device's queue. `ended` is when, on
+        `time.perf_counter`'s clock, where that is told afterwards.
         """
-        self.completed([loss], samples, epoch=epoch, staleness=staleness)
+        self.completed([loss], samples, epoch=epoch, staleness=staleness, ended=ended)
 
     def completed(
         self,
@@ -141,9 +149,10 @@ class Recorder:
         *,
         epoch: int,
         staleness: float | None = None,
+        ended: float | None = None,
     ) -> None:
         """Steps of `samples` each that a backend completed together: their time is shared out evenly."""
-        now = time.perf_counter()
+        now = time.perf_counter() if ended is None else ended
         seconds = now - self._last
         self._last = now
         self._last_wall = time.time()
@@ -162,6 +171,7 @@ class Recorder:
             "input": self.input_seconds or 0.0,
             "communication": self.communication_seconds or 0.0,
             "train": self.train_seconds,
+            "busy": self.busy_seconds or 0.0,
         }
 
     def flush(self) -> None:
@@ -207,11 +217,15 @@ class Recorder:
         loss: float,
         accuracy: float,
         seconds: float,
+        step: int | None = None,
     ) -> None:
-        """One evaluation on the whole test set after `epoch` epochs; call it off the clock on every rank."""
+        """One evaluation on the whole test set after `epoch` epochs; call it off the clock on every rank.
+
+        `step` is how many batches that were, where they aren't this rank's steps.
+        """
         self.flush()
         self.evaluated_at = self.steps
-        self._reach(accuracy, self.train_seconds, self.steps)
+        self._reach(accuracy, self.train_seconds, self.steps if step is None else step)
         row = {
             "epoch": round(epoch, 4),
             "seconds": self.train_seconds - self._epoch_start_seconds,
@@ -247,17 +261,17 @@ class Recorder:
         self._steps_file.close()
         if self._window:
             wall = self.train_seconds - self._window["train"]
-            waited = None if self.input_seconds is None else self.input_seconds - self._window["input"]
-            communicated = (
-                None
-                if self.communication_seconds is None
-                else self.communication_seconds - self._window["communication"]
-            )
+            waited = _since(self._window["input"], self.input_seconds)
+            communicated = _since(self._window["communication"], self.communication_seconds)
+            busy = _since(self._window["busy"], self.busy_seconds)
+            if busy is None and waited is not None and communicated is not None:
+                busy = wall - waited - communicated
             self.facts |= {
                 "window": [self._window["start"], self._last_wall],
                 "window_seconds": wall,
                 "input_seconds": waited,
                 "communication_seconds": communicated,
+                "busy_seconds": busy,
             }
         self.facts |= {
             "status": status,
@@ -269,6 +283,10 @@ class Recorder:
             **(self.reached or {}),
         }
         (self.folder / "record.json").write_text(json.dumps(self.facts))
+
+
+def _since(before: float, now: float | None) -> float | None:
+    return None if now is None else now - before
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

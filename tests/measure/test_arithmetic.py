@@ -26,6 +26,15 @@ def test_fewer_than_fifty_timed_steps_give_no_throughput() -> None:
     assert arithmetic.samples_per_second([64] * 50, [0.0] * 50) is None
 
 
+def test_workers_that_take_turns_count_over_the_longest_time() -> None:
+    # 60 steps of 32 in 12 s, and 20 of 32 in 3 s before it was lost: 80 * 32 / 12. (Their own rates, 160 and
+    # 213.3, would add up to 373.)
+    lasting, lost = ([32] * 60, [0.2] * 60), ([32] * 20, [0.15] * 20)
+    assert arithmetic.turns_rate([lasting, lost]) == pytest.approx(2560 / 12)
+    assert arithmetic.turns_rate([lost]) is None
+    assert arithmetic.turns_rate([]) is None
+
+
 def test_spread() -> None:
     # Sorted 1 2 3 4 10; inclusive quartiles stand at ranks 1 + 4/4 = 2 and 1 + 3*4/4 = 4: 2 and 4. Median 3.
     assert arithmetic.spread([10, 1, 4, 2, 3]) == (2, 3, 4)

@@ -40,7 +40,11 @@ class Written:
             csv.writer(file).writerows([EPOCH_FIELDS, *values])
 
     def merge(
-        self, chosen: Config | None = None, status: str = "ok", trace: Sequence[dict[str, Any]] = ()
+        self,
+        chosen: Config | None = None,
+        status: str = "ok",
+        trace: Sequence[dict[str, Any]] = (),
+        **further: Any,
     ) -> dict[str, Any]:
         returned = merge(
             chosen or config(*WORDS),
@@ -50,6 +54,7 @@ class Written:
             trace=list(trace),
             environment={"versions": {}},
             run_id="abc",
+            **further,
         )
 
         def refuse(name: str) -> None:
@@ -121,18 +126,17 @@ def test_fewer_than_fifty_timed_steps_on_any_rank_give_no_throughput(run: Writte
 
 def test_busy_and_input_fractions(run: Written) -> None:
     measured = {"window_seconds": 10, "payload_bytes": 100}
-    run.rank(0, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=1, communication_seconds=2)
-    run.rank(1, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=3, communication_seconds=0)
+    run.rank(0, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=1, busy_seconds=7)
+    run.rank(1, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=3, busy_seconds=7)
     found = run.merge()
-    # Of 20 s both waited 1 + 3 for input and 2 for each other.
     assert found["busy_fraction"] == pytest.approx(14 / 20)
     assert found["input_wait_fraction"] == pytest.approx(4 / 20)
     assert found["payload_bytes"] == 200
 
 
 def test_busy_is_unknown_where_one_rank_cannot_tell_its_waits(run: Written) -> None:
-    run.rank(0, [], **OK, window_seconds=10, input_seconds=1, communication_seconds=2)
-    run.rank(1, [], **OK, window_seconds=10, input_seconds=1, communication_seconds=None)
+    run.rank(0, [], **OK, window_seconds=10, input_seconds=1, busy_seconds=7)
+    run.rank(1, [], **OK, window_seconds=10, input_seconds=1, busy_seconds=None)
     found = run.merge()
     assert found["busy_fraction"] is None
     assert found["input_wait_fraction"] == pytest.approx(0.1)
@@ -221,3 +225,27 @@ def test_costs_come_from_rank_0_and_scale_with_the_microbatch(run: Written) -> N
     assert (found["saved_tensors_bytes"], found["parameters"]) == (21, 7)
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["probes"] == {"before": [1.0, 3.0], "after": [2.0, 4.0]}
+
+
+def test_helpers_cpu_seconds_are_those_of_the_timed_window(run: Written) -> None:
+    run.rank(0, [], **{**OK, "window": [100, 110]})
+    used = [(99.0, 1.0), (101.0, 1.5), (105.0, 2.0), (109.0, 4.0), (111.0, 9.0)]
+    found = run.merge(helper_seconds=used, restarts=2)
+    assert found["helper_cpu_seconds"] == 2.5
+    assert found["restarts"] == 2
+
+
+def test_workers_that_take_turns_share_an_epoch_as_they_can(run: Written) -> None:
+    chosen = config("strategy=tf_parameter_server", "workers=2", "batch=8", "hardware.warmup_steps=0")
+    each = chosen.worker_batch
+    rows = {
+        0: [(1, n, 0.1, each, 2.0, 1) for n in range(1, 61)],
+        1: [(1, n, 0.1, each, 2.0, 0) for n in range(1, 21)],
+    }
+    run.rank(0, rows[0], **OK, steps_per_epoch=80)
+    run.rank(1, rows[1], **OK)
+    found = run.merge(chosen)
+    # 80 shares of 4 are 40 batches of 8, and 80 of them are an epoch.
+    assert found["epochs"] == 0.5
+    assert found["samples_per_second"] == pytest.approx(80 * 4 / 6)
+    assert found["staleness_mean"] == pytest.approx(60 / 80)

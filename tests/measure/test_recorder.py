@@ -139,6 +139,84 @@ def test_waits_that_a_strategy_cannot_tell_stay_unknown(tmp_path: Path, clock: C
     assert record(tmp_path)["communication_seconds"] is None
 
 
+@pytest.mark.parametrize("known", [None, 0.5])
+def test_busy_is_what_is_left_of_the_waits_unless_it_is_known(
+    tmp_path: Path, clock: Clock, known: float | None
+) -> None:
+    made = recorder(tmp_path, "hardware.warmup_steps=1")
+    made.begin()
+    for _ in range(3):
+        clock.pass_(1)
+        made.communication_seconds += 0.125
+        if known is not None:
+            made.busy_seconds = (made.busy_seconds or 0.0) + known
+        made.step(1.0, 8, epoch=1)
+    made.finish("ok")
+    assert record(tmp_path)["busy_seconds"] == 2 * (known or 0.875)
+
+
+def test_a_step_that_is_told_of_late_took_until_it_ended(tmp_path: Path, clock: Clock) -> None:
+    made = recorder(tmp_path)
+    made.begin()
+    begun = time.perf_counter()
+    clock.pass_(5)
+    made.step(1.0, 8, epoch=1, ended=begun + 1)
+    made.step(1.0, 8, epoch=1, ended=begun + 3)
+    made.finish("ok")
+    assert [float(row["seconds"]) for row in rows(tmp_path / "steps.csv")] == [1, 2]
+
+
+def test_a_job_that_is_started_again_keeps_what_its_checkpoint_had_done(tmp_path: Path, clock: Clock) -> None:
+    words = ("hardware.warmup_steps=2", "target_accuracy=0.5")
+    killed = recorder(tmp_path, *words)
+    killed.begin()
+    for step in range(1, 7):
+        clock.pass_(1)
+        killed.step(float(step), 8, epoch=1 + (step > 2))
+        if step % 2 == 0:
+            with killed.off_clock():
+                killed.evaluated(
+                    epoch=step / 2, train_loss=1, train_accuracy=0, loss=1, accuracy=step / 4, seconds=1
+                )
+    again = recorder(tmp_path, *words)
+    # Two steps an epoch; the checkpoint was written after the fourth step, in the second of three epochs.
+    again.resume_at(4, epochs=2)
+    clock.pass_(60)
+    again.begin()
+    clock.pass_(3)
+    again.step(50.0, 8, epoch=3)
+    again.finish("ok")
+    assert [(row["step"], float(row["loss"])) for row in rows(tmp_path / "steps.csv")] == [
+        ("1", 1),
+        ("2", 2),
+        ("3", 3),
+        ("4", 4),
+        ("5", 50),
+    ]
+    assert [row["epoch"] for row in rows(tmp_path / "epochs.csv")] == ["1.0", "2.0"]
+    found = record(tmp_path)
+    assert (found["steps"], found["train_seconds"]) == (5, 7)
+    assert (found["seconds_to_target"], found["steps_to_target"]) == (2, 2)
+    # Its warm-up was over before the restart.
+    assert found["window_seconds"] == 3
+
+
+def test_a_job_that_is_started_anew_forgets_what_it_had_recorded(tmp_path: Path, clock: Clock) -> None:
+    killed = recorder(tmp_path)
+    killed.begin()
+    clock.pass_(1)
+    killed.step(1.0, 8, epoch=1)
+    killed.evaluated(epoch=1, train_loss=1, train_accuracy=0, loss=1, accuracy=0, seconds=1)
+    again = recorder(tmp_path)
+    again.begin()
+    clock.pass_(2)
+    again.step(2.0, 8, epoch=1)
+    again.finish("ok")
+    assert [float(row["loss"]) for row in rows(tmp_path / "steps.csv")] == [2]
+    assert not (tmp_path / "epochs.csv").exists()
+    assert record(tmp_path)["train_seconds"] == 2
+
+
 def test_what_was_flushed_survives_a_kill(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
     made.begin()

@@ -90,11 +90,11 @@ def differences(outcome: Outcome, reference: Outcome) -> list[str]:
     return [kind for kind, gap in gaps(outcome, reference).items() if not gap <= BOUND]
 
 
-def write(folder: Path, cases: tuple[Case, ...]) -> None:
+def write(folder: Path, cases: tuple[Case, ...], steps: int = STEPS) -> None:
     for case in cases:
         (folder / case.name).mkdir(parents=True)
         batch = next(int(word.removeprefix("batch=")) for word in case.words if word.startswith("batch="))
-        chosen = config(*case.words, f"dataset.limit={STEPS * batch}")
+        chosen = config(*case.words, f"dataset.limit={steps * batch}")
         (folder / f"{case.name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
     (folder / "cases.json").write_text(json.dumps([(case.name, case.change) for case in cases]))
 

@@ -53,20 +53,30 @@ AUTO = (
     Case("multiworker-wrong-shard", (*WORKER, *CNN), "wrong shard"),
 )
 RING = (Case("multiworker-cnn-ring", (*WORKER, *CNN, "strategy.communication=ring")),)
+SERVED = ("strategy=tf_parameter_server", "strategy.servers=2", "workers=1")
+ONE_WORKER = (
+    Case("served-cnn", (*SERVED, *CNN)),
+    Case("served-cnn-m2", (*SERVED, *CNN, "microbatches=2")),
+    Case("served-cnn-fixed", (*SERVED, *CNN, "strategy.sharding=fixed")),
+    Case("served-cnn-min-size", (*SERVED, *CNN, "strategy.sharding=min_size")),
+    Case("served-cnn-max-size", (*SERVED, *CNN, "strategy.sharding=max_size")),
+    Case("served-resnet-fixed", (*SERVED, *RESNET, "strategy.sharding=fixed", "microbatches=2")),
+)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
     """Every case; a process joins one cluster, and has one set of devices."""
     found: dict[str, list[Outcome]] = {}
-    for cases, launcher, world in (
-        (ONE_PROCESS, "tensorflow", 1),
-        (AUTO, "tf_config", 2),
-        (RING, "tf_config", 2),
+    for cases, launcher, world, words in (
+        (ONE_PROCESS, "tensorflow", 1, ["strategy=ddp"]),
+        (AUTO, "tf_config", 2, ["strategy=ddp"]),
+        (RING, "tf_config", 2, ["strategy=ddp"]),
+        (ONE_WORKER, "tf_cluster", 1, SERVED[:2]),
     ):
         folder = tmp_path_factory.mktemp("cases")
         write(folder, cases)
-        with ranks(MODULE, [folder], world, folder, launcher=launcher) as started:
+        with ranks(MODULE, [folder], world, folder, launcher=launcher, words=words) as started:
             started.wait(LIMIT_SECONDS)
         found |= {case.name: read(folder / case.name) for case in cases}
     return found
@@ -97,6 +107,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]
         ("multiworker-cnn-together", "single-cnn"),
         ("multiworker-cnn-m2", "single-cnn"),
         ("multiworker-cnn-ring", "single-cnn"),
+        # With one worker nothing is stale.
+        ("served-cnn", "single-cnn"),
+        ("served-cnn-m2", "single-cnn"),
+        ("served-cnn-fixed", "single-cnn"),
+        ("served-cnn-min-size", "single-cnn"),
+        ("served-cnn-max-size", "single-cnn"),
+        ("served-resnet-fixed", "single-resnet-m2"),
     ],
 )
 def test_losses_and_parameters_are_those_of(

@@ -8,6 +8,7 @@ CASES is a folder as `parity_rank` has it. The first case has the most devices: 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -27,7 +28,8 @@ from src.measure.recorder import Recorder
 from src.models.adapt import import_path
 from src.runtime.tensorflow import custom_loop
 from src.runtime.tensorflow import training as runtime
-from src.strategies.tensorflow import model_split, multi_worker
+from src.runtime.tensorflow.sharding import joined, shards
+from src.strategies.tensorflow import model_split, multi_worker, parameter_server
 from src.worker import Run
 
 # Doesn't divide by two, so that the replicas' shares of an evaluation differ.
@@ -36,8 +38,9 @@ EVALUATION_BATCH = 16
 shard, Copy = order.shard, custom_loop.Copy
 configure, build, join = runtime.configure, runtime.build, multi_worker.join
 all_reduce = TFOptimizer._all_reduce_sum_gradients
+Coordinator = parameter_server.Coordinator
 devices: list[str] = []
-joined: list[tf.distribute.Strategy] = []
+clusters: list[tf.distribute.Strategy] = []
 
 
 class Watched:
@@ -46,6 +49,7 @@ class Watched:
     model: keras.Model
     parts: list[keras.Model]
     change: str | None = None
+    partitioner: Any = None
 
 
 def configure_once(run: Run) -> list[str]:
@@ -55,9 +59,22 @@ def configure_once(run: Run) -> list[str]:
 
 
 def join_once(run: Run) -> tf.distribute.Strategy:
-    if not joined:
-        joined.append(join(run))
-    return joined[0]
+    if not clusters:
+        clusters.append(join(run))
+    return clusters[0]
+
+
+def join_servers_once(run: Run) -> tf.distribute.Strategy:
+    """One cluster for all cases, which cut their variables differently."""
+    Watched.partitioner = parameter_server.partitioner(run.config)
+
+    def cut(shape: tf.TensorShape, dtype: tf.DType) -> list[int]:
+        return [1] * shape.rank if Watched.partitioner is None else Watched.partitioner(shape, dtype)
+
+    if not clusters:
+        cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        clusters.append(tf.distribute.ParameterServerStrategy(cluster, variable_partitioner=cut))
+    return clusters[0]
 
 
 def watched_build(run: Run) -> keras.Model:
@@ -75,8 +92,11 @@ def apply(change: str | None) -> None:
     Watched.change = change
     keras.utils.clear_session()  # names begin anew
     order.shard, TFOptimizer._all_reduce_sum_gradients = shard, all_reduce
+    parameter_server.Coordinator = Coordinator
     if change == "wrong shard":
         order.shard = lambda count, rank, world: shard(count, 0, world)
+    elif change == "one at a time":
+        parameter_server.Coordinator = functools.partial(Coordinator, ahead=1)
     elif change == "missing sum":
         TFOptimizer._all_reduce_sum_gradients = lambda _, pairs: list(pairs)
 
@@ -97,7 +117,7 @@ def train(config: Config, folder: Path, rank: int, world: int) -> None:
             ("buffers", part.non_trainable_variables),
         ):
             # A stage is another model, with the same layers.
-            kept |= {f"{kind}/{'/'.join(v.path.split('/')[-2:])}": v.numpy() for v in variables}
+            kept |= {f"{kind}/{'/'.join(v.path.split('/')[-2:])}": joined(shards(v)) for v in variables}
     # Not the states of random generators.
     floats = {name: value for name, value in kept.items() if value.dtype.kind == "f"}
     np.savez(folder / f"{rank}.npz", **floats)
@@ -125,12 +145,18 @@ class WatchedSplit(model_split.Split):
 
 
 def main() -> None:
+    if "SCALEGUIDE_SERVES" in os.environ:
+        some = next(Path(sys.argv[1]).glob("*.yaml"))
+        parameter_server.serve(
+            configuration.load(some), (0,), Path(sys.argv[1]) / "served" / os.environ["RANK"]
+        )
     folder, rank, world = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     keras.config.set_floatx("float64")
     runtime.configure, runtime.build = configure_once, watched_build
     model_split.Split, custom_loop.Copy = WatchedSplit, WatchedCopy
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     multi_worker.join = join_once
+    parameter_server.join = join_servers_once
     # The processes go on with the next case.
     multi_worker.wait_for_others = lambda *_: None
     for name, change in json.loads((folder / "cases.json").read_text()):

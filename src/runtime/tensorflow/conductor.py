@@ -8,6 +8,7 @@ import numpy as np
 
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import feed
+from src.runtime.tensorflow.checkpoint import Checkpoints
 from src.worker import Run
 
 
@@ -15,12 +16,17 @@ class Conductor:
     """Takes completed steps; `status` is set once training is over."""
 
     def __init__(
-        self, run: Run, recorder: Recorder, evaluation: Callable[[], tuple[float, float, float]]
+        self,
+        run: Run,
+        recorder: Recorder,
+        evaluation: Callable[[], tuple[float, float, float]],
+        checkpoints: Checkpoints,
     ) -> None:
         self.status: str | None = None
         self._run = run
         self._recorder = recorder
         self._evaluation = evaluation
+        self._checkpoints = checkpoints
         self._per_epoch = feed.steps_per_epoch(run)
         self._last = self._per_epoch * run.config.epochs
         self._loss = self._correct = 0.0
@@ -57,6 +63,7 @@ class Conductor:
         passed = every is not None and recorder.steps // every > before // every
         if self.status is not None or passed or recorder.steps % self._per_epoch == 0:
             self._evaluate()
+        self._checkpoints.completed(before, recorder.steps, ended=self.status is not None)
 
     def _evaluate(self) -> None:
         recorder, trained = self._recorder, self._trained

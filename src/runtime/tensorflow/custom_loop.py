@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -11,6 +11,7 @@ import tensorflow as tf
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import feed
 from src.runtime.tensorflow import training as runtime
+from src.runtime.tensorflow.checkpoint import Checkpoints, Part
 from src.runtime.tensorflow.conductor import Conductor
 from src.runtime.tensorflow.evaluation import Evaluation
 from src.worker import Run
@@ -23,6 +24,8 @@ class Trained(Protocol):
     buffers: Sequence[Any]
     # What one step hands from device to device.
     step_bytes: int
+    # What a checkpoint is made of.
+    parts: Sequence[Part]
 
     def forward(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
         """Logits [samples, classes] from uint8 images."""
@@ -44,6 +47,7 @@ class Copy:
         self._run = run
         self._optimizer = runtime.optimizer(run)
         self._optimizer.build(self.variables)
+        self.parts = [(self.model, self._optimizer)]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync // run.world_size
         self.step_bytes = replicas * runtime.gradient_bytes(self.model)
         if run.config.strategy["xla"]:
@@ -73,26 +77,43 @@ def train_copies(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy)
 def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy, trained: Trained) -> str:
     """Feeds, steps and records until the training is over; how it ended."""
     steps = make_steps(run, strategy, trained)
-    conductor = Conductor(run, recorder, Evaluation(run, strategy, trained.forward, trained.buffers))
+    checkpoints = Checkpoints(run, recorder, trained.parts, meeting(strategy) if run.world_size > 1 else None)
+    first = checkpoints.resume()
+    evaluation = Evaluation(run, strategy, trained.forward, trained.buffers)
+    conductor = Conductor(run, recorder, evaluation, checkpoints)
     replicas = strategy.num_replicas_in_sync // run.world_size
     if run.config.workers > 1:
         # Inside the compiled step: what a device waits for the others can't be told.
         recorder.communication_seconds = None
     together = run.config.strategy["steps_per_execution"]
-    batches = iter(strategy.distribute_datasets_from_function(lambda _: feed.shards(run, replicas, together)))
+    batches = iter(
+        strategy.distribute_datasets_from_function(
+            lambda _: feed.shards(run, replicas, together, first=first)
+        )
+    )
     runtime.keep(strategy, batches)
     conductor.begin()
     while conductor.status is None:
         with recorder.waiting_for_input():
             images, labels = next(batches)
         losses, correct, late = steps(images, labels, tf.constant(conductor.late))
-        if run.config.workers > 1:
-            recorder.payload_bytes += trained.step_bytes * len(losses)
         conductor.completed(losses.numpy().tolist(), float(correct), late=bool(late))
+    if run.config.workers > 1:
+        recorder.payload_bytes = trained.step_bytes * recorder.trained_steps
     # Once, and once more where an epoch ends on fewer steps.
     traced = steps.experimental_get_tracing_count()
     assert traced <= 2, f"the step was traced {traced} times"
     return conductor.status
+
+
+def meeting(strategy: tf.distribute.Strategy) -> Callable[[], object]:
+    """A function that returns once all processes of the strategy have called it."""
+
+    @tf.function
+    def meet() -> tf.Tensor:
+        return strategy.reduce("SUM", strategy.run(lambda: tf.ones(())), axis=None)
+
+    return lambda: meet().numpy()
 
 
 def make_steps(run: Run, strategy: tf.distribute.Strategy, trained: Trained) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -18,19 +18,21 @@ def steps_per_epoch(run: Run) -> int:
     return order.steps_per_epoch(run.arrays.train_samples, run.config.global_batch)
 
 
-def batches(run: Run, epoch: int) -> tf.data.Dataset:
-    """Global batches of one epoch: uint8 images [batch, H, W, C] and labels [batch]."""
+def batches(run: Run, epoch: int, *, first: int = 0) -> tf.data.Dataset:
+    """Global batches of one epoch from step `first`: uint8 images [batch, H, W, C] and labels [batch]."""
     images, labels = run.arrays.train_images, run.arrays.train_labels
+    start = epoch * steps_per_epoch(run)
 
     def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for indices in _indices(run, [epoch]):
+        for indices in _indices(run, start + first, start + steps_per_epoch(run)):
             yield images[indices], labels[indices]
 
     return _dataset(run, read, [run.config.global_batch])
 
 
-def shards(run: Run, replicas: int, together: int) -> tf.data.Dataset:
-    """A replica's share of `together` steps after the other: this process's replicas in turn.
+def shards(run: Run, replicas: int, together: int, *, first: int = 0) -> tf.data.Dataset:
+    """A replica's share of `together` steps after the other, from step `first`: this process's replicas
+    in turn.
 
     Elements are uint8 images [steps, share, H, W, C] and labels [steps, share]; an epoch's last ones
     have fewer steps. Replicas of several processes are numbered on, rank by rank.
@@ -43,9 +45,9 @@ def shards(run: Run, replicas: int, together: int) -> tf.data.Dataset:
 
     def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         group: list[np.ndarray] = []
-        for number, indices in enumerate(_indices(run, range(run.config.epochs)), 1):
+        for done, indices in enumerate(_indices(run, first, per_epoch * run.config.epochs), first + 1):
             group.append(indices)
-            if len(group) < together and number % per_epoch:
+            if len(group) < together and done % per_epoch:
                 continue
             whole = np.stack(group)
             group.clear()
@@ -56,12 +58,15 @@ def shards(run: Run, replicas: int, together: int) -> tf.data.Dataset:
     return _dataset(run, read, [None, size // everyone]).repeat()
 
 
-def _indices(run: Run, epochs: Iterable[int]) -> Iterator[np.ndarray]:
-    config = run.config
-    for epoch in epochs:
-        permutation = order.epoch_order(run.arrays.train_samples, config.seed, epoch)
-        for step in range(steps_per_epoch(run)):
-            yield order.batch_indices(permutation, step, config.global_batch)
+def _indices(run: Run, first: int, last: int) -> Iterator[np.ndarray]:
+    """Of the steps from `first`, counted over all epochs, to before `last`."""
+    config, per_epoch = run.config, steps_per_epoch(run)
+    permutation = None
+    for done in range(first, last):
+        epoch, step = divmod(done, per_epoch)
+        if permutation is None or step == 0:
+            permutation = order.epoch_order(run.arrays.train_samples, config.seed, epoch)
+        yield order.batch_indices(permutation, step, config.global_batch)
 
 
 def _dataset(run: Run, read: object, shape: list[int | None]) -> tf.data.Dataset:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import feed
 from src.runtime.tensorflow import training as runtime
+from src.runtime.tensorflow.checkpoint import Checkpoints
 from src.runtime.tensorflow.conductor import Conductor
 from src.runtime.tensorflow.evaluation import Evaluation
 from src.worker import Run
@@ -90,19 +91,25 @@ def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> Non
             jit_compile=options["xla"],
         )
 
+        model.optimizer.build(model.trainable_variables)
+
     def forward(images: tf.Tensor, *, training: bool) -> tf.Tensor:
         return model(runtime.normalise(run, images), training=training)
 
-    conductor = Conductor(run, recorder, Evaluation(run, strategy, forward, model.non_trainable_variables))
+    checkpoints = Checkpoints(run, recorder, [(model, model.optimizer)])
+    first, within = divmod(checkpoints.resume(), feed.steps_per_epoch(run))
+    evaluation = Evaluation(run, strategy, forward, model.non_trainable_variables)
+    conductor = Conductor(run, recorder, evaluation, checkpoints)
     # Keras takes its batches inside the compiled step: what it waits for them can't be told.
     recorder.input_seconds = None
     if run.config.workers > 1:
         recorder.communication_seconds = None
     watch = Watch(conductor, steps, strategy.num_replicas_in_sync)
     conductor.begin()
-    for epoch in range(run.config.epochs):
+    for epoch in range(first, run.config.epochs):
         # Each epoch has its own order.
-        batches = feed.batches(run, epoch).map(
+        start = within if epoch == first else 0
+        batches = feed.batches(run, epoch, first=start).map(
             lambda images, labels: (runtime.normalise(run, images), labels)
         )
         model.fit(batches, callbacks=[watch], shuffle=False, verbose=0)
@@ -111,5 +118,5 @@ def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> Non
     assert conductor.status is not None
     if run.config.workers > 1:
         each = strategy.num_replicas_in_sync * runtime.gradient_bytes(model)
-        recorder.payload_bytes = each * recorder.steps
+        recorder.payload_bytes = each * recorder.trained_steps
     runtime.finish(recorder, [model], conductor.status)

@@ -46,6 +46,8 @@ def configure(run: Run) -> list[str]:
             tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.threading.set_intra_op_parallelism_threads(max(1, len(run.cores) // count))
     tf.config.threading.set_inter_op_parallelism_threads(count)
+    if run.config.strategy.get("deterministic", False):
+        tf.config.experimental.enable_op_determinism()
     if run.config.precision == "bf16":
         keras.config.set_dtype_policy("mixed_bfloat16")
     memory.start()
@@ -95,14 +97,17 @@ def gradient_bytes(model: keras.Model) -> int:
     return int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.trainable_variables))
 
 
+def described(parts: Sequence[keras.Model]) -> dict[str, Any]:
+    """Facts of the model that `parts` make up."""
+    trained: list[Any] = [variable for part in parts for variable in part.trainable_variables]
+    layers = [layer for part in parts for layer in part._flatten_layers()]
+    return {
+        "parameters": int(sum(np.prod(variable.shape) for variable in trained)),
+        "batch_statistics": any(isinstance(layer, keras.layers.BatchNormalization) for layer in layers),
+    }
+
+
 def finish(recorder: Recorder, parts: Sequence[keras.Model], status: str) -> None:
     """Ends the record with what is measured outside the clock; `parts` make up the model."""
-    recorder.facts |= memory.peak()
-    trained: list[Any] = [variable for part in parts for variable in part.trainable_variables]
-    recorder.facts["parameters"] = int(sum(np.prod(variable.shape) for variable in trained))
-    recorder.facts["batch_statistics"] = any(
-        isinstance(layer, keras.layers.BatchNormalization)
-        for part in parts
-        for layer in part._flatten_layers()
-    )
+    recorder.facts |= memory.peak() | described(parts)
     recorder.finish(status)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from src.config import Config, ConfigError
+from src.runtime import resume
 
 FILE = "checkpoint.pt"
 
@@ -74,22 +75,7 @@ def read(config: Config) -> dict[str, Any]:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a run") from error
     if missing:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a run; it lacks {', '.join(missing)}")
-    for key, here in (("seed", config.seed), ("global_batch", config.global_batch)):
-        if found[key] != here:
-            raise ConfigError(
-                f"resume={config.resume}: was written with {key.replace('_', ' ')} {found[key]}, and this "
-                f"run has {here}; its samples would come in another order"
-            )
-    if found["epoch"] >= config.epochs:
-        raise ConfigError(
-            f"resume={config.resume}: has {found['epoch']} epochs done; "
-            f"choose epochs={found['epoch'] + 1} or more"
-        )
-    if found["optimizer"]["name"] != config.optimizer["name"]:
-        raise ConfigError(
-            f"resume={config.resume}: has the state of optimizer {found['optimizer']['name']}; "
-            f"choose optimizer.name={found['optimizer']['name']}"
-        )
+    resume.check(config, found, found["optimizer"]["name"])
     return found
 
 

@@ -78,7 +78,8 @@ def fit_module(
     resumed = None if config.resume is None else checkpoint.read(config)
     if resumed is not None:
         feed.start_at(resumed["epoch"], resumed["step"])
-        recorder.resume_at(resumed["epoch"] * feed.steps + resumed["step"], per_epoch=feed.steps)
+        step = resumed["epoch"] * feed.steps + resumed["step"]
+        recorder.resume_at(step, epochs=step / feed.steps)
     gpu = device.type == "cuda"
     trainer = pl.Trainer(
         accelerator="gpu" if gpu else "cpu",

@@ -50,6 +50,7 @@ class Split:
                 optimizer.build(stage.trainable_variables)
             self.stages.append(stage)
             self._optimizers.append(optimizer)
+        self.parts = list(zip(self.stages, self._optimizers, strict=True))
         # Activations there and their gradients back.
         crossing = sum(stage.sent_bytes for stage in self.plan.stages)
         self.step_bytes = 2 * crossing * run.config.microbatches

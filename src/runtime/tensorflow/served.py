@@ -1,0 +1,167 @@
+"""A Keras model whose variables stand on parameter servers, and what a worker does with it in one step.
+
+A step is a *fetch* (all variables to the worker), a *compute* (loss and gradients, on the fetched copies
+alone) and a *push* (gradients to the servers, which apply the optimizer's rule where each variable, or
+each shard of one, stands). A gradient is that of the worker's share of the global batch's mean loss: the
+pushes of one global batch add up to what a synchronous strategy applies at once, whatever the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from src.runtime.tensorflow import training as runtime
+from src.runtime.tensorflow.sharding import shards, split
+from src.worker import Run
+
+# A worker's own environment: no operation tells on which of the tasks it runs.
+ENVIRONMENT = "/proc/self/environ"
+
+
+@dataclass(frozen=True)
+class Done:
+    """One completed step of one worker; times are the host's wall clock, in seconds."""
+
+    rank: int
+    loss: float
+    correct: float
+    # Updates by others between this step's fetch and its push.
+    staleness: int
+    began: float
+    fetched: float
+    computed: float
+    pushed: float
+
+
+class Served:
+    """The seeded model, placed by a `ParameterServerStrategy`."""
+
+    def __init__(self, run: Run, strategy: tf.distribute.Strategy) -> None:
+        self._run = run
+        with strategy.scope():
+            self.model = runtime.build(run)
+            self._trained = self.model.trainable_variables
+            self._moved = self.model.non_trainable_variables
+            self._optimizer = runtime.optimizer(run)
+            # `tape.gradient` and Keras's optimizers don't take a sharded variable; its shards are variables.
+            self._optimizer.build([part for variable in self._trained for part in shards(variable)])
+            self._version = tf.Variable(0, dtype=tf.int64, trainable=False, name="version")
+        self.parts = [(self.model, self._optimizer)]
+        # What is traced in the scope has no replica that could apply gradients.
+        everything = [*self._trained, *self._moved]
+        self.step_bytes = 2 * int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in everything))
+        shape = run.arrays.shape
+        self._apply = tf.function(self._apply)
+        self.step = tf.function(
+            self._step,
+            input_signature=[
+                tf.TensorSpec((run.config.worker_batch, *shape), tf.uint8),
+                tf.TensorSpec((run.config.worker_batch,), tf.int64),
+                # Not a constant, that nobody may evaluate it elsewhere.
+                tf.TensorSpec((), tf.string),
+            ],
+        ).get_concrete_function()
+        self.score = tf.function(
+            self._score,
+            input_signature=[tf.TensorSpec((None, *shape), tf.uint8), tf.TensorSpec((None,), tf.int64)],
+        ).get_concrete_function()
+
+    def placement(self) -> dict[str, list[dict[str, Any]]]:
+        """Where each variable stands: server, first row and number of rows of each of its shards."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for variable in self._trained:
+            row = 0
+            for part in shards(variable):
+                rows = int(part.shape[0]) if part.shape.rank else 1
+                server = tf.DeviceSpec.from_string(part.device).task
+                found.setdefault(variable.path, []).append({"server": server, "row": row, "rows": rows})
+                row += rows
+        return found
+
+    def _step(self, images: tf.Tensor, labels: tf.Tensor, environment: tf.Tensor) -> tf.Tensor:
+        before = self._version.read_value()
+        with tf.control_dependencies([before]):
+            began = tf.timestamp()
+            weights, buffers = self._fetch()
+        with tf.control_dependencies([*weights, *buffers]):
+            fetched = tf.timestamp()
+        with tf.control_dependencies([fetched]):
+            images = tf.identity(images)
+        gradients, buffers, loss, correct = self._compute(weights, buffers, images, labels)
+        with tf.control_dependencies([*gradients, *buffers]):
+            computed = tf.timestamp()
+        with tf.control_dependencies([computed]):
+            # A call has ended when all of its effects are there.
+            applied = self._apply(gradients, buffers)
+        with tf.control_dependencies([applied]):
+            after = tf.convert_to_tensor(self._version.assign_add(1, read_value=True))
+        with tf.control_dependencies([after]):
+            pushed = tf.timestamp()
+        # A worker's own mean, as the others report it.
+        loss *= self._run.config.workers
+        figures = (
+            _own_rank(environment),
+            loss,
+            correct,
+            after - 1 - before,
+            began,
+            fetched,
+            computed,
+            pushed,
+        )
+        return tf.stack([tf.cast(figure, tf.float64) for figure in figures])
+
+    def _fetch(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        return [tf.convert_to_tensor(v.value) for v in self._trained], [
+            tf.convert_to_tensor(v.value) for v in self._moved
+        ]
+
+    def _compute(
+        self, weights: list[tf.Tensor], buffers: list[tf.Tensor], images: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Gradients of the share of the global batch's loss, moved buffers, that share, correct answers."""
+        total: list[tf.Tensor] = []
+        loss = correct = tf.zeros((), keras.config.floatx())
+        parts = self._run.config.microbatches
+        for inputs, expected in zip(tf.split(images, parts), tf.split(labels, parts), strict=True):
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                logits, buffers = self.model.stateless_call(
+                    weights, buffers, runtime.normalise(self._run, inputs), training=True
+                )
+                part = runtime.share_of_loss(self._run, expected, logits)
+            found = tape.gradient(part, weights)
+            total = [a + b for a, b in zip(total, found, strict=True)] if total else found
+            loss, correct = loss + part, correct + runtime.hits(expected, logits)
+        return total, buffers, loss, correct
+
+    def _apply(self, gradients: Sequence[tf.Tensor], buffers: Sequence[tf.Tensor]) -> tf.Tensor:
+        pushed = [
+            (piece, part)
+            for gradient, variable in zip(gradients, self._trained, strict=True)
+            for piece, part in zip(split(gradient, variable), shards(variable), strict=True)
+        ]
+        self._optimizer.apply_gradients(pushed)
+        for variable, value in zip(self._moved, buffers, strict=True):
+            variable.assign(value)
+        return tf.constant(0)
+
+    def _score(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        logits = self.model(runtime.normalise(self._run, images), training=False)
+        return tf.stack(
+            [tf.reduce_sum(runtime.per_sample_loss(labels, logits)), runtime.hits(labels, logits)]
+        )
+
+
+def _own_rank(environment: tf.Tensor) -> tf.Tensor:
+    """RANK of the process that runs this operation."""
+    text = tf.io.read_file(environment)
+    return tf.strings.to_number(
+        tf.strings.regex_replace(text, r"(?s)(^|.*\x00)RANK=([0-9]+)(\x00.*|$)", r"\2")
+    )
