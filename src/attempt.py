@@ -114,7 +114,7 @@ def _watch(config: Config, work: Path, attempt: Attempt) -> None:
                 return
             attempt.restarts += 1
             resume = next(iter(work.glob("checkpoint.*")), None)
-            where = "its checkpoint" if resume else "the first step, for there is no checkpoint yet"
+            where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
             say(f"{attempt.how()}; all are started again, from {where}")
             attempt.ranks = launch.start(config, work, started=time.time(), resume=resume)
 

@@ -106,7 +106,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def read(folder: Path) -> list[Outcome]:
     """Every rank's outcome of one case."""
-    found = sorted(folder.glob("*.npz"))
+    found = sorted(folder.glob("[0-9].npz"))
     # The shards of a step are equally large.
     steps = [[float(row["loss"]) for row in rows(path.with_suffix("") / "steps.csv")] for path in found]
     epoch = rows(folder / "0" / "epochs.csv")[-1]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from tests.strategies.test_parity import CNN, MLP, STEPS, Case, Outcome, differences, gaps, read, write
@@ -15,12 +19,16 @@ MIRRORED = ("strategy=tf_mirrored", *PAIR)
 CUSTOM = ("strategy=tf_custom", *PAIR)
 SPLIT = ("strategy=tf_model_split", *PAIR)
 TOGETHER = "strategy.steps_per_execution=4"
+# The first one that is due, in the middle of the epoch, is kept.
+SAVED = "checkpoint_every=5"
 # The first one makes the two devices.
 ONE_PROCESS = (
-    Case("mirrored-cnn", (*MIRRORED, *CNN)),
+    Case("mirrored-cnn", (*MIRRORED, *CNN, SAVED)),
+    Case("mirrored-cnn-resumed", (*MIRRORED, *CNN)),
     Case("mirrored-cnn-together", (*MIRRORED, *CNN, TOGETHER)),
     Case("mirrored-cnn-hierarchical", (*MIRRORED, *CNN, "strategy.reduction=hierarchical")),
-    Case("custom-cnn", (*CUSTOM, *CNN)),
+    Case("custom-cnn", (*CUSTOM, *CNN, SAVED)),
+    Case("custom-cnn-resumed", (*CUSTOM, *CNN)),
     Case("custom-cnn-together", (*CUSTOM, *CNN, TOGETHER)),
     Case("custom-cnn-m2", (*CUSTOM, *CNN, "microbatches=2")),
     Case("custom-mlp", (*CUSTOM, *MLP)),
@@ -30,10 +38,12 @@ ONE_PROCESS = (
         Case(f"custom-{change.replace(' ', '-')}", (*CUSTOM, *CNN), change)
         for change in ("wrong shard", "missing sum", "stale weight")
     ),
-    Case("split-cnn", (*SPLIT, *CNN, "strategy.partition=size")),
+    Case("split-cnn", (*SPLIT, *CNN, SAVED, "strategy.partition=size")),
+    Case("split-cnn-resumed", (*SPLIT, *CNN, "strategy.partition=size")),
     Case("split-cnn-m2-together", (*SPLIT, *CNN, "microbatches=2", TOGETHER)),
     Case("split-resnet-m2", (*SPLIT, *RESNET, "microbatches=2", "strategy.partition=[20,31]")),
-    Case("single-cnn", ("strategy=tf_single", *CNN)),
+    Case("single-cnn", ("strategy=tf_single", *CNN, SAVED)),
+    Case("single-cnn-resumed", ("strategy=tf_single", *CNN)),
     Case("single-cnn-m2", ("strategy=tf_single", *CNN, "microbatches=2")),
     Case("single-cnn-together", ("strategy=tf_single", *CNN, TOGETHER)),
     Case("single-cnn-fit", ("strategy=tf_single", *CNN, "strategy.loop=fit")),
@@ -46,7 +56,8 @@ ONE_PROCESS = (
 )
 WORKER = ("strategy=tf_multiworker", *PAIR)
 AUTO = (
-    Case("multiworker-cnn", (*WORKER, *CNN)),
+    Case("multiworker-cnn", (*WORKER, *CNN, SAVED)),
+    Case("multiworker-cnn-resumed", (*WORKER, *CNN)),
     Case("multiworker-cnn-together", (*WORKER, *CNN, TOGETHER)),
     Case("multiworker-cnn-m2", (*WORKER, *CNN, "microbatches=2")),
     Case("multiworker-resnet", (*WORKER, *RESNET)),
@@ -57,7 +68,8 @@ SERVED = ("strategy=tf_parameter_server", "strategy.servers=2", "workers=1")
 ONE_WORKER = (
     Case("served-cnn", (*SERVED, *CNN)),
     Case("served-cnn-m2", (*SERVED, *CNN, "microbatches=2")),
-    Case("served-cnn-fixed", (*SERVED, *CNN, "strategy.sharding=fixed")),
+    Case("served-cnn-fixed", (*SERVED, *CNN, SAVED, "strategy.sharding=fixed")),
+    Case("served-cnn-resumed", (*SERVED, *CNN, "strategy.sharding=fixed")),
     Case("served-cnn-min-size", (*SERVED, *CNN, "strategy.sharding=min_size")),
     Case("served-cnn-max-size", (*SERVED, *CNN, "strategy.sharding=max_size")),
     Case("served-resnet-fixed", (*SERVED, *RESNET, "strategy.sharding=fixed", "microbatches=2")),
@@ -65,9 +77,9 @@ ONE_WORKER = (
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]]:
-    """Every case; a process joins one cluster, and has one set of devices."""
-    found: dict[str, list[Outcome]] = {}
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where each case was trained; a process joins one cluster, and has one set of devices."""
+    found: dict[str, Path] = {}
     for cases, launcher, world, words in (
         (ONE_PROCESS, "tensorflow", 1, ["strategy=ddp"]),
         (AUTO, "tf_config", 2, ["strategy=ddp"]),
@@ -76,10 +88,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Outcome]
     ):
         folder = tmp_path_factory.mktemp("cases")
         write(folder, cases)
+        found |= {case.name: folder / case.name for case in cases}
+        for path in folder.glob("*-resumed.yaml"):
+            source = found["mirrored-cnn"] / "checkpoint.npz"
+            path.write_text(path.read_text().replace("resume: null", f"resume: {source}"))
         with ranks(MODULE, [folder], world, folder, launcher=launcher, words=words) as started:
             started.wait(LIMIT_SECONDS)
-        found |= {case.name: read(folder / case.name) for case in cases}
     return found
+
+
+@pytest.fixture(scope="module")
+def trained(folders: dict[str, Path]) -> dict[str, list[Outcome]]:
+    return {name: read(folder) for name, folder in folders.items()}
 
 
 @pytest.mark.parametrize(
@@ -139,3 +159,34 @@ def test_local_statistics_are_those_of_single_with_as_many_microbatches(
 def test_the_parity_check_fails_for(trained: dict[str, list[Outcome]], name: str) -> None:
     found = differences(trained[name][0], trained["single-cnn"][0])
     assert {"losses", "parameters"} <= set(found), gaps(trained[name][0], trained["single-cnn"][0])
+
+
+@pytest.mark.parametrize(
+    "name", ["custom-cnn", "split-cnn", "single-cnn", "multiworker-cnn", "served-cnn-fixed"]
+)
+def test_every_strategy_writes_the_same_checkpoint(folders: dict[str, Path], name: str) -> None:
+    expected, found = (dict(np.load(folders[each] / "checkpoint.npz")) for each in ("mirrored-cnn", name))
+    # Which worker did how many steps is known of workers that take turns.
+    assert [list(each.pop("worker_steps")) for each in (expected, found)] == [
+        [],
+        [5] if "served" in name else [],
+    ]
+    assert (int(found["epoch"]), int(found["step"]), int(found["iterations"])) == (0, 5, 5)
+    assert {key.partition("/")[0] for key in found if "/" in key} == {"model", "momentum"}
+    assert sorted(found) == sorted(expected)
+    for key, value in expected.items():
+        if value.dtype.kind == "f":
+            assert np.linalg.norm(found[key] - value) <= 1e-9 * np.linalg.norm(value), key
+        else:
+            assert found[key] == value, key
+
+
+@pytest.mark.parametrize("name", ["mirrored", "custom", "split", "single", "multiworker", "served"])
+def test_every_strategy_goes_on_from_another_ones_checkpoint(
+    trained: dict[str, list[Outcome]], name: str
+) -> None:
+    for outcome in trained[f"{name}-cnn-resumed"]:
+        expected = dataclasses.replace(trained["single-cnn"][0], losses=trained["single-cnn"][0].losses[5:])
+        assert len(outcome.losses) == STEPS - 5
+        assert not differences(outcome, expected), gaps(outcome, expected)
+        assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-9)

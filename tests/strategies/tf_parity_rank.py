@@ -26,7 +26,7 @@ from src.config import Config
 from src.data import arrays, available, order
 from src.measure.recorder import Recorder
 from src.models.adapt import import_path
-from src.runtime.tensorflow import custom_loop
+from src.runtime.tensorflow import checkpoint, custom_loop
 from src.runtime.tensorflow import training as runtime
 from src.runtime.tensorflow.sharding import joined, shards
 from src.strategies.tensorflow import model_split, multi_worker, parameter_server
@@ -36,6 +36,7 @@ from src.worker import Run
 TESTED = 41
 EVALUATION_BATCH = 16
 shard, Copy = order.shard, custom_loop.Copy
+write_checkpoint = checkpoint.write
 configure, build, join = runtime.configure, runtime.build, multi_worker.join
 all_reduce = TFOptimizer._all_reduce_sum_gradients
 Coordinator = parameter_server.Coordinator
@@ -50,6 +51,12 @@ class Watched:
     parts: list[keras.Model]
     change: str | None = None
     partitioner: Any = None
+
+
+def write_in_the_middle(*given: Any, step: int, **named: Any) -> None:
+    """The checkpoint that the end of the training would overwrite stays."""
+    if step:
+        write_checkpoint(*given, step=step, **named)
 
 
 def configure_once(run: Run) -> list[str]:
@@ -157,6 +164,7 @@ def main() -> None:
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     multi_worker.join = join_once
     parameter_server.join = join_servers_once
+    checkpoint.write = write_in_the_middle
     # The processes go on with the next case.
     multi_worker.wait_for_others = lambda *_: None
     for name, change in json.loads((folder / "cases.json").read_text()):

@@ -2,7 +2,7 @@
 
 A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
 
-    model/<variable>       every variable of the model, shards joined, by Keras's path
+    model/<variable>       every variable of the model, shards joined, by Keras's path within it
     <slot>/<variable>      what the optimizer keeps for it (momentum; velocity)
     iterations             the optimizer's steps
     epoch, step            steps done: `epoch` whole epochs and `step` steps of the next one
@@ -66,6 +66,8 @@ class Checkpoints:
         if every is None or step == self._written or not (ended or step // every > before // every):
             return
         with self._recorder.off_clock():
+            # Of a job that is started again rows count up to here.
+            self._recorder.flush()
             if self._run.rank == 0:
                 epoch, within = divmod(step, self._per_epoch)
                 path = self._run.folder / FILE
@@ -95,9 +97,9 @@ def write(
     }
     for model, optimizer in parts:
         whole["iterations"] = optimizer.iterations.numpy()
-        whole |= {f"model/{v.path}": joined(shards(v)) for v in model.variables}
+        whole |= {f"model/{_name(model, v)}": joined(shards(v)) for v in model.variables}
         for kind, slots in _slots(model, optimizer).items():
-            whole |= {f"{kind}/{path}": joined(found) for path, found in slots.items()}
+            whole |= {f"{kind}/{name}": joined(found) for name, found in slots.items()}
     temporary = path.with_name(f".{path.name}.writing")
     try:
         with temporary.open("wb") as file:
@@ -138,11 +140,16 @@ def restore(found: Mapping[str, Any], parts: Iterable[Part]) -> None:
     for model, optimizer in parts:
         optimizer.iterations.assign(found["iterations"])
         for variable in model.variables:
-            _assign(variable, shards(variable), found, f"model/{variable.path}")
-        owners = {variable.path: variable for variable in model.trainable_variables}
+            _assign(variable, shards(variable), found, f"model/{_name(model, variable)}")
+        owners = {_name(model, variable): variable for variable in model.trainable_variables}
         for kind, slots in _slots(model, optimizer).items():
-            for path, held in slots.items():
-                _assign(owners[path], held, found, f"{kind}/{path}")
+            for name, held in slots.items():
+                _assign(owners[name], held, found, f"{kind}/{name}")
+
+
+def _name(model: keras.Model, variable: keras.Variable) -> str:
+    """Keras's path without the model's own name, which a part of it hasn't."""
+    return variable.path.removeprefix(f"{model.name}/")
 
 
 def _slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, dict[str, list[Any]]]:
@@ -156,7 +163,8 @@ def _slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[st
     for kind, variables in kinds.items():
         remaining = iter(variables)
         found[kind] = {
-            owner.path: [next(remaining) for _ in shards(owner)] for owner in model.trainable_variables
+            _name(model, owner): [next(remaining) for _ in shards(owner)]
+            for owner in model.trainable_variables
         }
     return found
 

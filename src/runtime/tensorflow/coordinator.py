@@ -19,6 +19,7 @@ from src.data import order
 from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import checkpoint, feed
+from src.runtime.tensorflow import training as runtime
 from src.runtime.tensorflow.served import ENVIRONMENT, Done, Served
 from src.worker import Run
 
@@ -27,6 +28,9 @@ AHEAD = 2
 # A step that was lost with its worker is repeated by another one and may be told of late: steps are
 # recorded in the order in which they ended once nothing earlier can follow.
 SETTLE_SECONDS = 1.0
+
+
+RemoteValue = tf.distribute.coordinator.RemoteValue
 
 
 class Coordinator:
@@ -54,6 +58,7 @@ class Coordinator:
         self._environment = tf.constant(ENVIRONMENT)
         self._waiting: list[Future[None]] = []
         self._arrived: queue.SimpleQueue[tuple[Done, int]] = queue.SimpleQueue()
+        self._repeated: queue.SimpleQueue[tuple[RemoteValue, int]] = queue.SimpleQueue()
         self._unsettled: list[tuple[Done, int]] = []
         self._losses: list[float] = []
         self._correct = 0.0
@@ -67,6 +72,7 @@ class Coordinator:
         everyone = dataclasses.replace(self._run, rank=0, world_size=1)
         per_epoch = feed.steps_per_epoch(everyone)
         batches = iter(feed.shards(everyone, config.workers, 1, first=first))
+        runtime.keep(batches)
         self._recorders[0].facts["steps_per_epoch"] = per_epoch
         last = per_epoch * config.epochs
         for recorder in self._recorders:
@@ -110,8 +116,10 @@ class Coordinator:
 
         def collect() -> None:
             try:
-                rank, loss, correct, staleness, *times = remote.fetch().tolist()
-                self._arrived.put((Done(int(rank), loss, correct, int(staleness), *times), epoch))
+                self._arrived.put((_read(remote), epoch))
+            except tf.errors.OpError:
+                # The worker was lost with the result; another one repeats the step.
+                self._repeated.put((remote, epoch))
             finally:
                 self._free.release()
 
@@ -122,6 +130,9 @@ class Coordinator:
         """Until every scheduled step is done and recorded; a lost server raises `UnavailableError`."""
         self._cluster.join()
         wait(self._waiting)
+        while not self._repeated.empty():
+            remote, epoch = self._repeated.get()
+            self._arrived.put((_read(remote), epoch))
         self._settle(float("inf"))
 
     def _settle(self, before: float) -> None:
@@ -157,6 +168,8 @@ class Coordinator:
         done = [recorder.steps for recorder in self._recorders]
         path = self._run.folder / checkpoint.FILE
         with self._off_clock():
+            for recorder in self._recorders:
+                recorder.flush()
             checkpoint.write(
                 path, self._served.parts, self._run.config, epoch=epoch, step=within, worker_steps=done
             )
@@ -197,3 +210,8 @@ class Coordinator:
                 seconds=seconds,
             )
         self._losses, self._correct = [], 0.0
+
+
+def _read(remote: RemoteValue) -> Done:
+    rank, loss, correct, staleness, *times = remote.fetch().tolist()
+    return Done(int(rank), loss, correct, int(staleness), *times)

@@ -61,7 +61,7 @@ def train(run: Run, recorder: Recorder) -> None:
     first = _resume(run, recorders, served)
     (run.folder / "placement.json").write_text(json.dumps(served.placement(), indent=1))
     coordinator = Coordinator(run, recorders, pool, served)
-    runtime.keep(pool, coordinator)
+    runtime.keep(strategy, pool, coordinator)
     status = coordinator.train(first)
     recorder.facts |= runtime.described([served.model])
     for each in recorders:

@@ -1,0 +1,178 @@
+"""What a killed process costs: SIGKILL at a random step, by `python -m bench.recovery`, five trials a kind.
+
+Nothing here is a matter of speed: each trial either goes on as it should, or doesn't.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+STEPS = 200
+BATCH = 64
+SERVED = ("strategy=tf_parameter_server", "strategy.servers=2")
+LIMIT_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A job, and the task of its cluster that is killed; `restarts` is what the parent then counts."""
+
+    words: tuple[str, ...]
+    task: tuple[str, int]
+    restarts: int
+
+
+KINDS = {
+    "a worker of tf_multiworker": Kind(
+        ("strategy=tf_multiworker", "strategy.deterministic=true"), ("worker", 1), 1
+    ),
+    "a worker of tf_parameter_server": Kind((*SERVED, "strategy.max_restarts=0"), ("worker", 1), 0),
+    "a worker that returns": Kind(SERVED, ("worker", 1), 1),
+    "a parameter server": Kind(SERVED, ("ps", 0), 1),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a job ended. `rows` are the steps of each rank; `left` and `bound` are what it left behind."""
+
+    code: int
+    said: str
+    restarts: int
+    loss: float
+    accuracy: float
+    rows: dict[int, list[int]]
+    # Of the killed task's rank, recorded before the kill.
+    before: int
+    left: list[int]
+    bound: list[str]
+
+
+def trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
+    """Trains `STEPS` steps, and kills the task once its rank has recorded `kill_after` of them."""
+    # What stands there would be kept until the new run is complete.
+    shutil.rmtree(out, ignore_errors=True)
+    words = (
+        *kind.words,
+        *("workers=2", "model=cnn", f"batch={BATCH}", f"dataset.limit={STEPS * BATCH // 2}", "epochs=2"),
+        *("checkpoint_every=20", "hardware.device=cpu", "hardware.share_devices=true"),
+        *(f"out={out}", "tracking.backend=none", "max_minutes=10"),
+    )
+    command = [sys.executable, "-m", "src.train", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as parent:
+        before, addresses = 0, set[str]()
+        if kill_after is not None:
+            before = _wait_for(parent, out / "ranks" / str(kind.task[1]) / "steps.csv", kill_after)
+            for process, cluster, task in _tasks(parent.pid):
+                addresses |= {address for kinds in cluster.values() for address in kinds}
+                if task == kind.task:
+                    process.send_signal(signal.SIGKILL)
+        said, _ = parent.communicate(timeout=LIMIT_SECONDS)
+    metrics = json.loads((out / "metrics.json").read_text())
+    rows: dict[int, list[int]] = {}
+    with (out / "steps.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            rows.setdefault(int(row["rank"]), []).append(int(row["step"]))
+    return Trial(
+        parent.returncode,
+        said,
+        metrics["restarts"],
+        metrics["loss"],
+        metrics["accuracy"],
+        rows,
+        before,
+        [process.pid for process, _, _ in _tasks(parent.pid)],
+        [address for address in addresses if _is_bound(address)],
+    )
+
+
+def problems(kind: Kind, done: Trial, undisturbed: Trial | None) -> list[str]:
+    """What went otherwise than it should, in words."""
+    expected = {
+        f"exit status {done.code}": done.code == 0,
+        f"{done.restarts} restarts": done.restarts == kind.restarts,
+        f"processes left: {done.left}": not done.left,
+        f"ports left bound: {done.bound}": not done.bound,
+    }
+    shared = "tf_multiworker" not in kind.words[0]
+    steps = sum(len(found) for found in done.rows.values())
+    expected[f"{steps} steps recorded"] = steps == 2 * STEPS
+    numbered = all(found == list(range(1, len(found) + 1)) for found in done.rows.values())
+    expected["steps are missing or doubled"] = numbered
+    if shared:
+        expected[f"accuracy {done.accuracy}"] = done.accuracy >= 0.9
+        again = len(done.rows[1]) > done.before + 10
+        expected["the lost worker was not used again"] = kind.restarts == 0 or again
+    elif undisturbed is not None:
+        expected[f"loss {done.loss}, undisturbed {undisturbed.loss}"] = done.loss == undisturbed.loss
+    return [what for what, holds in expected.items() if not holds]
+
+
+def _wait_for(parent: subprocess.Popen[str], path: Path, steps: int) -> int:
+    """Until so many steps are on disk; how many those are."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while parent.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if (found := path.read_bytes().count(b"\n") - 1) >= steps:
+                return found
+        time.sleep(0.02)
+    raise RuntimeError(f"{path} never had {steps} steps")
+
+
+def _tasks(parent: int) -> Iterator[tuple[psutil.Process, dict[str, list[str]], tuple[str, int]]]:
+    """Processes that a parent has started, with TensorFlow's cluster and their task in it."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            told = process.environ()
+            if told.get("SCALEGUIDE_PARENT") == str(parent) and process.status() != psutil.STATUS_ZOMBIE:
+                known = json.loads(told["TF_CONFIG"])
+                yield process, known["cluster"], (known["task"]["type"], known["task"]["index"])
+
+
+def _is_bound(address: str) -> bool:
+    host, port = address.split(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
+
+
+def main() -> int:
+    """Prints one line a trial; 1 if any went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=5)
+    trials = parser.parse_args().trials
+    out = Path("bench/out/recovery")
+    wrong = 0
+    for name, kind in KINDS.items():
+        reference = trial(kind, out, kill_after=None) if kind.restarts and "multi" in name else None
+        for number in range(trials):
+            after = random.Random(f"{name} {number}").randrange(10, STEPS // 3)
+            done = trial(kind, out, kill_after=after)
+            found = problems(kind, done, reference)
+            wrong += bool(found)
+            print(
+                f"{name}, killed after {done.before} steps: {'; '.join(found) or 'as it should'} "
+                f"(accuracy {done.accuracy:.4f})",
+                flush=True,
+            )
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    os.environ.pop("SCALEGUIDE_MAX_MINUTES", None)
+    sys.exit(main())
