@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from src.report import figures, findings
+from src.report import activity, canvas, figures, findings, learning
 from src.report.runs import Row, Run, retry_command
 
 
@@ -256,24 +256,24 @@ def _named(key: str, value: Any) -> str:
 def _drawn(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """The figures that this study has: title, caption and `data:` address."""
     found, look = picture(runs, rows)
-    learning, batches = figures.learning(found, look), figures.batches(found, look)
+    learned, batches = learning.curves(found, look), figures.batches(found, look)
     drawn = (
         figures.bars(found, look, "samples_per_second", "training samples/s"),
         figures.speedups(found, look),
-        learning,
-        None if learning or batches else figures.bars(found, look, "accuracy", "test accuracy"),
+        learned,
+        None if learned or batches else figures.bars(found, look, "accuracy", "test accuracy"),
         batches,
-        figures.traces(found, look),
-        figures.timelines(found),
+        activity.traces(found, look),
+        activity.timelines(found),
     )
     pairs = zip(FIGURES, drawn, strict=True)
-    return [(title, caption, figures.data_uri(figure)) for (title, caption), figure in pairs if figure]
+    return [(title, caption, canvas.data_uri(figure)) for (title, caption), figure in pairs if figure]
 
 
-def picture(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[figures.Point], dict[str, figures.Look]]:
+def picture(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[canvas.Point], dict[str, canvas.Look]]:
     """What the figures are drawn from: the runs that compare, and each strategy's look."""
     labels = {row["cell"]: row["label"] for row in rows}
-    return figures.points(runs, labels, {row["cell"]: row for row in rows}), figures.looks(labels.values())
+    return canvas.points(runs, labels, {row["cell"]: row for row in rows}), canvas.looks(labels.values())
 
 
 def _counts(runs: Sequence[Run]) -> str:

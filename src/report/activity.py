@@ -1,0 +1,90 @@
+"""The figures of what devices and stages do over time.
+
+Every function returns a matplotlib figure, or `None` where the study has nothing to draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from src.report import canvas
+from src.report.canvas import DASHES, Look, Point
+
+TRACES = 12
+TRACE_POINTS = 240
+TIMELINES = 8
+# A stage's activities; what is left blank is idle.
+ACTIVITIES = {
+    **{"forward": "#0072B2", "loss": "#56B4E9", "backward": "#009E73", "optimizer": "#CC79A7"},
+    **{"send": "#E69F00", "wait": "#d9d9d9"},
+}
+
+
+def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """Utilisation of each device over time, for up to `TRACES` runs taken evenly from all."""
+    traced = [p for p in found if any(row.get("utilization") is not None for row in p.run.trace)]
+    if not traced:
+        return None
+    count = min(TRACES, len(traced))
+    chosen = [traced[place * len(traced) // count] for place in range(count)]
+    columns = min(3, count)
+    figure, axes = canvas.grid(
+        -(-count // columns), columns, (3.4 * columns, 0.7 + 1.7 * -(-count // columns))
+    )
+    for axis, point in zip(axes, chosen, strict=False):
+        start = min(row["time"] for row in point.run.trace)
+        for place, device in enumerate(dict.fromkeys(str(row.get("device")) for row in point.run.trace)):
+            rows = [row for row in point.run.trace if str(row.get("device")) == device]
+            rows = [row for row in rows if row.get("utilization") is not None]
+            rows = rows[:: max(1, len(rows) // TRACE_POINTS)]
+            xs, ys = [row["time"] - start for row in rows], [row["utilization"] for row in rows]
+            axis.plot(xs, ys, DASHES[place % 4], color=look[point.label].color, linewidth=1)
+        row = point.row
+        axis.set_title(
+            f"{point.label}, {row['workers']} w\n{row['model']}, batch {row['batch']}", fontsize=7.5
+        )
+        axis.set_ylim(0, None)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    figure.supxlabel("seconds", fontsize=9)
+    figure.supylabel("utilisation", fontsize=9)
+    return figure
+
+
+def timelines(found: Sequence[Point]) -> Figure | None:
+    """What each stage does over the first two recorded steps, for up to `TIMELINES` runs taken evenly."""
+    recorded = [point for point in found if point.run.timeline]
+    if not recorded:
+        return None
+    count = min(TIMELINES, len(recorded))
+    chosen = [recorded[place * len(recorded) // count] for place in range(count)]
+    heights = [0.75 + 0.32 * point.row["workers"] for point in chosen]
+    figure, axes = canvas.grid(count, 1, (10.5, sum(heights) + 0.5), height_ratios=heights)
+    for axis, point in zip(axes, chosen, strict=True):
+        steps = sorted({event["args"]["step"] for event in point.run.timeline})[:2]
+        events = [event for event in point.run.timeline if event["args"]["step"] in steps]
+        zero = min(event["ts"] for event in events)
+        for activity, color in ACTIVITIES.items():
+            for stage in range(point.row["workers"]):
+                spans = [
+                    ((event["ts"] - zero) / 1e3, event["dur"] / 1e3)
+                    for event in events
+                    if event["pid"] == stage and event["cat"] == activity
+                ]
+                axis.broken_barh(spans, (stage - 0.4, 0.8), color=color, edgecolor="white", linewidth=0.3)
+        axis.set_yticks(range(point.row["workers"]), [f"stage {s}" for s in range(point.row["workers"])])
+        axis.invert_yaxis()
+        axis.grid(axis="y", visible=False)
+        bubble, ideal = point.row.get("bubble_fraction"), point.row.get("bubble_ideal")
+        measured = f", idle {bubble:.0%}" if bubble is not None else ""
+        measured += f" (ideal {ideal:.0%})" if ideal is not None and measured else ""
+        axis.set_title(
+            f"{point.label}, {point.row['model']}, batch {point.row['batch']}{measured}", fontsize=8
+        )
+    handles = [Rectangle((0, 0), 1, 1, color=color) for color in ACTIVITIES.values()]
+    figure.legend(handles, list(ACTIVITIES), loc="outside lower center", ncols=len(ACTIVITIES), fontsize=8)
+    axes[-1].set_xlabel("milliseconds")
+    return figure
