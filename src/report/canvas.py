@@ -52,6 +52,24 @@ class Point:
     row: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Series:
+    """What one bar or line stands for: a strategy at a number of workers, strong- or weak-scaled."""
+
+    label: str
+    workers: int
+    weak: bool
+
+    @property
+    def name(self) -> str:
+        """As a legend says it: `ddp, 2 w, weak`."""
+        return f"{self.label}, {self.workers} w{', weak' if self.weak else ''}"
+
+    def dash(self, look: Look) -> str:
+        """The strategy's own at one worker, dashed at several, dotted where they are weak-scaled."""
+        return look.dash if self.workers == 1 else ":" if self.weak else "--"
+
+
 def points(runs: Sequence[Run], labels: Mapping[str, str], rows: Mapping[str, Row]) -> list[Point]:
     """The runs that a figure may show. Frameworks never share a panel: their times don't compare."""
     panel = "{framework}: {model} on {dataset}"
@@ -76,9 +94,10 @@ def data_uri(figure: Figure) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def key(point: Point) -> tuple[str, int]:
-    """What one bar or line stands for: a strategy at a number of workers."""
-    return point.label, point.row.get("workers") or 1
+def series(point: Point) -> Series:
+    """The series that a run belongs to; at one worker strong and weak scaling are the same."""
+    workers = point.row.get("workers") or 1
+    return Series(point.label, workers, workers > 1 and point.row.get("scaling") == "weak")
 
 
 def panels(found: Sequence[Point], *, by_framework: bool = True) -> dict[str, list[Point]]:

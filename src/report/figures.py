@@ -22,7 +22,7 @@ def bars(found: Sequence[Point], look: Mapping[str, Look], metric: str, heading:
     panels = canvas.panels([point for point in found if point.row.get(metric) is not None])
     if not panels:
         return None
-    heights = [1 + 0.3 * len({canvas.key(point) for point in panel}) for panel in panels.values()]
+    heights = [1 + 0.3 * len({canvas.series(point) for point in panel}) for panel in panels.values()]
     figure, axes = canvas.grid(len(panels), 1, (8.4, sum(heights)), height_ratios=heights)
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         _bars(axis, panel, look, metric)
@@ -31,12 +31,14 @@ def bars(found: Sequence[Point], look: Mapping[str, Look], metric: str, heading:
 
 
 def _bars(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: str) -> None:
-    keys = sorted({canvas.key(point) for point in panel}, key=lambda key: (list(look).index(key[0]), key[1]))
-    for place, key in enumerate(keys):
-        values = [point.row[metric] for point in panel if canvas.key(point) == key]
-        axis.barh(place, median(values), color=look[key[0]].color, alpha=0.55, height=0.7)
-        axis.plot(values, [place] * len(values), "o", color=look[key[0]].color, markersize=3.5)
-    axis.set_yticks(range(len(keys)), [f"{label}, {workers} w" for label, workers in keys])
+    found = {canvas.series(point) for point in panel}
+    drawn = sorted(found, key=lambda s: (list(look).index(s.label), s.workers, s.weak))
+    for place, series in enumerate(drawn):
+        values = [point.row[metric] for point in panel if canvas.series(point) == series]
+        color = look[series.label].color
+        axis.barh(place, median(values), color=color, alpha=0.55, height=0.7)
+        axis.plot(values, [place] * len(values), "o", color=color, markersize=3.5)
+    axis.set_yticks(range(len(drawn)), [series.name for series in drawn])
     axis.invert_yaxis()
     axis.set_xlim(left=0)
     axis.grid(axis="y", visible=False)
@@ -61,7 +63,9 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> No
     axis.plot([1, most], [1, most], color="#888888", linestyle="--", linewidth=1, label="ideal")
     for label in dict.fromkeys(point.label for point in panel):
         for scaling in ("strong", "weak"):
-            chosen = [p for p in panel if p.label == label and (p.row["scaling"] or "strong") == scaling]
+            # At one worker they are the same: both lines begin there.
+            alike = [p for p in panel if p.row["workers"] == 1 or (p.row["scaling"] or "strong") == scaling]
+            chosen = [p for p in alike if p.label == label]
             curve = canvas.median_by(chosen, lambda point: point.row["workers"], "speedup")
             if not curve or max(curve) == 1:
                 continue
@@ -96,13 +100,12 @@ def batches(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
 
 
 def _against_batch(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: str) -> None:
-    for key in dict.fromkeys(canvas.key(p) for p in panel):
-        chosen = [p for p in panel if canvas.key(p) == key and p.row.get(metric) is not None]
+    for series in dict.fromkeys(canvas.series(p) for p in panel):
+        chosen = [p for p in panel if canvas.series(p) == series and p.row.get(metric) is not None]
         curve = canvas.median_by(chosen, lambda point: point.row["batch"], metric)
-        style = look[key[0]]
-        mark = {"marker": style.marker, "markersize": 4, "label": f"{key[0]}, {key[1]} w"}
-        dash = "--" if key[1] > 1 else style.dash
-        axis.plot(list(curve), list(curve.values()), dash, color=style.color, **mark)
+        style = look[series.label]
+        mark = {"marker": style.marker, "markersize": 4, "label": series.name}
+        axis.plot(list(curve), list(curve.values()), series.dash(style), color=style.color, **mark)
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda batch, _: f"{batch:g}")
 
@@ -112,7 +115,7 @@ def overview(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
     panels = canvas.panels([p for p in found if p.row.get("samples_per_second") is not None])
     if not panels:
         return None
-    name = max(panels, key=lambda panel: (len({canvas.key(p) for p in panels[panel]}), len(panels[panel])))
+    name = max(panels, key=lambda panel: (len({canvas.series(p) for p in panels[panel]}), len(panels[panel])))
     panel = panels[name]
     figure, (left, middle, right) = canvas.grid(1, 3, (12, 6), width_ratios=(1.25, 1, 1))
     _bars(left, panel, look, "samples_per_second")

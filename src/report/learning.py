@@ -30,15 +30,13 @@ def curves(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
 
 def draw(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: str) -> None:
     """`metric` of each run of `panel` against epoch."""
-    named: set[tuple[str, int]] = set()
+    named: set[str] = set()
     for point in panel:
         curve = [(row["epoch"], row[metric]) for row in point.run.epochs if row.get(metric) is not None]
-        style, key = look[point.label], canvas.key(point)
-        name = None if key in named else f"{point.label}, {key[1]} w"
-        named.add(key)
-        dash = style.dash if key[1] == 1 else "--"
+        style, series = look[point.label], canvas.series(point)
+        name = None if series.name in named else series.name
+        named.add(series.name)
+        mark = {"color": style.color, "marker": style.marker, "markersize": 3.5, "label": name}
         xs, ys = zip(*curve, strict=True) if curve else ((), ())
-        axis.plot(
-            xs, ys, dash, color=style.color, marker=style.marker, markersize=3.5, alpha=0.85, label=name
-        )
+        axis.plot(xs, ys, series.dash(style), alpha=0.85, **mark)
     axis.xaxis.get_major_locator().set_params(integer=True)

@@ -90,9 +90,15 @@ FIGURES = (
         "The bar is the median run, a dot one run; w = workers. Frameworks stand in panels of their own.",
     ),
     ("Speed-up", "Over the single run of the same framework; a dot is one run, the line their median."),
-    ("Accuracy and loss while training", "On the test set; dashed lines have several workers."),
+    (
+        "Accuracy and loss while training",
+        "On the test set; dashed lines have several workers, dotted ones are weak-scaled.",
+    ),
     ("Final accuracy", "On the test set, when training ended."),
-    ("Against the batch", "On a logarithmic axis; dashed lines have several workers."),
+    (
+        "Against the batch",
+        "On a logarithmic axis; dashed lines have several workers, dotted ones are weak-scaled.",
+    ),
     ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
     (
         "What the stages do",
@@ -200,7 +206,8 @@ def best(rows: Sequence[Row]) -> list[Row]:
             known = [row for row in group if row.get(key) is not None]
             if len(known) > 1:
                 row = choose(known, key=lambda candidate: candidate[key])
-                run = f"{row['label']}, workers {row['workers']}, batch {row['batch']}"
+                weak = ", weak" if row.get("scaling") == "weak" else ""
+                run = f"{row['label']}, workers {row['workers']}, batch {row['batch']}{weak}"
                 leads.append({"group": name, "what": what, "run": run, "value": show(row[key], KINDS[key])})
     return leads
 
@@ -209,7 +216,7 @@ def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list
     """The papers' figures, each with ours of the matching runs (`here`), or `-` where there are none."""
     shown: list[Row] = []
     for entry in entries:
-        keys = ("strategy", "model", "dataset", "workers", "batch")
+        keys = ("strategy", "model", "dataset", "workers", "batch", "scaling")
         wanted = {key: entry[key] for key in keys if entry.get(key) is not None}
         metric = entry.get("metric")
         found = [row[metric] for row in findings.select(rows, wanted) if row.get(metric) is not None]

@@ -166,6 +166,16 @@ def test_the_page_says_what_the_papers_say_beside_our_figures(study: Study) -> N
     assert 'class="contradicted">contradicted' in html
 
 
+def test_a_papers_weak_scaled_figure_stands_beside_our_weak_runs_alone(study: Study) -> None:
+    entry = {"paper": 1, "where": "text", "strategy": "ddp", "workers": 2, "metric": "train_time_efficiency"}
+    study.published = [entry | {"hardware": "2 GPUs", "scaling": "weak", "value": "69.63 %"}]
+    study.declare("single-b128")
+    run(study)
+    html = (study.directory / "report.html").read_text()
+    assert "<td>ddp, workers 2, weak</td>" in html
+    assert "<td>69.63 %</td><td>70%</td>" in html
+
+
 def test_more_than_three_batches_are_drawn_against_the_batch(empty_study: Study) -> None:
     for batch in (32, 64, 128, 256):
         rates = {"samples_per_second": 1000.0, "seconds_per_epoch": 60.0, "loss": 0.3, "accuracy": 0.9}
