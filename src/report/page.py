@@ -89,10 +89,15 @@ FIGURES = (
         "Throughput",
         "The bar is the median run, a dot one run; w = workers. Frameworks stand in panels of their own.",
     ),
+    ("Time of an epoch", "Training alone: start-up and evaluation are left out. Bars and dots as above."),
     ("Speed-up", "Over the single run of the same framework; a dot is one run, the line their median."),
     (
         "Accuracy and loss while training",
         "On the test set; dashed lines have several workers, dotted ones are weak-scaled.",
+    ),
+    (
+        "Accuracy and loss over time",
+        "The same curves against seconds of training: who is ahead at an equal time. Lines as above.",
     ),
     ("Final accuracy", "On the test set, when training ended."),
     (
@@ -263,11 +268,13 @@ def _named(key: str, value: Any) -> str:
 def _drawn(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """The figures that this study has: title, caption and `data:` address."""
     found, look = picture(runs, rows)
-    learned, batches = learning.curves(found, look), figures.batches(found, look)
+    learned, batches = learning.curves(found, look, "epoch"), figures.batches(found, look)
     drawn = (
         figures.bars(found, look, "samples_per_second", "training samples/s"),
+        None if batches else figures.bars(found, look, "seconds_per_epoch", "seconds of training per epoch"),
         figures.speedups(found, look),
         learned,
+        learning.curves(found, look, "train_seconds"),
         None if learned or batches else figures.bars(found, look, "accuracy", "test accuracy"),
         batches,
         activity.traces(found, look),

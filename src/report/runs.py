@@ -113,8 +113,14 @@ class Run:
 
     @cached_property
     def epochs(self) -> list[Row]:
-        """The rows of `epochs.csv`."""
-        return read_csv(self.directory / "epochs.csv")
+        """The rows of `epochs.csv`, each with `train_seconds`: the training time up to that evaluation."""
+        rows = read_csv(self.directory / "epochs.csv")
+        passed: float | None = 0.0
+        for row in rows:
+            seconds = row.get("seconds")
+            passed = None if passed is None or seconds is None else passed + seconds
+            row["train_seconds"] = passed
+        return rows
 
     @cached_property
     def trace(self) -> list[Row]:

@@ -137,11 +137,12 @@ def test_the_page_loads_nothing_and_escapes_names(study: Study) -> None:
     assert not {"script", "link", "iframe"} & set(loads.tags)
     assert not re.search(r"url\(|@import", html)
     assert "odd&lt;b&gt;name" in html and "&lt;script&gt;alert(1)" in html
-    assert loads.tags.count("img") == 4
+    assert loads.tags.count("img") == 5
     for words in (
         "Throughput",
         "Speed-up",
         "while training",
+        "loss over time",
         "Utilisation over time",
         "out_of_memory",
         "BROKEN",

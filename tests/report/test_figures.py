@@ -24,6 +24,12 @@ def drawn(study: Study) -> Iterator[Drawn]:
     plt.close("all")
 
 
+def shown(study: Study) -> str:
+    """The report page of a study."""
+    aggregate.main(["--params", str(study.params), "--study-dir", str(study.directory)])
+    return (study.directory / "report.html").read_text()
+
+
 def lines(axis: Axes) -> dict[str, tuple[list[float], list[float]]]:
     """The named lines of an axis: their xs and ys."""
     named = {line.get_label(): line for line in axis.lines if not str(line.get_label()).startswith("_")}
@@ -38,6 +44,14 @@ def test_strong_and_weak_runs_have_a_bar_and_a_name_each(drawn: Drawn) -> None:
     assert (widths["ddp, 2 w"], widths["ddp, 2 w, weak"]) == (1800.0, 2000.0)
 
 
+def test_the_time_of_an_epoch_is_shown_where_it_was_measured(empty_study: Study) -> None:
+    empty_study.run("single", seconds_per_epoch=30.0)
+    assert "<h3>Time of an epoch</h3>" in shown(empty_study)
+    empty_study.run("short", batch=64)
+    (empty_study.directory / "runs" / "single" / "metrics.json").unlink()
+    assert "<h3>Time of an epoch</h3>" not in shown(empty_study)
+
+
 def test_both_speedups_begin_at_one_worker_beside_the_ideal_line(drawn: Drawn) -> None:
     found = lines(figures.speedups(*drawn).axes[0])
     assert found["ideal"] == ([1, 2], [1, 2])
@@ -45,7 +59,18 @@ def test_both_speedups_begin_at_one_worker_beside_the_ideal_line(drawn: Drawn) -
     assert found["ddp, weak"] == ([1, 2], pytest.approx([0.9, 2.0]))
 
 
-def test_learning_is_drawn_against_the_epoch(drawn: Drawn) -> None:
-    accuracy, loss = learning.curves(*drawn).axes
-    assert lines(accuracy)["ddp, 2 w, weak"] == ([1, 2], [0.9, 0.94])
-    assert lines(loss)["ddp, 2 w"] == ([1, 2], [0.4, 0.25])
+@pytest.mark.parametrize(("over", "xs"), [("epoch", [1, 2]), ("train_seconds", [30, 60])])
+def test_learning_is_drawn_at_equal_epochs_and_at_equal_times(
+    drawn: Drawn, over: str, xs: list[float]
+) -> None:
+    # epochs.csv has the seconds since the last evaluation, 30 and 30.
+    accuracy, loss = learning.curves(*drawn, over).axes[:2]
+    assert lines(accuracy)["ddp, 2 w, weak"] == (xs, [0.9, 0.94])
+    assert lines(loss)["ddp, 2 w"] == (xs, [0.4, 0.25])
+
+
+def test_frameworks_share_a_panel_over_epochs_and_never_over_time(drawn: Drawn) -> None:
+    assert "tf_single, 1 w" in lines(learning.curves(*drawn, "epoch").axes[0])
+    ours, theirs = learning.curves(*drawn, "train_seconds").axes[::2]
+    assert "tf_single, 1 w" not in lines(ours)
+    assert "tf_single, 1 w" in lines(theirs)
