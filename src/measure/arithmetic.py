@@ -7,6 +7,7 @@ computed from what was measured is `None`, never a guess.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median, quantiles
 
@@ -145,6 +146,15 @@ def model_flops_utilization(
 def mean(values: Sequence[float]) -> float | None:
     """Arithmetic mean; `None` without values."""
     return sum(values) / len(values) if values else None
+
+
+def interpolate(curve: Sequence[tuple[float, float]], x: float) -> float | None:
+    """The value at `x` of a curve that runs straight between its points, which rise in x; `None` outside."""
+    place = bisect_left(curve, x, key=lambda point: point[0])
+    if place == len(curve) or (place == 0 and curve[0][0] != x):
+        return None
+    (right, high), (left, low) = curve[place], curve[max(place - 1, 0)]
+    return high if right == x else low + (high - low) * (x - left) / (right - left)
 
 
 def energy(watts: float | None, seconds: float | None) -> float | None:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from src.measure.arithmetic import kendall_tau, mean
+from src.measure.arithmetic import interpolate, kendall_tau, mean
 from src.report.runs import MEASURED, Row
 
 Claim = Mapping[str, Any]
+Curve = Sequence[tuple[float, float]]
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
 # A change below this share of the smaller figure is noise, unless a claim gives its own `tolerance`.
 TOLERANCE = 0.05
@@ -103,9 +104,7 @@ def ratio(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
     Both are averaged within each group of `within`; `same` means within `tolerance` of 1.
     """
-    metric, expect, bound = claim["metric"], claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
-    if expect not in ("higher", "lower", "same"):
-        raise ValueError(f"expect {expect!r} is none of higher, lower, same")
+    metric, (expect, bound) = claim["metric"], _comparison(claim)
     words, notes = [], []
     for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
         above, below = (mean([row[metric] for row in select(group, claim[key])]) for key in ("of", "to"))
@@ -114,6 +113,54 @@ def ratio(claim: Claim, rows: Sequence[Row]) -> Verdict:
         words.append(_ratio_word(above / below, expect, bound))
         notes.append(f"{name}{above:.4g} / {below:.4g} = {above / below:.3g}")
     return _majority(words, notes, "too few points: no group has both sides of the ratio")
+
+
+@rule("curves")
+def curves(claim: Claim, rows: Sequence[Row]) -> Verdict:
+    """`metric` of the runs `of` is higher, lower or the same at equal `over`, against the runs `to`.
+
+    `over` is `epoch` or `train_seconds`. Curves run straight between evaluations on the test set and are
+    averaged over the runs of a side. In each group of `within` every evaluation counts at which all curves
+    are known; the group's word is that of more than half of them, and the groups vote.
+    """
+    metric, over, (expect, bound) = claim["metric"], claim["over"], _comparison(claim)
+    words, notes = [], []
+    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
+        sides = [[_learned(row, over, metric) for row in select(group, claim[key])] for key in ("of", "to")]
+        points = _meeting(*sides)
+        if not points:
+            continue
+        votes = [_ratio_word(above / below, expect, bound) for _, above, below in points]
+        words.append(_majority(votes, [], "").word)
+        shown = [f"{above:.4g} / {below:.4g} at {over} {x:.4g}" for x, above, below in points]
+        agree, disagree = votes.count(CONFIRMED), votes.count(CONTRADICTED)
+        ends = " to ".join(dict.fromkeys((shown[0], shown[-1])))
+        notes.append(f"{name}{agree} of {len(votes)} points agree, {disagree} disagree: {ends}")
+    return _majority(words, notes, f"too few points: no group has both sides at an equal {over}")
+
+
+def _learned(row: Row, over: str, metric: str) -> list[tuple[float, float]]:
+    """A run's curve: `metric` of each evaluation, by `over`."""
+    points = [(known.get(over), known.get(metric)) for known in row.get("evaluations") or []]
+    return [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(y)]
+
+
+def _meeting(of: Sequence[Curve], to: Sequence[Curve]) -> list[tuple[float, float, float]]:
+    """(x, mean of one side, mean of the other), for each x of an evaluation where all curves are known."""
+    points = []
+    for x in sorted({x for curve in (*of, *to) for x, _ in curve}):
+        sides = [[interpolate(curve, x) for curve in side] for side in (of, to)]
+        if all(sides) and None not in (*sides[0], *sides[1]):
+            points.append((x, mean(sides[0]), mean(sides[1])))
+    return [point for point in points if point[2]]
+
+
+def _comparison(claim: Claim) -> tuple[str, float]:
+    """What a claim expects of a ratio, and the bound past which the ratio is not 1."""
+    expect = claim["expect"]
+    if expect not in ("higher", "lower", "same"):
+        raise ValueError(f"expect {expect!r} is none of higher, lower, same")
+    return expect, 1 + claim.get("tolerance", TOLERANCE)
 
 
 def _ratio_word(value: float, expect: str, bound: float) -> str:

@@ -224,6 +224,7 @@ def merged(runs: Sequence[Run], tables: Mapping[str, Sequence[Row]], labels: Map
     """Everything known of each run as one flat row: what rules, figures and views read.
 
     `seconds_per_sample` is the median step over the global batch: a time even for a run too short for a rate.
+    `evaluations` alone is a list: the run's curve, `Run.epochs`.
     """
     rows: list[Row] = []
     for place, run in enumerate(runs):
@@ -236,6 +237,7 @@ def merged(runs: Sequence[Run], tables: Mapping[str, Sequence[Row]], labels: Map
             "label": labels[run.cell],
             "seconds_per_sample": seconds,
             "milliseconds_per_sample": milliseconds,
+            "evaluations": run.epochs,
             **_summed(row),
         }
         rows.append(row)

@@ -157,3 +157,15 @@ def test_kendall_tau() -> None:
     # A tie in the second: 2 concordant pairs of 3, / sqrt(3 * 2).
     assert arithmetic.kendall_tau([1, 2, 3], [1, 1, 2]) == pytest.approx(2 / math.sqrt(6))
     assert arithmetic.kendall_tau([1, 2], [4, 4]) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "value"), [(0.5, None), (1, 0.8), (1.5, 0.6), (2, 0.4), (3.5, 0.25), (4, 0.2), (4.1, None)]
+)
+def test_interpolate_runs_straight_between_points_and_knows_nothing_outside(
+    x: float, value: float | None
+) -> None:
+    # From (2, 0.4) to (4, 0.2): three quarters of the way is 0.4 - 0.75 * 0.2.
+    found = arithmetic.interpolate([(1, 0.8), (2, 0.4), (4, 0.2)], x)
+    assert found == (None if value is None else pytest.approx(value))
+    assert arithmetic.interpolate([], x) is None

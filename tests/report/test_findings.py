@@ -93,6 +93,45 @@ def test_ratio_without_one_side() -> None:
     assert check(RATIO | {"expect": "same"}, curve({2: 1.0}, x="workers")).word == "undecided"
 
 
+def learner(workers: int, seconds: float, losses: list[float], **keys: Any) -> Row:
+    """A run with an evaluation after each epoch of `seconds`."""
+    known = [{"epoch": e, "train_seconds": e * seconds, "loss": y} for e, y in enumerate(losses, start=1)]
+    return row(workers=workers, loss=losses[-1], evaluations=known, **keys)
+
+
+CURVES = {"rule": "curves", "metric": "loss", "of": {"workers": 2}, "to": {"workers": 1}, "expect": "lower"}
+# An epoch takes one device 10 s and two devices 5 s, and teaches two devices less.
+SLOW_AND_FAST = [learner(1, 10, [0.8, 0.4, 0.2]), learner(2, 5, [0.9, 0.6, 0.4])]
+
+
+def test_curves_may_be_behind_at_equal_epochs_and_ahead_at_equal_times() -> None:
+    epochs = check(CURVES | {"over": "epoch"}, SLOW_AND_FAST)
+    assert epochs.word == "contradicted"
+    assert "0 of 3 points agree, 3 disagree: 0.9 / 0.8 at epoch 1 to 0.4 / 0.2 at epoch 3" in epochs.numbers
+    # One device is known from 10 s on, two are until 15 s; at 15 s one device is halfway from 0.8 to 0.4.
+    seconds = check(CURVES | {"over": "train_seconds"}, SLOW_AND_FAST)
+    assert seconds.word == "confirmed"
+    assert "2 of 2 points agree" in seconds.numbers
+    assert "0.6 / 0.8 at train_seconds 10 to 0.4 / 0.6 at train_seconds 15" in seconds.numbers
+
+
+def test_curves_that_cross_or_never_meet_decide_nothing() -> None:
+    crossing = [learner(1, 10, [0.8, 0.4]), learner(2, 10, [0.4, 0.8])]
+    assert check(CURVES | {"over": "epoch"}, crossing).word == "undecided"
+    apart = [learner(1, 100, [0.8, 0.4]), learner(2, 1, [0.4, 0.8])]
+    verdict = check(CURVES | {"over": "train_seconds"}, apart)
+    assert (verdict.word, "too few points" in verdict.numbers) == ("undecided", True)
+
+
+def test_curves_of_one_side_are_averaged_and_seeds_can_vote() -> None:
+    rows = [learner(1, 10, [0.5], seed=s) for s in (0, 1, 2)]
+    rows += [learner(2, 10, [y], seed=s) for s, y in ((0, 0.4), (1, 0.4), (2, 0.85))]
+    over_epochs = CURVES | {"over": "epoch"}
+    assert "0.55 / 0.5 at epoch 1" in check(over_epochs, rows).numbers
+    assert check(over_epochs, rows).word == "contradicted"
+    assert check(over_epochs | {"within": "seed"}, rows).word == "confirmed"
+
+
 PEAK = {"rule": "local_maximum", "metric": "loss", "over": "batch", "at": 512}
 
 
@@ -171,6 +210,8 @@ def test_runs_that_do_not_compare_are_left_out() -> None:
         {},
         {"rule": "trend", "metric": "loss"},
         TREND | {"expect": "wobbles"},
+        RATIO | {"expect": "wobbles"},
+        CURVES | {"over": "epoch", "expect": "wobbles"},
         {"rule": "level", "metric": "loss", "expect": "below", "value": None},
     ],
 )
@@ -181,4 +222,4 @@ def test_a_claim_that_cannot_be_evaluated_says_so(claim: dict[str, Any]) -> None
 
 
 def test_every_rule_is_tested_here() -> None:
-    assert set(RULES) == {"trend", "ratio", "local_maximum", "order", "level", "occurs", "untested"}
+    assert set(RULES) == {"trend", "ratio", "local_maximum", "order", "level", "occurs", "untested", "curves"}
