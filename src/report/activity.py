@@ -43,9 +43,7 @@ def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
             xs, ys = [row["time"] - start for row in rows], [row["utilization"] for row in rows]
             axis.plot(xs, ys, DASHES[place % 4], color=look[point.label].color, linewidth=1)
         row = point.row
-        axis.set_title(
-            f"{point.label}, {row['workers']} w\n{row['model']}, batch {row['batch']}", fontsize=7.5
-        )
+        axis.set_title(f"{canvas.series(point).name}\n{row['model']}, batch {row['batch']}", fontsize=7.5)
         axis.set_ylim(0, None)
     for axis in axes[count:]:
         axis.set_visible(False)

@@ -90,7 +90,11 @@ FIGURES = (
         "The bar is the median run, a dot one run; w = workers. Frameworks stand in panels of their own.",
     ),
     ("Time of an epoch", "Training alone: start-up and evaluation are left out. Bars and dots as above."),
-    ("Speed-up", "Over the single run of the same framework; a dot is one run, the line their median."),
+    (
+        "Speed-up",
+        "Over the single run of the same framework, beside the ideal (theoretical) line; a dot is one run, a "
+        "line their median.",
+    ),
     (
         "Accuracy and loss while training",
         "On the test set; dashed lines have several workers, dotted ones are weak-scaled.",
