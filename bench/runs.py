@@ -15,12 +15,17 @@ from typing import Any
 
 from src import compose
 from src.data import available
-from src.launch import tf_config
+from src.launch import tf_cluster, tf_config
 from src.launch.devices import usable_cores
 
 PEERS = Path(__file__).parent / "peers"
 OUT = Path("bench/out")
 LIMIT_SECONDS = 600
+# Peers of several processes: our strategy with the same ones, its launcher, the script.
+CLUSTERS = {
+    "multiworker": ("tf_multiworker", tf_config, ("tf_distributed.py", "multiworker")),
+    "served": ("tf_parameter_server", tf_cluster, ("tf_parameter_server.py",)),
+}
 
 
 @dataclass(frozen=True)
@@ -72,15 +77,28 @@ def peer(script: str, model: str, batch: int, steps: int, *, workers: int = 1) -
 
 
 def tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
-    """TensorFlow's peer script on the first two cores; of `multiworker`, two processes."""
-    command = [sys.executable, str(PEERS / "tf_distributed.py"), kind, *_peer_arguments(model, batch, steps)]
+    """TensorFlow's peer script on the first two cores; of `multiworker` and `served`, each process of it."""
     cores = set(usable_cores()[:2])
-    if kind != "multiworker":
-        return _result(_call(command, cores))
-    (chosen,) = compose.cells(compose.parse(["strategy=tf_multiworker", "workers=2"]))
-    with ThreadPoolExecutor(2) as pool:
-        places = tf_config.places(chosen)
-        outputs = list(pool.map(lambda place: _call(command, cores, place.environment), places))
+    arguments = _peer_arguments(model, batch, steps)
+    if kind not in CLUSTERS:
+        return _result(_call([sys.executable, str(PEERS / "tf_distributed.py"), kind, *arguments], cores))
+    strategy, launcher, script = CLUSTERS[kind]
+    (chosen,) = compose.cells(compose.parse([f"strategy={strategy}", "workers=2"]))
+    command = [sys.executable, str(PEERS / script[0]), *script[1:], *arguments]
+    places = launcher.places(chosen)
+    serving = [
+        subprocess.Popen(command, env=_environment(place.environment), stderr=subprocess.DEVNULL)
+        for place in places
+        if place.serves
+    ]
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            lasting = [place.environment for place in places if not place.serves]
+            outputs = list(pool.map(lambda told: _call(command, cores, told), lasting))
+    finally:
+        for process in serving:
+            process.kill()
+            process.wait()
     return _result(outputs[0])
 
 
@@ -96,10 +114,9 @@ def _result(output: str) -> Result:
 
 
 def _call(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **(extra or {})}
     done = subprocess.run(
         command,
-        env=environment,
+        env=_environment(extra or {}),
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,
@@ -108,6 +125,10 @@ def _call(command: list[str], cores: set[int], extra: Mapping[str, str] | None =
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done.stdout
+
+
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **extra}
 
 
 def _data() -> tuple[Path, Path]:

@@ -92,7 +92,18 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "statistics of a pipeline": (["strategy=pipeline", "batchnorm=sync"], ["pipeline supports local"]),
     "checkpoint": (["resume=nowhere.pt"], ["resume=nowhere.pt: no such file"]),
     "pretrained": (["model=resnet18", "model.pretrained=nowhere.pt"], ["nowhere.pt: no such file"]),
-    "checkpoints of TensorFlow": (["strategy=tf_single", "checkpoint_every=5"], ["writes no checkpoints"]),
+    "no server": (
+        ["strategy=tf_parameter_server", "strategy.servers=0"],
+        ["strategy.servers=0", "at least 1"],
+    ),
+    "sharding": (
+        ["strategy=tf_parameter_server", "strategy.sharding=fix"],
+        ["sharding=fix", "none, fixed, min_size, max_size", "did you mean fixed?"],
+    ),
+    "torch's model on servers": (
+        ["strategy=tf_parameter_server", "model=unet"],
+        ["unet", "needs tensorflow", "cnn"],
+    ),
     "batch and limit": (["dataset.limit=100"], ["batch=128", "dataset.limit=100", "batch <= 100"]),
     "framework": (["strategy=tf_single", "model=unet"], ["unet", "torch", "needs tensorflow", "cnn"]),
     "batchnorm": (["batchnorm=sync"], ["batchnorm=sync", "single supports local"]),
