@@ -245,6 +245,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "hardware": hardware,
         "out": out,
     }
+    filled["strategy"] = {**raw["strategy"], "parity": _parity(raw["strategy"])}
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
@@ -258,6 +259,15 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     ):
         check(config)
     return config
+
+
+def _parity(strategy: Mapping[str, Any]) -> str:
+    """The word for it, which may hang on an option: `{option: {choice: word}}`."""
+    parity = strategy["parity"]
+    if isinstance(parity, str):
+        return parity
+    ((option, words),) = parity.items()
+    return words[strategy[option]]
 
 
 def _check_supported(config: Config) -> None:
