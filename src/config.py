@@ -8,6 +8,7 @@ the resolved `config.yaml` with this module alone.
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.util
 import math
 import os
@@ -110,6 +111,7 @@ OPTION_RULES = {
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "model.path": Rule(str, optional=True),
     "model.pretrained": Rule(str, optional=True),
+    "strategy.mpiexec": Rule(str, optional=True),
 }
 GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
@@ -255,6 +257,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         _check_needs,
         _check_files,
         _check_devices,
+        _check_launcher,
         _check_tracking,
     ):
         check(config)
@@ -396,6 +399,13 @@ def _check_devices(config: Config) -> None:
             f"workers={config.workers}: there are {found} {what} here; choose workers={found}, or "
             "hardware.share_devices=true to check correctness only"
         )
+
+
+def _check_launcher(config: Config) -> None:
+    """What a launcher itself needs, as a program."""
+    launcher = importlib.import_module(f"src.launch.{config.strategy['launcher']}")
+    if hasattr(launcher, "check"):
+        launcher.check(config)
 
 
 def _check_tracking(config: Config) -> None:

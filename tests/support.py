@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from unittest import mock
 
 from src import compose
 from src.config import Config
+from src.launch import ranks as launch
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,7 +25,7 @@ def config(*words: str) -> Config:
     with mock.patch.dict(os.environ):
         # A cap on a test run's minutes would end these trainings of ten steps early.
         os.environ.pop("SCALEGUIDE_MAX_MINUTES", None)
-        return compose.cells(compose.parse([*fixed, *words]))[0]
+        return compose.cells(compose.parse(compose.flags_first([*fixed, *words])))[0]
 
 
 @contextlib.contextmanager
@@ -42,39 +42,32 @@ def ranks(
     `words` is a strategy and what else the launcher asks of it.
     """
     chosen = config(*words, f"workers={world}", f"batch={world}")
-    places = importlib.import_module(f"src.launch.{launcher}").places(chosen)
-    started: list[subprocess.Popen[bytes]] = []
+    launched = importlib.import_module(f"src.launch.{launcher}")
     logs.mkdir(parents=True, exist_ok=True)
-    try:
-        for place in places:
-            plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-            if place.serves:
-                plain["SCALEGUIDE_SERVES"] = "1"
-            with (logs / f"{module}-{place.name}.log").open("wb") as output:
-                started.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", module, *map(str, arguments)],
-                        cwd=ROOT,
-                        env={**os.environ, **plain, **place.environment},
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
-        # Who serves has no end of its own.
-        lasting = [process for process, place in zip(started, places, strict=True) if not place.serves]
-        yield Ranks(lasting, [logs / f"{module}-{place.name}.log" for place in places])
-    finally:
-        for process in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with contextlib.chdir(ROOT):
+        before, spawn = launch.begin(launched, chosen, logs)
+        started = list(before)
+        try:
+            assert spawn is not None, before[0].log.read_text()
+            for place in launched.places(chosen):
+                plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+                if place.serves:
+                    plain["SCALEGUIDE_SERVES"] = "1"
+                log = logs / f"{module}-{place.name}.log"
+                command = [sys.executable, "-m", module, *map(str, arguments)]
+                process = spawn(command, {**plain, **place.environment}, log)
+                started.append(launch.Rank(len(started), [], process, log, place))
+            # Who serves has no end of its own.
+            lasting = [rank.process for rank in started if not rank.place.serves]
+            yield Ranks(lasting, [rank.log for rank in started[len(before) :]])
+        finally:
+            launch.stop(started)
 
 
 class Ranks:
     """Started ranks and their logs."""
 
-    def __init__(self, processes: list[subprocess.Popen[bytes]], logs: list[Path]) -> None:
+    def __init__(self, processes: list[launch.Process], logs: list[Path]) -> None:
         self._processes = processes
         self._logs = logs
 

@@ -19,6 +19,10 @@ SECONDS = 10.0
 START = 120.0
 LONG = ("model=cnn", "epochs=1000", "max_minutes=30", "hardware.device=cpu", "hardware.share_devices=true")
 DDP = ("strategy=ddp", "workers=2", *LONG)
+PLUGIN = Path(__file__).parent / "plugin" / "conf"
+# Processes of mpiexec.
+MPI = ("--config-dir", str(PLUGIN), "strategy=mpi_steps", "workers=2", *LONG)
+PAIRS = pytest.mark.parametrize("pair", [DDP, MPI], ids=["ddp", "mpi"])
 Until = Callable[[Callable[[], object], float, str], float]
 
 
@@ -30,7 +34,7 @@ def training(commands, until: Until) -> Iterator[Callable[..., subprocess.Popen[
     def start(*words: str, out: str = "run", first: str = "") -> subprocess.Popen[bytes]:
         process = commands.start(*words, f"out={out}")
         started.append(process)
-        ranks = range(2 if "strategy=ddp" in words else 1)
+        ranks = range(2 if "workers=2" in words else 1)
         files = [commands.folder / (first or out) / "ranks" / str(rank) / "steps.csv" for rank in ranks]
 
         def rows() -> bool:
@@ -56,9 +60,12 @@ def shared_memory() -> set[str]:
     return {path.name for path in folder.glob("scaleguide-*")} if folder.is_dir() else set()
 
 
-def test_a_killed_rank_ends_the_run_and_is_named(commands, training, until: Until, mnist: None) -> None:
+@PAIRS
+def test_a_killed_rank_ends_the_run_and_is_named(
+    commands, training, until: Until, mnist: None, pair: tuple[str, ...]
+) -> None:
     before = shared_memory()
-    process = training(*DDP, "tracking.backend=none")
+    process = training(*pair, "tracking.backend=none")
     commands.rank(1).kill()
     until(lambda: process.poll() is not None, SECONDS, "the command's end")
     assert process.returncode == 1
@@ -74,12 +81,23 @@ def test_a_killed_rank_ends_the_run_and_is_named(commands, training, until: Unti
 
 
 @pytest.mark.parametrize(
-    ("number", "backend"), [(signal.SIGINT, "sqlite"), (signal.SIGTERM, "none")], ids=["SIGINT", "SIGTERM"]
+    ("pair", "number", "backend"),
+    [
+        *((DDP, signal.SIGINT, "sqlite"), (DDP, signal.SIGTERM, "none")),
+        *((MPI, signal.SIGINT, "none"), (MPI, signal.SIGTERM, "none")),
+    ],
+    ids=["SIGINT", "SIGTERM", "mpi-SIGINT", "mpi-SIGTERM"],
 )
 def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
-    commands, training, until: Until, mnist: None, number: signal.Signals, backend: str
+    commands,
+    training,
+    until: Until,
+    mnist: None,
+    pair: tuple[str, ...],
+    number: signal.Signals,
+    backend: str,
 ) -> None:
-    process = training(*DDP, f"tracking.backend={backend}")
+    process = training(*pair, f"tracking.backend={backend}")
     process.send_signal(number)
     until(lambda: process.poll() is not None, SECONDS, "the command's end")
     assert process.returncode == 130
@@ -110,8 +128,11 @@ def test_an_interrupted_sweep_starts_no_further_cell(commands, training, until: 
     assert not (commands.folder / "run-1").exists()
 
 
-def test_ranks_die_with_their_parent(commands, training, until: Until, mnist: None) -> None:
-    process = training(*DDP, "tracking.backend=none")
+@PAIRS
+def test_ranks_die_with_their_parent(
+    commands, training, until: Until, mnist: None, pair: tuple[str, ...]
+) -> None:
+    process = training(*pair, "tracking.backend=none")
     assert len([p for p in commands.left() if "src.worker" in p.cmdline()]) == 2
     process.kill()
     process.wait()
@@ -207,9 +228,8 @@ def test_data_that_nobody_gives_are_one_sentence(commands, tmp_path: Path) -> No
 
 
 def test_a_run_that_hangs_is_ended_at_its_limit(commands, mnist: None) -> None:
-    conf = Path(__file__).parent / "plugin" / "conf"
     done = commands.run(
-        *("--config-dir", str(conf), "strategy=sleeping", "model=mlp", "tracking.backend=none"),
+        *("--config-dir", str(PLUGIN), "strategy=sleeping", "model=mlp", "tracking.backend=none"),
         *("max_minutes=0.001", "hardware.grace_minutes=0.1", "out=run"),
     )
     assert done.returncode == 1

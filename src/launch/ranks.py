@@ -16,9 +16,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Protocol
 
 from src.config import Config
 from src.launch import devices
@@ -43,13 +45,29 @@ KEEP_FREED_MEMORY = {
 }
 
 
+class Process(Protocol):
+    """A started process that leads a group of its own: a child (`subprocess.Popen`), or as good as one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit status (negative: a signal), `None` while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The same once it has ended; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+
+
+# Starts a command with these variables besides the parent's, and with its output appended to a file.
+Spawn = Callable[[list[str], Mapping[str, str], Path], Process]
+
+
 @dataclass
 class Rank:
     """A started process."""
 
     number: int
     devices: list[devices.Device]
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     place: Place
 
@@ -74,16 +92,17 @@ def start(config: Config, folder: Path, *, started: float, resume: Path | None =
     further = {"SCALEGUIDE_STARTED": repr(started), "SCALEGUIDE_PARENT": str(os.getpid())}
     if resume is not None:
         further["SCALEGUIDE_RESUME"] = str(resume)
-    ranks: list[Rank] = []
+    ranks, spawn = begin(launcher, config, folder / "logs")
     try:
-        for place in launcher.places(config):
+        # Nobody has let them in: who should have is to blame.
+        for place in launcher.places(config) if spawn else ():
             own = devices.of_one_process([found[worker % len(found)] for worker in place.workers])
             log = folder / "logs" / f"{place.name}.log"
             told = {**place.environment, **_pinning(own), **further}
             if place.serves:
                 told["SCALEGUIDE_SERVES"] = "1"
             place = dataclasses.replace(place, environment=told)
-            process = _spawn(place, folder / "config.yaml", log)
+            process = spawn(_worker(folder), told, log)
             ranks.append(Rank(int(told["RANK"]), own, process, log, place))
     except BaseException:
         stop(ranks)
@@ -91,19 +110,30 @@ def start(config: Config, folder: Path, *, started: float, resume: Path | None =
     return ranks
 
 
+def begin(launcher: ModuleType, config: Config, logs: Path) -> tuple[list[Rank], Spawn | None]:
+    """What runs already before the first rank, and how ranks are started: by `launcher.begin` if it has
+    one, as the parent's own children otherwise."""
+    return launcher.begin(config, logs) if hasattr(launcher, "begin") else ([], spawn_child)
+
+
 def restart(rank: Rank, folder: Path) -> None:
     """Starts a process that has ended again, in its old place."""
-    rank.process = _spawn(rank.place, folder / "config.yaml", rank.log)
+    rank.process = spawn_child(_worker(folder), rank.place.environment, rank.log)
 
 
-def _spawn(place: Place, configuration: Path, log: Path) -> subprocess.Popen[bytes]:
+def _worker(folder: Path) -> list[str]:
+    return [sys.executable, "-u", "-m", "src.worker", str(folder / "config.yaml")]
+
+
+def spawn_child(command: list[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """A `Spawn`."""
     with log.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-u", "-m", "src.worker", str(configuration)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **KEEP_FREED_MEMORY, **place.environment},
+            env={**os.environ, **KEEP_FREED_MEMORY, **environment},
             start_new_session=True,
         )
 

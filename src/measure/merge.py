@@ -62,6 +62,7 @@ def merge(
         "peak_flops": first.get("peak_flops"),
         "peak_source": first.get("peak_source"),
         "batch_statistics": first.get("batch_statistics"),
+        "mean_rank_train_seconds": first.get("mean_rank_train_seconds"),
         "probes": {
             "before": [records[rank].get("probe_before") for rank in sorted(records)],
             "after": [records[rank].get("probe_after") for rank in sorted(records)],
