@@ -124,6 +124,19 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=tf_single", "strategy.steps_per_execution=0"],
         ["steps_per_execution=0", "at least 1"],
     ),
+    "what MPI exchanges": (
+        ["strategy=tf_mpi", "strategy.sync=epoch_averge"],
+        ["strategy.sync=epoch_averge", "gradients, epoch_average, none", "did you mean epoch_average?"],
+    ),
+    "a checkpoint of two models": (
+        ["strategy=tf_mpi", "workers=1", "strategy.sync=none", "checkpoint_every=5"],
+        ["checkpoint_every=5", "strategy.sync=none needs checkpoint_every=None"],
+    ),
+    "mpiexec": (
+        ["strategy=tf_mpi", "workers=1", "strategy.mpiexec=mpiexce"],
+        ["strategy.mpiexec=mpiexce", "no such program, here or on the PATH"],
+    ),
+    "mpiexec that isn't run": (["strategy=tf_mpi", "strategy.mpiexec=5"], ["strategy.mpiexec=5", "a text"]),
     "pretrained under Keras": (
         ["strategy=tf_single", "model=resnet18", "model.pretrained=w.pt"],
         ["model.pretrained=w.pt", "torch state dict", "tf_single"],

@@ -48,10 +48,11 @@ MUST_FILL = {
     "tf_custom": FILLED - UNTOLD,
     "tf_multiworker": FILLED - UNTOLD,
     "tf_model_split": FILLED - UNTOLD,
+    "tf_mpi": FILLED,
     "tf_parameter_server": FILLED - {"input_wait_fraction"} | {"staleness_mean", "helper_cpu_seconds"},
 }
 # Processes that train.
-RANKS = {"ddp": 2, "tf_multiworker": 2}
+RANKS = {"ddp": 2, "tf_multiworker": 2, "tf_mpi": 2}
 # There is no pipeline; what is stale and helper processes some have alone.
 MUST_BE_NULL = {"bubble_fraction", "staleness_mean", "helper_cpu_seconds"}
 
@@ -120,11 +121,13 @@ def test_every_key_is_there_and_filled_where_it_must_be(runs: Callable[[str], Pa
     for key in {"input_wait_fraction", "busy_fraction"} - null:
         assert 0 <= found[key] <= 1
     # A gradient of 4 bytes a parameter, each worker and step; one device sends nothing. A model that is cut
-    # before its fifth of seven operations sends 50 maps of 4x4 a sample, and gets their gradients back.
+    # before its fifth of seven operations sends 50 maps of 4x4 a sample, and gets their gradients back. With
+    # the gradients an MPI rank hands over its loss, its correct answers and whether it is late.
     gradients = 2 * STEPS * 4 * found["parameters"]
     sent = {"single": 0, "tf_single": 0, "tf_model_split": 2 * STEPS * 128 * 4 * 50 * 4 * 4}
     # Parameters are fetched, and gradients pushed, by half a batch each.
     sent["tf_parameter_server"] = 2 * gradients
+    sent["tf_mpi"] = gradients + 2 * STEPS * 4 * 3
     assert found["payload_bytes"] == sent.get(strategy, gradients)
 
 

@@ -61,11 +61,12 @@ PAIR = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one rank ended with, and the global batch's mean loss of each step."""
+    """What one rank ended with, the global batch's mean loss of each step, and what of it it recorded."""
 
     losses: np.ndarray
     tensors: dict[str, np.ndarray]
     evaluation: tuple[float, float]
+    own_losses: tuple[float, ...] = ()
 
     def vector(self, kind: str) -> np.ndarray:
         """All of the `parameters`, `gradients` or `buffers` as one vector."""
@@ -111,7 +112,11 @@ def read(folder: Path) -> list[Outcome]:
     steps = [[float(row["loss"]) for row in rows(path.with_suffix("") / "steps.csv")] for path in found]
     epoch = rows(folder / "0" / "epochs.csv")[-1]
     evaluation = float(epoch["loss"]), float(epoch["accuracy"])
-    return [Outcome(np.mean(steps, axis=0), dict(np.load(path)), evaluation) for path in found]
+    losses = np.mean(steps, axis=0)
+    return [
+        Outcome(losses, dict(np.load(path)), evaluation, tuple(own))
+        for path, own in zip(found, steps, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,16 @@ AUTO = (
     Case("multiworker-resnet", (*WORKER, *RESNET)),
     Case("multiworker-wrong-shard", (*WORKER, *CNN), "wrong shard"),
 )
+MPI = ("strategy=tf_mpi", *PAIR)
+MPIEXEC = (
+    Case("mpi-cnn", (*MPI, *CNN, SAVED)),
+    Case("mpi-cnn-resumed", (*MPI, *CNN)),
+    Case("mpi-cnn-m2", (*MPI, *CNN, "microbatches=2")),
+    Case("mpi-resnet", (*MPI, *RESNET)),
+    Case("mpi-missing-sum", (*MPI, *CNN), "missing sum"),
+    Case("mpi-none", (*MPI, *CNN, "strategy.sync=none")),
+    Case("mpi-epoch-average", (*MPI, *CNN, "strategy.sync=epoch_average")),
+)
 RING = (Case("multiworker-cnn-ring", (*WORKER, *CNN, "strategy.communication=ring")),)
 SERVED = ("strategy=tf_parameter_server", "strategy.servers=2", "workers=1")
 ONE_WORKER = (
@@ -84,6 +94,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (ONE_PROCESS, "tensorflow", 1, ["strategy=ddp"]),
         (AUTO, "tf_config", 2, ["strategy=ddp"]),
         (RING, "tf_config", 2, ["strategy=ddp"]),
+        (MPIEXEC, "mpi", 2, ["strategy=ddp"]),
         (ONE_WORKER, "tf_cluster", 1, SERVED[:2]),
     ):
         folder = tmp_path_factory.mktemp("cases")
@@ -92,7 +103,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for path in folder.glob("*-resumed.yaml"):
             source = found["mirrored-cnn"] / "checkpoint.npz"
             path.write_text(path.read_text().replace("resume: null", f"resume: {source}"))
-        with ranks(MODULE, [folder], world, folder, launcher=launcher, words=words) as started:
+        with ranks(MODULE, [folder, launcher], world, folder, launcher=launcher, words=words) as started:
             started.wait(LIMIT_SECONDS)
     return found
 
@@ -134,6 +145,9 @@ def trained(folders: dict[str, Path]) -> dict[str, list[Outcome]]:
         ("served-cnn-min-size", "single-cnn"),
         ("served-cnn-max-size", "single-cnn"),
         ("served-resnet-fixed", "single-resnet-m2"),
+        ("mpi-cnn", "single-cnn"),
+        ("mpi-cnn-m2", "single-cnn"),
+        ("mpi-resnet", "first-half-buffers"),
     ],
 )
 def test_losses_and_parameters_are_those_of(
@@ -154,7 +168,11 @@ def test_local_statistics_are_those_of_single_with_as_many_microbatches(
 
 
 @pytest.mark.parametrize(
-    "name", ["custom-wrong-shard", "custom-missing-sum", "custom-stale-weight", "multiworker-wrong-shard"]
+    "name",
+    [
+        *("custom-wrong-shard", "custom-missing-sum", "custom-stale-weight"),
+        *("multiworker-wrong-shard", "mpi-missing-sum"),
+    ],
 )
 def test_the_parity_check_fails_for(trained: dict[str, list[Outcome]], name: str) -> None:
     found = differences(trained[name][0], trained["single-cnn"][0])
@@ -162,7 +180,7 @@ def test_the_parity_check_fails_for(trained: dict[str, list[Outcome]], name: str
 
 
 @pytest.mark.parametrize(
-    "name", ["custom-cnn", "split-cnn", "single-cnn", "multiworker-cnn", "served-cnn-fixed"]
+    "name", ["custom-cnn", "split-cnn", "single-cnn", "multiworker-cnn", "mpi-cnn", "served-cnn-fixed"]
 )
 def test_every_strategy_writes_the_same_checkpoint(folders: dict[str, Path], name: str) -> None:
     expected, found = (dict(np.load(folders[each] / "checkpoint.npz")) for each in ("mirrored-cnn", name))
@@ -181,7 +199,7 @@ def test_every_strategy_writes_the_same_checkpoint(folders: dict[str, Path], nam
             assert found[key] == value, key
 
 
-@pytest.mark.parametrize("name", ["mirrored", "custom", "split", "single", "multiworker", "served"])
+@pytest.mark.parametrize("name", ["mirrored", "custom", "split", "single", "multiworker", "mpi", "served"])
 def test_every_strategy_goes_on_from_another_ones_checkpoint(
     trained: dict[str, list[Outcome]], name: str
 ) -> None:
@@ -190,3 +208,25 @@ def test_every_strategy_goes_on_from_another_ones_checkpoint(
         assert len(outcome.losses) == STEPS - 5
         assert not differences(outcome, expected), gaps(outcome, expected)
         assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-9)
+
+
+def test_ranks_that_exchange_nothing_train_two_models(trained: dict[str, list[Outcome]]) -> None:
+    (first, second), single = trained["mpi-none"], trained["single-cnn"][0]
+    assert not set(first.own_losses) & set(second.own_losses)
+    # They begin as one model, each on its half of the batch.
+    assert first.losses[0] == pytest.approx(single.losses[0], rel=1e-9)
+    assert np.abs(first.vector("parameters") - second.vector("parameters")).max() > 1e-4
+    for outcome in (first, second):
+        assert {"losses", "parameters"} <= set(differences(outcome, single))
+    # What is exchanged at each step, every rank has.
+    assert len({outcome.own_losses for outcome in trained["mpi-cnn"]}) == 1
+
+
+def test_an_epoch_s_average_is_the_mean_of_what_ranks_learned_alone(
+    trained: dict[str, list[Outcome]],
+) -> None:
+    alone = [outcome.vector("parameters") for outcome in trained["mpi-none"]]
+    for outcome in trained["mpi-epoch-average"]:
+        np.testing.assert_allclose(
+            outcome.vector("parameters"), np.mean(alone, axis=0), rtol=1e-9, atol=1e-12
+        )

@@ -1,6 +1,6 @@
 """One TensorFlow process that trains parity cases in float64 and keeps what it ended with.
 
-    python -m tests.strategies.tf_parity_rank CASES      with a launcher's environment variables
+    python -m tests.strategies.tf_parity_rank CASES [LAUNCHER]    with that launcher's environment variables
 
 CASES is a folder as `parity_rank` has it. The first case has the most devices: they are made once.
 """
@@ -51,6 +51,17 @@ class Watched:
     parts: list[keras.Model]
     change: str | None = None
     partitioner: Any = None
+    # `src.runtime.mpi.World` and its sum, in a rank of an mpiexec.
+    world: Any = None
+    sum: Any = None
+
+
+def watch_world() -> None:
+    from src.runtime.mpi import World
+
+    Watched.world, Watched.sum = World, World.sum
+    # The processes go on with the next case.
+    World.leave = lambda _: None
 
 
 def write_in_the_middle(*given: Any, step: int, **named: Any) -> None:
@@ -100,12 +111,16 @@ def apply(change: str | None) -> None:
     keras.utils.clear_session()  # names begin anew
     order.shard, TFOptimizer._all_reduce_sum_gradients = shard, all_reduce
     parameter_server.Coordinator = Coordinator
+    if Watched.world is not None:
+        Watched.world.sum = Watched.sum
     if change == "wrong shard":
         order.shard = lambda count, rank, world: shard(count, 0, world)
     elif change == "one at a time":
         parameter_server.Coordinator = functools.partial(Coordinator, ahead=1)
     elif change == "missing sum":
         TFOptimizer._all_reduce_sum_gradients = lambda _, pairs: list(pairs)
+        if Watched.world is not None:
+            Watched.world.sum = lambda _, values: values.copy()
 
 
 def train(config: Config, folder: Path, rank: int, world: int) -> None:
@@ -167,6 +182,8 @@ def main() -> None:
     checkpoint.write = write_in_the_middle
     # The processes go on with the next case.
     multi_worker.wait_for_others = lambda *_: None
+    if sys.argv[2:] == ["mpi"]:
+        watch_world()
     for name, change in json.loads((folder / "cases.json").read_text()):
         apply(change)
         train(configuration.load(folder / f"{name}.yaml"), folder / name, rank, world)

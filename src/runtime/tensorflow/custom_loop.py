@@ -116,6 +116,19 @@ def meeting(strategy: tf.distribute.Strategy) -> Callable[[], object]:
     return lambda: meet().numpy()
 
 
+def accumulate(
+    trained: Trained, images: tf.Tensor, labels: tf.Tensor, parts: int
+) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+    """Gradients, the share of the loss and correct answers, summed over `parts` micro-batches."""
+    total: list[tf.Tensor] = []
+    loss = correct = tf.zeros((), keras.config.floatx())
+    for inputs, expected in zip(tf.split(images, parts), tf.split(labels, parts), strict=True):
+        found, part, right = trained.gradients(inputs, expected)
+        total = [a + b for a, b in zip(total, found, strict=True)] if total else found
+        loss, correct = loss + part, correct + right
+    return total, loss, correct
+
+
 def make_steps(run: Run, strategy: tf.distribute.Strategy, trained: Trained) -> Any:
     """A function that trains one step for each [share, H, W, C] of what a replica is given.
 
@@ -125,12 +138,7 @@ def make_steps(run: Run, strategy: tf.distribute.Strategy, trained: Trained) -> 
     parts = run.config.microbatches
 
     def replica(images: tf.Tensor, labels: tf.Tensor, late: tf.Tensor) -> tf.Tensor:
-        total: list[tf.Tensor] = []
-        loss = correct = tf.zeros((), keras.config.floatx())
-        for inputs, expected in zip(tf.split(images, parts), tf.split(labels, parts), strict=True):
-            found, part, right = trained.gradients(inputs, expected)
-            total = [a + b for a, b in zip(total, found, strict=True)] if total else found
-            loss, correct = loss + part, correct + right
+        total, loss, correct = accumulate(trained, images, labels, parts)
         trained.apply(total)
         return tf.stack([loss, correct, tf.cast(late, loss.dtype)])
 
