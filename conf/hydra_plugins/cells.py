@@ -50,7 +50,6 @@ def _cell(raw: dict[str, Any], row: list[str]) -> dict[str, Any]:
         **{group: choices[group] for group in ("strategy", "model", "dataset")},
         "hardware": choices.get("hardware", "local"),
         "framework": framework,
-        "launcher": raw["strategy"]["launcher"],
         "strategy_code": _file(raw["strategy"]["entry"]),
         "model_code": _file(raw["model"][framework]),
         "overrides": " ".join(f"'{word}'" for word in row),
