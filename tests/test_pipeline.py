@@ -79,7 +79,6 @@ def test_every_study_composes_into_cells_whose_code_exists(
         for key in ("strategy_code", "model_code"):
             assert (ROOT / cell[key]).is_file(), cell
         assert (ROOT / "src" / "runtime" / cell["framework"]).is_dir()
-        assert (ROOT / "src" / "launch" / f"{cell['launcher']}.py").is_file()
         assert cell["dataset"] in study["datasets"]
 
 
