@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,10 +110,17 @@ class RunDirectory:
 
 def write(path: Path, text: str) -> None:
     """Writes a file whole or not at all."""
+    with whole(path) as temporary:
+        temporary.write_text(text)
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write in the place of `path`, which it takes when the block is left without an error."""
     temporary = path.with_name(f".{path.name}.writing")
     try:
-        temporary.write_text(text)
+        yield temporary
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise

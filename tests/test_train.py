@@ -200,6 +200,19 @@ def test_ddp_computes_what_one_device_does(runs: Callable[[str], Path]) -> None:
     assert len(set(single)) == 10
 
 
+def test_tensorflow_trains_compiled_in_mixed_precision(commands: Any, runs: Callable[[str], Path]) -> None:
+    words = ("strategy=tf_custom", "precision=bf16", "strategy.xla=true", "out=run", "tracking.backend=none")
+    done = commands.run(*words, *SHORT)
+    assert done.returncode == 0, done.stderr
+    found = metrics(commands.folder / "run")
+    assert found["status"] == "ok"
+    assert found["accuracy"] >= 0.3
+    exact, rounded = losses(runs("tf_custom")), losses(commands.folder / "run")
+    # Eight bits of a number: close at the beginning, and not the same.
+    assert rounded[0] == pytest.approx(exact[0], rel=0.02)
+    assert rounded[0] != exact[0]
+
+
 def test_no_process_imports_what_is_not_its_own(runs: Callable[[str], Path]) -> None:
     for strategy, own, foreign in (
         ("single", "torch", {"tensorflow", "keras"}),

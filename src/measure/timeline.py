@@ -97,10 +97,10 @@ def _steps(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> list[int]:
 
 
 def chrome_trace(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> dict[str, Any]:
-    """As Perfetto and chrome://tracing read it: complete events in microseconds, a process a stage."""
+    """As Perfetto and chrome://tracing read it: complete events in microseconds, a process a rank."""
     zero = min((row[3] for rows in ranks.values() for row in rows), default=0.0)
     events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"stage {rank}"}} for rank in ranks
+        {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}} for rank in ranks
     ]
     for rank, rows in sorted(ranks.items()):
         for step, activity, microbatch, start, end in rows:

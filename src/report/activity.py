@@ -16,11 +16,14 @@ from src.report.canvas import DASHES, Look, Point
 TRACES = 12
 TRACE_POINTS = 240
 TIMELINES = 8
-# A stage's activities; what is left blank is idle.
+# Of a stage, and of a worker with its servers; what is left blank is idle.
 ACTIVITIES = {
     **{"forward": "#0072B2", "loss": "#56B4E9", "backward": "#009E73", "optimizer": "#CC79A7"},
     **{"send": "#E69F00", "wait": "#d9d9d9"},
+    **{"fetch": "#F0E442", "compute": "#0072B2", "push": "#D55E00"},
 }
+# Steps that are drawn.
+STAGE_STEPS, WORKER_STEPS = 2, 6
 
 
 def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
@@ -53,7 +56,7 @@ def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
 
 
 def timelines(found: Sequence[Point]) -> Figure | None:
-    """What each stage does over the first two recorded steps, for up to `TIMELINES` runs taken evenly."""
+    """What stages or workers do over their first recorded steps, for up to `TIMELINES` runs taken evenly."""
     recorded = [point for point in found if point.run.timeline]
     if not recorded:
         return None
@@ -62,7 +65,9 @@ def timelines(found: Sequence[Point]) -> Figure | None:
     heights = [0.75 + 0.32 * point.row["workers"] for point in chosen]
     figure, axes = canvas.grid(count, 1, (10.5, sum(heights) + 0.5), height_ratios=heights)
     for axis, point in zip(axes, chosen, strict=True):
-        steps = sorted({event["args"]["step"] for event in point.run.timeline})[:2]
+        kind = "worker" if any(event["cat"] == "compute" for event in point.run.timeline) else "stage"
+        drawn = WORKER_STEPS if kind == "worker" else STAGE_STEPS
+        steps = sorted({event["args"]["step"] for event in point.run.timeline})[:drawn]
         events = [event for event in point.run.timeline if event["args"]["step"] in steps]
         zero = min(event["ts"] for event in events)
         for activity, color in ACTIVITIES.items():
@@ -73,7 +78,7 @@ def timelines(found: Sequence[Point]) -> Figure | None:
                     if event["pid"] == stage and event["cat"] == activity
                 ]
                 axis.broken_barh(spans, (stage - 0.4, 0.8), color=color, edgecolor="white", linewidth=0.3)
-        axis.set_yticks(range(point.row["workers"]), [f"stage {s}" for s in range(point.row["workers"])])
+        axis.set_yticks(range(point.row["workers"]), [f"{kind} {n}" for n in range(point.row["workers"])])
         axis.invert_yaxis()
         axis.grid(axis="y", visible=False)
         bubble, ideal = point.row.get("bubble_fraction"), point.row.get("bubble_ideal")
@@ -82,7 +87,9 @@ def timelines(found: Sequence[Point]) -> Figure | None:
         axis.set_title(
             f"{point.label}, {point.row['model']}, batch {point.row['batch']}{measured}", fontsize=8
         )
-    handles = [Rectangle((0, 0), 1, 1, color=color) for color in ACTIVITIES.values()]
-    figure.legend(handles, list(ACTIVITIES), loc="outside lower center", ncols=len(ACTIVITIES), fontsize=8)
+    seen = {event["cat"] for point in chosen for event in point.run.timeline}
+    names = [name for name in ACTIVITIES if name in seen]
+    handles = [Rectangle((0, 0), 1, 1, color=ACTIVITIES[name]) for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8)
     axes[-1].set_xlabel("milliseconds")
     return figure

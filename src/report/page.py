@@ -110,9 +110,10 @@ FIGURES = (
     ),
     ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
     (
-        "What the stages do",
-        "The first two recorded steps of runs whose model is cut; what is blank or grey is idle. The whole "
-        "record is each run's timeline.json, for Perfetto or chrome://tracing.",
+        "What stages and workers do",
+        "The first recorded steps of runs whose model is cut, or whose workers take turns at a parameter "
+        "server; what is blank or grey is idle. The whole record is each run's timeline.json, for Perfetto or "
+        "chrome://tracing.",
     ),
 )
 

@@ -62,7 +62,7 @@ def test_chrome_trace() -> None:
     events = timeline.chrome_trace(RANKS)["traceEvents"]
     second = next(e for e in events if e["ph"] == "X" and e["pid"] == 1 and e["cat"] == "backward")
     assert (second["ts"], second["dur"], second["name"]) == (2e6, 1e6, "backward 0")
-    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"stage 0", "stage 1"}
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"rank 0", "rank 1"}
 
 
 def test_recording(monkeypatch: pytest.MonkeyPatch) -> None:

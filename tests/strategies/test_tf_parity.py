@@ -30,6 +30,7 @@ ONE_PROCESS = (
     Case("custom-cnn", (*CUSTOM, *CNN, SAVED)),
     Case("custom-cnn-resumed", (*CUSTOM, *CNN)),
     Case("custom-cnn-together", (*CUSTOM, *CNN, TOGETHER)),
+    Case("custom-cnn-xla", (*CUSTOM, *CNN, "strategy.xla=true")),
     Case("custom-cnn-m2", (*CUSTOM, *CNN, "microbatches=2")),
     Case("custom-mlp", (*CUSTOM, *MLP)),
     Case("mirrored-resnet", (*MIRRORED, *RESNET)),
@@ -122,6 +123,7 @@ def trained(folders: dict[str, Path]) -> dict[str, list[Outcome]]:
         ("custom-cnn", "single-cnn"),
         ("custom-cnn-together", "single-cnn"),
         ("custom-cnn-m2", "single-cnn"),
+        ("custom-cnn-xla", "single-cnn"),
         ("custom-mlp", "single-mlp"),
         # The first replica's micro-batches alone move the buffers that count.
         ("custom-resnet", "first-half-buffers"),

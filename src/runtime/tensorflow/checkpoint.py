@@ -13,7 +13,6 @@ A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from src import rundir
 from src.config import Config, ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
@@ -100,14 +100,8 @@ def write(
         whole |= {f"model/{_name(model, v)}": joined(shards(v)) for v in model.variables}
         for kind, slots in _slots(model, optimizer).items():
             whole |= {f"{kind}/{name}": joined(found) for name, found in slots.items()}
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, **whole)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with rundir.whole(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **whole)
 
 
 def read(config: Config) -> dict[str, Any]:

@@ -13,7 +13,6 @@ takes from the file what it holds.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from src import rundir
 from src.config import Config, ConfigError
 from src.runtime import resume
 
@@ -53,13 +53,8 @@ def write(path: Path, shares: list[Mapping[str, Any]], config: Config, *, epoch:
         "seed": config.seed,
         "global_batch": config.global_batch,
     }
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
+    with rundir.whole(path) as temporary:
         torch.save(whole, temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def read(config: Config) -> dict[str, Any]:
