@@ -112,7 +112,7 @@ FIGURES = (
     (
         "What stages and workers do",
         "The first recorded steps of runs whose model is cut, or whose workers take turns at a parameter "
-        "server; what is blank or grey is idle. The whole record is each run's timeline.json, for Perfetto or "
+        "server; blank or grey is idle. The whole record is each run's timeline.json, for Perfetto or "
         "chrome://tracing.",
     ),
 )
