@@ -110,10 +110,11 @@ def _watch(config: Config, work: Path, attempt: Attempt) -> None:
             outcome = attempt.outcome
             if not outcome.code or outcome.timed_out or outcome.code in FINAL:
                 return
-            if attempt.restarts == most or not _has_trained(work):
+            resume = next(iter(work.glob("checkpoint.*")), None)
+            # What fails before a step was completed would fail again.
+            if attempt.restarts == most or not (resume or _has_trained(work)):
                 return
             attempt.restarts += 1
-            resume = next(iter(work.glob("checkpoint.*")), None)
             where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
             say(f"{attempt.how()}; all are started again, from {where}")
             attempt.ranks = launch.start(config, work, started=time.time(), resume=resume)
@@ -127,7 +128,7 @@ def _follow(sampler: Sampler, ranks: list[launch.Rank]) -> None:
 
 
 def _has_trained(work: Path) -> bool:
-    """Whether a step was completed: what fails before one would fail again."""
+    """Whether a step was completed."""
     path = work / "ranks" / "0" / "steps.csv"
     return path.exists() and path.read_bytes().count(b"\n") > 1
 

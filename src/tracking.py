@@ -25,7 +25,7 @@ BATCH = 1000
 SWEEP_RUN = "SCALEGUIDE_SWEEP_RUN"
 RESULT_FILES = (
     *("config.yaml", "metrics.json", "steps.csv", "epochs.csv", "trace.csv", "environment.json"),
-    *("partition.json", "timeline.json"),
+    *("partition.json", "placement.json", "timeline.json"),
 )
 
 

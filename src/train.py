@@ -134,7 +134,8 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
     tracker = tracking.ParentTracker(config)
     attempt = attempts.make(config, place.work, tracker, started=started, sweep=sweep)
     mistake = None
-    if attempt.outcome.code == launch.EXIT_MISTAKE:
+    # What was trained before a restart isn't thrown away.
+    if attempt.outcome.code == launch.EXIT_MISTAKE and not attempt.restarts:
         blamed = attempt.blamed()
         assert blamed is not None
         mistake = (place.work / "ranks" / str(blamed.number) / "mistake.txt").read_text()

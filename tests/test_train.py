@@ -387,9 +387,10 @@ def test_a_run_that_its_minutes_stop_is_evaluated_and_no_failure(commands, mnist
     assert "time_limit" in done.stdout
 
 
-@pytest.mark.parametrize("strategy", ["single", "tf_single"])
+@pytest.mark.parametrize("strategy", ["single", "tf_single", "tf_parameter_server"])
 def test_a_loss_that_is_no_number_is_a_result(commands, mnist: None, strategy: str) -> None:
-    done = commands.run(*TINY, f"strategy={strategy}", "optimizer.lr=1e30", "epochs=20")
+    words = ("optimizer.lr=1e30", "epochs=20", "hardware.device=cpu", "hardware.share_devices=true")
+    done = commands.run(*TINY, f"strategy={strategy}", *words)
     assert done.returncode == 0, done.stderr
     found = metrics(commands.folder / "run")
     assert found["status"] == "diverged"

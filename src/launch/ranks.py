@@ -99,6 +99,8 @@ def start(config: Config, folder: Path, *, started: float, resume: Path | None =
             own = devices.of_one_process([found[worker % len(found)] for worker in place.workers])
             log = folder / "logs" / f"{place.name}.log"
             told = {**place.environment, **_pinning(own), **further}
+            if place.helper:
+                told["CUDA_VISIBLE_DEVICES"] = ""
             if place.serves:
                 told["SCALEGUIDE_SERVES"] = "1"
             place = dataclasses.replace(place, environment=told)

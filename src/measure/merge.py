@@ -83,7 +83,7 @@ def merge(
         "total_seconds": total_seconds,
         "shared_device": bool(config.hardware["share_devices"]),
         "restarts": restarts,
-        "helper_cpu_seconds": _helpers(helper_seconds, first),
+        "helper_cpu_seconds": _helpers(helper_seconds, records.values()),
         "bubble_fraction": timeline.bubble_fraction(timelines),
         "mlflow_run_id": run_id,
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
@@ -148,9 +148,7 @@ def _global_losses(steps: dict[int, Rows]) -> dict[float, float]:
 
 def _timing(config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> dict[str, Any]:
     warmup = config.warmup_steps
-    # A resumed run's steps don't begin at 1.
-    first = min((row["step"] for rows in steps.values() for row in rows), default=1)
-    timed = {rank: [row for row in rows if row["step"] >= first + warmup] for rank, rows in steps.items()}
+    timed = {rank: rows[warmup:] for rank, rows in steps.items()}
     p25, middle, p75 = arithmetic.spread([row["seconds"] for row in timed.get(0, [])])
     shared = config.strategy["supports"]["shares_batch"]
     rate = _rate(config, list(timed.values()))
@@ -233,9 +231,12 @@ def _resources(config: Config, records: dict[int, Any], trace: Rows) -> dict[str
     }
 
 
-def _helpers(used: Sequence[tuple[float, float]], record: dict[str, Any]) -> float | None:
+def _helpers(used: Sequence[tuple[float, float]], records: Iterable[dict[str, Any]]) -> float | None:
     """CPU seconds of servers and coordinators within the timed window, evaluations included."""
-    start, end = record.get("window", (0.0, 0.0))
+    windows = [record["window"] for record in records if "window" in record]
+    if not windows:
+        return None
+    start, end = min(begun for begun, _ in windows), max(ended for _, ended in windows)
     inside = [seconds for moment, seconds in used if start <= moment <= end]
     return inside[-1] - inside[0] if inside else None
 

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat, TextIO
 
 from src.config import Config
 from src.measure import probe
-from src.rundir import write
+from src.rundir import whole, write
 
 STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
 EPOCH_FIELDS = (
@@ -74,13 +74,13 @@ class Recorder:
         self._window: dict[str, float] = {}
         self._off_clock: list[tuple[float, float]] = []
         self._epochs_path = folder / "epochs.csv"
+        self._steps_path = folder / "steps.csv"
+        self._steps_file: TextIO | None = None
         # Of a job that was started again; `resume_at` says what of it stands.
-        self._earlier_steps = _rows(folder / "steps.csv")
-        self._earlier_epochs = _rows(self._epochs_path)
-        self._epochs_path.unlink(missing_ok=True)
-        self._steps_file = (folder / "steps.csv").open("w", newline="")
-        self._steps_csv = csv.writer(self._steps_file)
-        self._steps_csv.writerow(STEP_FIELDS)
+        self._kept_steps: list[dict[str, str]] = []
+        self._kept_epochs: list[dict[str, str]] = []
+        # Whether it measures its rank's own cores.
+        self._probes = True
         self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
 
@@ -90,37 +90,52 @@ class Recorder:
         return self.steps - self.first_step
 
     def for_rank(self, rank: int) -> Recorder:
-        """Another rank's recorder, for who records for all of them."""
+        """Another rank's recorder, for who records for all of them, on cores of its own."""
         folder = self.folder.parent / str(rank)
-        return Recorder(self.config, rank, folder, started=self._started, tracker=None)
+        made = Recorder(self.config, rank, folder, started=self._started, tracker=None)
+        made._probes = False
+        return made
 
-    def resume_at(self, step: int, *, epochs: float) -> None:
-        """Steps are counted from here: a checkpoint had done so many, and so many epochs with them.
+    def resume_at(self, step: int, *, batches: int, per_epoch: int) -> None:
+        """Steps are counted from here: a checkpoint had done so many, in so many batches of all ranks.
 
         What this rank had recorded of them before the job was started again is kept.
         """
         self.steps = self.first_step = step
-        steps = [row for row in self._earlier_steps if int(row["step"]) <= step]
-        self._steps_csv.writerows(row.values() for row in steps)
-        self._steps_file.flush()
-        if steps:
-            self.first_step = int(steps[0]["step"]) - 1
-        self.train_seconds = sum(float(row["seconds"]) for row in steps)
-        for row in self._earlier_epochs:
-            epoch = float(row["epoch"])
-            if epoch > epochs + 1e-3:
+        self._kept_steps = [row for row in _rows(self._steps_path) if int(row["step"]) <= step]
+        if self._kept_steps:
+            self.first_step = int(self._kept_steps[0]["step"]) - 1
+        self.train_seconds = sum(float(row["seconds"]) for row in self._kept_steps)
+        for row in _rows(self._epochs_path):
+            taken = round(float(row["epoch"]) * per_epoch)
+            if taken > batches:
                 break
             self._epoch_start_seconds += float(row["seconds"])
-            self._reach(float(row["accuracy"]), self._epoch_start_seconds, round(step * epoch / epochs))
-            self._write_epoch(row)
+            self._reach(float(row["accuracy"]), self._epoch_start_seconds, taken)
+            self._kept_epochs.append(row)
 
     def begin(self) -> None:
         """Marks the start of the first step: what came before is start-up."""
-        self.facts["probe_before"] = probe.gflops()
+        self._open()
+        self.facts["probe_before"] = probe.gflops() if self._probes else None
         self.facts["startup_seconds"] = time.time() - self._started
         self._last = self._last_flush = time.perf_counter()
         if self.trained_steps >= self.config.warmup_steps:
-            self._open_window()
+            self._open_window(time.time())
+
+    def _open(self) -> None:
+        """From here on the files hold what is kept, and what follows."""
+        kept = ((self._steps_path, STEP_FIELDS, self._kept_steps),)
+        if self._kept_epochs:
+            kept += ((self._epochs_path, EPOCH_FIELDS, self._kept_epochs),)
+        else:
+            self._epochs_path.unlink(missing_ok=True)
+        for path, fields, rows in kept:
+            with whole(path) as temporary, temporary.open("w", newline="") as file:
+                writer = csv.DictWriter(file, fields)
+                writer.writeheader()
+                writer.writerows(rows)
+        self._steps_file = self._steps_path.open("a", newline="")
 
     def note(self, text: str) -> None:
         """Something that the person who waits should see; rank 0's is shown."""
@@ -152,22 +167,23 @@ class Recorder:
         ended: float | None = None,
     ) -> None:
         """Steps of `samples` each that a backend completed together: their time is shared out evenly."""
-        now = time.perf_counter() if ended is None else ended
+        # One that is told of later than its successor took no time of its own.
+        now = time.perf_counter() if ended is None else max(ended, self._last)
         seconds = now - self._last
         self._last = now
-        self._last_wall = time.time()
+        self._last_wall = time.time() - (time.perf_counter() - now)
         self.train_seconds += seconds
         for loss in losses:
             self.steps += 1
             self._pending.append((epoch, self.steps, seconds / len(losses), samples, loss, staleness))
         if self.trained_steps - len(losses) < self.config.warmup_steps <= self.trained_steps:
-            self._open_window()
+            self._open_window(self._last_wall)
         if now - self._last_flush > FLUSH_SECONDS:
             self.flush()
 
-    def _open_window(self) -> None:
+    def _open_window(self, start: float) -> None:
         self._window = {
-            "start": time.time(),
+            "start": start,
             "input": self.input_seconds or 0.0,
             "communication": self.communication_seconds or 0.0,
             "train": self.train_seconds,
@@ -176,11 +192,15 @@ class Recorder:
 
     def flush(self) -> None:
         """Writes pending steps to disk, and notices a loss that is no number."""
+        if self._steps_file is None:
+            self._open()
+        assert self._steps_file is not None
+        writer = csv.writer(self._steps_file)
         for epoch, step, seconds, samples, loss, staleness in self._pending:
             value = None if loss is None else float(loss)
             self.diverged |= value is not None and not math.isfinite(value)
             row = (epoch, step, f"{seconds:.9f}", samples, value, staleness)
-            self._steps_csv.writerow(["" if cell is None else cell for cell in row])
+            writer.writerow(["" if cell is None else cell for cell in row])
             if self._tracker is not None:
                 self._untracked.append({"step": step, "loss": value, "seconds": seconds})
         self._pending.clear()
@@ -218,28 +238,32 @@ class Recorder:
         accuracy: float,
         seconds: float,
         step: int | None = None,
+        train_seconds: float | None = None,
     ) -> None:
         """One evaluation on the whole test set after `epoch` epochs; call it off the clock on every rank.
 
-        `step` is how many batches that were, where they aren't this rank's steps.
+        `step` is how many batches that were, and `train_seconds` what they took, where this rank's own
+        don't tell.
         """
         self.flush()
         self.evaluated_at = self.steps
-        self._reach(accuracy, self.train_seconds, self.steps if step is None else step)
+        step = self.steps if step is None else step
+        train_seconds = self.train_seconds if train_seconds is None else train_seconds
+        self._reach(accuracy, train_seconds, step)
         row = {
             "epoch": round(epoch, 4),
-            "seconds": self.train_seconds - self._epoch_start_seconds,
+            "seconds": train_seconds - self._epoch_start_seconds,
             "train_loss": train_loss,
             "train_accuracy": train_accuracy,
             "loss": loss,
             "accuracy": accuracy,
             "validation_seconds": seconds,
         }
-        self._epoch_start_seconds = self.train_seconds
+        self._epoch_start_seconds = train_seconds
         self._write_epoch({key: "" if value is None else value for key, value in row.items()})
         if self._tracker is not None:
             self._tracker.steps(self._untracked)
-            self._tracker.epoch(row, self.steps)
+            self._tracker.epoch(row, step)
             self._untracked = []
 
     def _reach(self, accuracy: float, seconds: float, steps: int) -> None:
@@ -258,6 +282,7 @@ class Recorder:
     def finish(self, status: str) -> None:
         """Closes the record; without it a rank counts as failed."""
         self.flush()
+        assert self._steps_file is not None
         self._steps_file.close()
         if self._window:
             wall = self.train_seconds - self._window["train"]
@@ -279,7 +304,7 @@ class Recorder:
             "train_seconds": self.train_seconds,
             "off_clock": self._off_clock,
             "payload_bytes": self.payload_bytes,
-            "probe_after": probe.gflops(),
+            "probe_after": probe.gflops() if self._probes else None,
             **(self.reached or {}),
         }
         (self.folder / "record.json").write_text(json.dumps(self.facts))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.recovery import KINDS, STEPS, problems, trial
+from bench.recovery import KINDS, STEPS, Trial, problems, trial
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -24,22 +26,39 @@ def test_a_job_outlives_the_kill_of(
     assert problems(kind, done, undisturbed) == [], done.said
 
 
-def test_a_trial_that_went_wrong_is_noticed(tmp_path: Path) -> None:
-    from dataclasses import replace
+EVERY = [(step, 0.01) for step in range(1, STEPS + 1)]
 
-    from bench.recovery import Trial
 
-    kind = KINDS["a worker of tf_multiworker"]
-    every = list(range(1, STEPS + 1))
-    good = Trial(0, "", 1, 0.25, 0.97, {0: every, 1: every}, 30, [], [])
-    assert problems(kind, good, good) == []
-    for change in (
+@pytest.mark.parametrize(
+    "change",
+    [
         {"code": 1},
         {"restarts": 0},
         {"loss": 0.2500001},
+        {"accuracy": 0.5},
         {"left": [7]},
         {"bound": ["127.0.0.1:7"]},
-        {"rows": {0: every, 1: [*every[:-1], 7]}},
-        {"rows": {0: every, 1: every[:-1]}},
-    ):
-        assert problems(kind, replace(good, **change), good) != []
+        {"rows": {0: EVERY, 1: [*EVERY[:-1], (7, 0.01)]}},
+        {"rows": {0: EVERY, 1: EVERY[:-1]}},
+    ],
+)
+def test_a_trial_that_went_wrong_is_noticed(change: dict[str, Any]) -> None:
+    kind = KINDS["a worker of tf_multiworker"]
+    good = Trial(0, "", 1, 0.25, 0.97, {0: EVERY, 1: EVERY}, 30, [], [])
+    assert problems(kind, good, good) == []
+    assert problems(kind, replace(good, **change), good) != []
+
+
+def test_a_worker_that_does_not_return_is_noticed() -> None:
+    kind = KINDS["a worker that returns"]
+    taken = 2 * kind.steps - 100
+    other = [(step, 0.01) for step in range(1, taken + 1)]
+
+    def done(absent: float, after: int) -> Trial:
+        mine = [(step, absent if step == after else 0.01) for step in range(1, 101)]
+        return Trial(0, "", 1, 0.25, 0.97, {0: other, 1: mine}, 30, [], [])
+
+    assert problems(kind, done(4.0, after=50), None) == []
+    # It was never away, or came back for nothing.
+    assert problems(kind, done(0.01, after=50), None) == ["the lost worker was not used again"]
+    assert problems(kind, done(4.0, after=95), None) == ["the lost worker was not used again"]

@@ -209,9 +209,10 @@ def test_staleness_is_averaged_over_timed_updates_and_losses_stay_each_ranks_own
     synchronous = config(*WORDS)
     stale = Config(**{**vars(synchronous), "strategy": {**synchronous.strategy, "parity": "asynchronous"}})
     run.rank(0, [[1, 1, 0.1, 4, 2.0, 9], [1, 2, 0.1, 4, 2.0, 9], [1, 3, 0.1, 4, 2.0, 1]], **OK)
-    run.rank(1, [[1, 3, 0.1, 4, 1.0, 4]], **OK)
+    # A resumed worker's warm-up begins at a step of its own.
+    run.rank(1, [[1, n, 0.1, 4, 1.0, 9 if n < 9 else 4] for n in (7, 8, 9)], **OK)
     assert run.merge(stale)["staleness_mean"] == 2.5
-    assert [row["loss"] for row in run.steps()] == ["2.0", "2.0", "2.0", "1.0"]
+    assert [row["loss"] for row in run.steps()] == ["2.0"] * 3 + ["1.0"] * 3
 
 
 def test_costs_come_from_rank_0_and_scale_with_the_microbatch(run: Written) -> None:

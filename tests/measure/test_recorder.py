@@ -179,8 +179,10 @@ def test_a_job_that_is_started_again_keeps_what_its_checkpoint_had_done(tmp_path
                     epoch=step / 2, train_loss=1, train_accuracy=0, loss=1, accuracy=step / 4, seconds=1
                 )
     again = recorder(tmp_path, *words)
+    # Nothing is lost before it begins: it might fail on the way.
+    assert len(rows(tmp_path / "steps.csv")) == 6
     # Two steps an epoch; the checkpoint was written after the fourth step, in the second of three epochs.
-    again.resume_at(4, epochs=2)
+    again.resume_at(4, batches=4, per_epoch=2)
     clock.pass_(60)
     again.begin()
     clock.pass_(3)

@@ -6,7 +6,7 @@ A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
     <slot>/<variable>      what the optimizer keeps for it (momentum; velocity)
     iterations             the optimizer's steps
     epoch, step            steps done: `epoch` whole epochs and `step` steps of the next one
-    seed, global_batch     what the order of samples depends on
+    seed, global_batch, train_samples     what the order of samples depends on
     optimizer              its name
     worker_steps           steps of each worker, where they take turns as they can
 """
@@ -21,7 +21,7 @@ import keras
 import numpy as np
 
 from src import rundir
-from src.config import Config, ConfigError
+from src.config import ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
 from src.runtime import resume
@@ -29,7 +29,8 @@ from src.runtime.tensorflow.sharding import joined, shards, split
 from src.worker import Run
 
 FILE = "checkpoint.npz"
-NEEDED = ("epoch", "step", "seed", "global_batch", "optimizer", "iterations")
+SINGLE = ("epoch", "step", "seed", "global_batch", "train_samples", "optimizer")
+NEEDED = (*SINGLE, "iterations")
 # A model, or a part of it, and the optimizer that was built on its trained variables.
 Part = tuple[keras.Model, keras.optimizers.Optimizer]
 
@@ -54,24 +55,31 @@ class Checkpoints:
         """Restores the configured checkpoint; steps that had been done (0 without one)."""
         if self._run.config.resume is None:
             return 0
-        found = read(self._run.config)
+        found = read(self._run)
         restore(found, self._parts)
         step = found["epoch"] * self._per_epoch + found["step"]
-        self._recorder.resume_at(step, epochs=step / self._per_epoch)
+        self._recorder.resume_at(step, batches=step, per_epoch=self._per_epoch)
         return step
 
-    def completed(self, before: int, step: int, *, ended: bool) -> None:
-        """Writes one if a multiple of `checkpoint_every` was passed since `before`, and at the end."""
+    def completed(self, before: int, step: int, status: str | None) -> None:
+        """Writes one if a multiple of `checkpoint_every` was passed since `before`, and at the end.
+
+        Of a training that has diverged there is none: the last one may still be good.
+        """
         every = self._run.config.checkpoint_every
-        if every is None or step == self._written or not (ended or step // every > before // every):
+        if every is None or step == self._written or status == "diverged":
+            return
+        if status is None and step // every == before // every:
             return
         with self._recorder.off_clock():
             # Of a job that is started again rows count up to here.
             self._recorder.flush()
+            if self._meet is not None:
+                self._meet()
             if self._run.rank == 0:
                 epoch, within = divmod(step, self._per_epoch)
                 path = self._run.folder / FILE
-                write(path, self._parts, self._run.config, epoch=epoch, step=within)
+                write(path, self._parts, self._run, epoch=epoch, step=within)
             if self._meet is not None:
                 self._meet()
         self._written = step
@@ -80,7 +88,7 @@ class Checkpoints:
 def write(
     path: Path,
     parts: Iterable[Part],
-    config: Config,
+    run: Run,
     *,
     epoch: int,
     step: int,
@@ -90,9 +98,10 @@ def write(
     whole: dict[str, Any] = {
         "epoch": epoch,
         "step": step,
-        "seed": config.seed,
-        "global_batch": config.global_batch,
-        "optimizer": config.optimizer["name"],
+        "seed": run.config.seed,
+        "global_batch": run.config.global_batch,
+        "train_samples": run.arrays.train_samples,
+        "optimizer": run.config.optimizer["name"],
         "worker_steps": list(worker_steps),
     }
     for model, optimizer in parts:
@@ -104,24 +113,25 @@ def write(
         np.savez(file, **whole)
 
 
-def read(config: Config) -> dict[str, Any]:
-    """The checkpoint of `config.resume`.
+def read(run: Run) -> dict[str, Any]:
+    """The checkpoint of `run.config.resume`.
 
     Raises:
         ConfigError: for a file that is none, or one whose order of samples isn't this run's.
     """
+    config = run.config
     try:
         with np.load(str(config.resume)) as file:
             found = dict(file)
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a TensorFlow run") from error
     missing = [key for key in NEEDED if key not in found]
     if missing:
         raise ConfigError(
             f"resume={config.resume}: is no checkpoint of a TensorFlow run; it lacks {', '.join(missing)}"
         )
-    found |= {key: found[key].item() for key in ("epoch", "step", "seed", "global_batch", "optimizer")}
-    resume.check(config, found, found["optimizer"])
+    found |= {key: found[key].item() for key in SINGLE}
+    resume.check(config, found, found["optimizer"], run.arrays.train_samples)
     return found
 
 
@@ -166,7 +176,7 @@ def _slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[st
 def _assign(owner: keras.Variable, held: Sequence[Any], found: Mapping[str, Any], name: str) -> None:
     value = found.get(name)
     if value is None or tuple(value.shape) != tuple(owner.shape):
-        raise ConfigError(f"resume: the checkpoint is of another model; {name.partition('/')[2]} differs")
+        raise ConfigError(f"resume: the checkpoint is of another model or optimizer; {name} differs")
     pieces = [value] if len(held) == 1 else split(value, owner)
     for part, piece in zip(held, pieces, strict=True):
         part.assign(piece)

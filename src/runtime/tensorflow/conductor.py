@@ -34,8 +34,10 @@ class Conductor:
         recorder.facts["steps_per_epoch"] = self._per_epoch
 
     def begin(self) -> None:
-        """Starts the clock."""
+        """Starts the clock; a job that is started again may have been done."""
         self._recorder.begin()
+        if self._recorder.steps >= self._last:
+            self.status = "ok"
 
     @property
     def late(self) -> bool:
@@ -63,7 +65,7 @@ class Conductor:
         passed = every is not None and recorder.steps // every > before // every
         if self.status is not None or passed or recorder.steps % self._per_epoch == 0:
             self._evaluate()
-        self._checkpoints.completed(before, recorder.steps, ended=self.status is not None)
+        self._checkpoints.completed(before, recorder.steps, self.status)
 
     def _evaluate(self) -> None:
         recorder, trained = self._recorder, self._trained

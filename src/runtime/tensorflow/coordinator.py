@@ -61,6 +61,7 @@ class Coordinator:
         self._repeated: queue.SimpleQueue[tuple[RemoteValue, int]] = queue.SimpleQueue()
         self._unsettled: list[tuple[Done, int]] = []
         self._losses: list[float] = []
+        self._diverged = False
         self._correct = 0.0
         self._offset = time.perf_counter() - time.time()
         self._intervals: list[list[tuple[int, str, int, float, float]]] = [[] for _ in recorders]
@@ -80,7 +81,7 @@ class Coordinator:
             recorder.input_seconds = recorder.communication_seconds = None
             recorder.busy_seconds = 0.0
             recorder.begin()
-        status = None
+        status = "ok" if first == last else None
         for step in range(first + 1, last + 1):
             for _ in range(config.workers):
                 self._schedule(batches, (step - 1) // per_epoch + 1)
@@ -90,19 +91,22 @@ class Coordinator:
             saves = config.checkpoint_every is not None and step % config.checkpoint_every == 0
             if status is not None or evaluates or saves:
                 self._join()
+                status = self._status(step == last)
                 if status is not None or evaluates:
                     self._evaluate(step, per_epoch)
-                if saves or (status is not None and config.checkpoint_every is not None):
+                ended = status is not None and config.checkpoint_every is not None
+                if (saves or ended) and status != "diverged":
                     self._save(step, per_epoch)
             if status is not None:
                 break
         assert status is not None
         for recorder, found in zip(self._recorders, self._intervals, strict=True):
+            recorder.payload_bytes = self._served.step_bytes * recorder.trained_steps
             (recorder.folder / "timeline.json").write_text(json.dumps(found))
         return status
 
     def _status(self, last: bool) -> str | None:
-        if not np.isfinite(self._losses).all():
+        if self._diverged:
             return "diverged"
         if last:
             return "ok"
@@ -147,7 +151,6 @@ class Coordinator:
         recorder = self._recorders[done.rank]
         assert recorder.busy_seconds is not None
         recorder.busy_seconds += done.computed - done.fetched
-        recorder.payload_bytes += self._served.step_bytes
         recorder.step(
             done.loss,
             self._run.config.worker_batch,
@@ -156,6 +159,7 @@ class Coordinator:
             ended=done.pushed + self._offset,
         )
         self._losses.append(done.loss)
+        self._diverged |= not np.isfinite(done.loss)
         self._correct += done.correct
         kept = recorder.trained_steps - self._run.config.warmup_steps
         if 0 < kept <= timeline.STEPS:
@@ -170,9 +174,7 @@ class Coordinator:
         with self._off_clock():
             for recorder in self._recorders:
                 recorder.flush()
-            checkpoint.write(
-                path, self._served.parts, self._run.config, epoch=epoch, step=within, worker_steps=done
-            )
+            checkpoint.write(path, self._served.parts, self._run, epoch=epoch, step=within, worker_steps=done)
 
     @contextlib.contextmanager
     def _off_clock(self) -> Iterator[None]:
@@ -203,6 +205,8 @@ class Coordinator:
             recorder.evaluated(
                 epoch=step / per_epoch,
                 step=step,
+                # Whoever records may have been lost.
+                train_seconds=max(each.train_seconds for each in self._recorders),
                 train_loss=float(np.mean(self._losses)) if seen else None,
                 train_accuracy=self._correct / seen if seen else None,
                 loss=float(loss) / arrays.test_samples,

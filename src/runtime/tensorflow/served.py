@@ -2,8 +2,8 @@
 
 A step is a *fetch* (all variables to the worker), a *compute* (loss and gradients, on the fetched copies
 alone) and a *push* (gradients to the servers, which apply the optimizer's rule where each variable, or
-each shard of one, stands). A gradient is that of the worker's share of the global batch's mean loss: the
-pushes of one global batch add up to what a synchronous strategy applies at once, whatever the workers.
+each shard of one, stands). A gradient is that of the worker's share of the global batch's mean loss: under
+plain SGD the pushes of one global batch add up to what a synchronous strategy applies at once.
 """
 
 from __future__ import annotations

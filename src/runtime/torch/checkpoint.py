@@ -5,7 +5,7 @@ A checkpoint is a dict that `torch.load(path, weights_only=True)` reads anywhere
     model       name -> tensor, as the whole model's state dict, contiguous, on the CPU
     optimizer   {"name": ..., "state": {parameter's name: {entry: tensor}}}
     epoch, step optimizer steps done: `epoch` whole epochs and `step` steps of the next one
-    seed, global_batch     what the order of samples depends on
+    seed, global_batch, train_samples     what the order of samples depends on
 
 Ranks that hold parts of the model give their tensors to rank 0, which writes; each rank that resumes
 takes from the file what it holds.
@@ -40,8 +40,10 @@ def collect(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "
     }
 
 
-def write(path: Path, shares: list[Mapping[str, Any]], config: Config, *, epoch: int, step: int) -> None:
-    """Joins the ranks' shares into one file, written whole or not at all."""
+def write(
+    path: Path, shares: list[Mapping[str, Any]], config: Config, samples: int, *, epoch: int, step: int
+) -> None:
+    """Joins the ranks' shares into one file, written whole or not at all; `samples` are trained on."""
     whole = {
         "model": {name: value for share in shares for name, value in share["model"].items()},
         "optimizer": {
@@ -52,12 +54,13 @@ def write(path: Path, shares: list[Mapping[str, Any]], config: Config, *, epoch:
         "step": step,
         "seed": config.seed,
         "global_batch": config.global_batch,
+        "train_samples": samples,
     }
     with rundir.whole(path) as temporary:
         torch.save(whole, temporary)
 
 
-def read(config: Config) -> dict[str, Any]:
+def read(config: Config, samples: int) -> dict[str, Any]:
     """The checkpoint of `config.resume`.
 
     Raises:
@@ -70,7 +73,7 @@ def read(config: Config) -> dict[str, Any]:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a run") from error
     if missing:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a run; it lacks {', '.join(missing)}")
-    resume.check(config, found, found["optimizer"]["name"])
+    resume.check(config, found, found["optimizer"]["name"], samples)
     return found
 
 

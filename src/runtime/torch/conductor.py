@@ -79,7 +79,8 @@ class Conductor(pl.Callback):
             if shares is not None:
                 epoch, step = divmod(self.recorder.steps, self.feed.steps)
                 path = self.run.folder / checkpoint.FILE
-                checkpoint.write(path, shares, self.run.config, epoch=epoch, step=step)
+                samples = self.run.arrays.train_samples
+                checkpoint.write(path, shares, self.run.config, samples, epoch=epoch, step=step)
             # The others wait off the clock for rank 0 to have written.
             self._sum(torch.zeros(1))
 

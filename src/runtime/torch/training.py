@@ -75,11 +75,11 @@ def fit_module(
     config = run.config
     device = root_device(run)
     feed = module.feed(recorder, device)
-    resumed = None if config.resume is None else checkpoint.read(config)
+    resumed = None if config.resume is None else checkpoint.read(config, run.arrays.train_samples)
     if resumed is not None:
         feed.start_at(resumed["epoch"], resumed["step"])
         step = resumed["epoch"] * feed.steps + resumed["step"]
-        recorder.resume_at(step, epochs=step / feed.steps)
+        recorder.resume_at(step, batches=step, per_epoch=feed.steps)
     gpu = device.type == "cuda"
     trainer = pl.Trainer(
         accelerator="gpu" if gpu else "cpu",

@@ -53,6 +53,10 @@ def train(run: Run, recorder: Recorder) -> None:
             images, labels = next(batches)
         loss, correct, late = step(images, labels, conductor.late)
         conductor.completed([loss], correct, late=late)
+    done = recorder.steps - first
+    if 0 < done < recorder.trained_steps:
+        # Before the job was started again each step handed over as many.
+        recorder.payload_bytes = recorder.payload_bytes // done * recorder.trained_steps
     world.leave()
     runtime.finish(recorder, [copy.model], conductor.status)
 

@@ -40,6 +40,7 @@ def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
     options = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=len(cores), inter_op_parallelism_threads=SERVER_THREADS
     )
+    options.gpu_options.allow_growth = True
     server = tf.distribute.Server(
         cluster.cluster_spec(),
         job_name=cluster.task_type,
@@ -93,14 +94,14 @@ def _resume(run: Run, recorders: list[Recorder], served: Served) -> int:
     """Restores the configured checkpoint; steps that had been done (0 without one)."""
     if run.config.resume is None:
         return 0
-    found = checkpoint.read(run.config)
+    found = checkpoint.read(run)
     checkpoint.restore(found, served.parts)
     per_epoch = run.arrays.train_samples // run.config.global_batch
     step = found["epoch"] * per_epoch + found["step"]
     # Of another strategy, or of other workers: each has done as many on average.
     own = found["worker_steps"] if len(found["worker_steps"]) == len(recorders) else [step] * len(recorders)
     for recorder, done in zip(recorders, own, strict=True):
-        recorder.resume_at(int(done), epochs=step / per_epoch)
+        recorder.resume_at(int(done), batches=step, per_epoch=per_epoch)
     return step
 
 
