@@ -14,15 +14,15 @@ def places(config: Config) -> list[Place]:
     counts = {"worker": config.workers, "ps": servers, "chief": 1}
     cluster = {kind: [next(addresses) for _ in range(count)] for kind, count in counts.items()}
 
-    def place(name: str, kind: str, number: int, **role: bool) -> Place:
+    def place(name: str, kind: str, number: int, worker: int, **role: bool) -> Place:
         rank = number if kind == "worker" else 0
         known = {"RANK": str(rank), "WORLD_SIZE": str(config.workers)}
         told = {**known, **tf_config.environment(cluster, kind, number)}
-        # Helpers go round-robin over the workers' cores.
-        return Place(told, (number % config.workers,), name, **role)
+        return Place(told, (worker % config.workers,), name, **role)
 
+    # Helpers go round-robin over the workers' cores.
     return [
-        *(place(f"rank-{n}", "worker", n, serves=True, dispensable=True) for n in range(config.workers)),
-        *(place(f"server-{n}", "ps", n, serves=True, helper=True) for n in range(servers)),
-        place("coordinator", "chief", 0, helper=True),
+        *(place(f"rank-{n}", "worker", n, n, serves=True, dispensable=True) for n in range(config.workers)),
+        *(place(f"server-{n}", "ps", n, n, serves=True, helper=True) for n in range(servers)),
+        place("coordinator", "chief", 0, servers, helper=True),
     ]

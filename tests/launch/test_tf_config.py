@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
-from src.launch import tensorflow, tf_config
+from src.launch import tensorflow, tf_cluster, tf_config
 from tests.support import config
 
 
@@ -30,3 +30,21 @@ def test_one_process_trains_for_all_workers() -> None:
     (only,) = tensorflow.places(config("strategy=tf_mirrored", "workers=2"))
     assert only.workers == (0, 1)
     assert (only.environment["RANK"], only.environment["WORLD_SIZE"]) == ("0", "1")
+
+
+def test_servers_and_coordinator_share_the_workers_cores_in_turn() -> None:
+    places = tf_cluster.places(config("strategy=tf_parameter_server", "workers=2", "strategy.servers=1"))
+    assert [(place.name, place.workers) for place in places] == [
+        ("rank-0", (0,)),
+        ("rank-1", (1,)),
+        ("server-0", (0,)),
+        ("coordinator", (1,)),
+    ]
+    assert [place.helper for place in places] == [False, False, True, True]
+    # The coordinator's end is the job's; a worker is not missed.
+    assert [place.serves for place in places] == [True, True, True, False]
+    assert [place.dispensable for place in places] == [True, True, False, False]
+    cluster = {
+        kind: len(found) for kind, found in json.loads(places[0].environment["TF_CONFIG"])["cluster"].items()
+    }
+    assert cluster == {"worker": 2, "ps": 1, "chief": 1}
