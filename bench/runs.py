@@ -49,12 +49,14 @@ def ours(
 
 
 def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, Any]:
-    """Metrics of one run; of a model that was cut, `cut` and `timeline` (its complete events) as well."""
+    """Metrics of one run; of a model that was cut, `cut`, and of one whose steps were timed, `timeline`
+    (its complete events) as well."""
     fixed = ["max_minutes=30", f"out={out}", "overwrite=true", "tracking.backend=none"]
     _call([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
     metrics = json.loads((out / "metrics.json").read_text())
     if (out / "partition.json").exists():
         metrics["cut"] = json.loads((out / "partition.json").read_text())
+    if (out / "timeline.json").exists():
         events = json.loads((out / "timeline.json").read_text())["traceEvents"]
         metrics["timeline"] = [event for event in events if event["ph"] == "X"]
     return metrics
