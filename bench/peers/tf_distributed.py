@@ -25,7 +25,8 @@ if kind == "multiworker":
 else:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    tf.config.threading.set_intra_op_parallelism_threads(2)
+    # What TensorFlow takes on two cores; but a stage must not compute on the other stage's core.
+    tf.config.threading.set_intra_op_parallelism_threads(1 if kind == "split" else 2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
 strategy: tf.distribute.Strategy
 if kind == "multiworker":

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import queue
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,8 +17,7 @@ from src.data import order
 from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import checkpoint, feed
-from src.runtime.tensorflow import training as runtime
-from src.runtime.tensorflow.served import ENVIRONMENT, Done, Served
+from src.runtime.tensorflow.served import Done, Served
 from src.worker import Run
 
 # Steps a worker that are with it or wait for it: none should wait for the coordinator.
@@ -55,7 +52,6 @@ class Coordinator:
         most = AHEAD * run.config.workers if ahead is None else ahead
         self._free = threading.Semaphore(most)
         self._pool = ThreadPoolExecutor(most)
-        self._environment = tf.constant(ENVIRONMENT)
         self._waiting: list[Future[None]] = []
         self._arrived: queue.SimpleQueue[tuple[Done, int]] = queue.SimpleQueue()
         self._repeated: queue.SimpleQueue[tuple[RemoteValue, int]] = queue.SimpleQueue()
@@ -69,11 +65,7 @@ class Coordinator:
     def train(self, first: int) -> str:
         """Trains from step `first` (each the workers' shares of one global batch); how it ended."""
         config = self._run.config
-        # This process has all workers' shares to give.
-        everyone = dataclasses.replace(self._run, rank=0, world_size=1)
-        per_epoch = feed.steps_per_epoch(everyone)
-        batches = iter(feed.shards(everyone, config.workers, 1, first=first))
-        runtime.keep(batches)
+        per_epoch = feed.steps_per_epoch(self._run)
         self._recorders[0].facts["steps_per_epoch"] = per_epoch
         last = per_epoch * config.epochs
         for recorder in self._recorders:
@@ -82,13 +74,18 @@ class Coordinator:
             recorder.busy_seconds = 0.0
             recorder.begin()
         status = "ok" if first == last else None
-        for step in range(first + 1, last + 1):
-            for _ in range(config.workers):
-                self._schedule(batches, (step - 1) // per_epoch + 1)
-            self._settle(time.time() - SETTLE_SECONDS)
-            status = self._status(step == last)
+        together = config.strategy["steps_per_execution"]
+        group: list[np.ndarray] = []
+        for step, batch in enumerate(feed.indices(self._run, first, last), first + 1):
             evaluates = step % (config.evaluate_every or per_epoch) == 0 or step % per_epoch == 0
             saves = config.checkpoint_every is not None and step % config.checkpoint_every == 0
+            group.append(batch)
+            if not (len(group) == together or evaluates or saves):
+                continue
+            self._schedule(np.stack(group), (step - 1) // per_epoch + 1)
+            group.clear()
+            self._settle(time.time() - SETTLE_SECONDS)
+            status = self._status(step == last)
             if status is not None or evaluates or saves:
                 self._join()
                 status = self._status(step == last)
@@ -113,14 +110,23 @@ class Coordinator:
         late = max(recorder.train_seconds for recorder in self._recorders)
         return "time_limit" if late > self._run.config.max_minutes * 60 else None
 
-    def _schedule(self, batches: Iterator[Any], epoch: int) -> None:
+    def _schedule(self, batches: np.ndarray, epoch: int) -> None:
+        """Steps on the global batches of indices [steps, batch], each worker's share of them by itself."""
+        workers = self._run.config.workers
+        shares = [order.shard(self._run.config.global_batch, rank, workers) for rank in range(workers)]
+        # What is left of an epoch has fewer steps, and no function of its own.
+        for part in [batches] if len(batches) in self._served.steps else batches[:, None]:
+            for share in shares:
+                self._hand_out(part[:, share], epoch)
+
+    def _hand_out(self, indices: np.ndarray, epoch: int) -> None:
+        """To whichever worker is free, once not too many are waiting already."""
         self._free.acquire()
-        images, labels = next(batches)
-        remote = self._cluster.schedule(self._served.step, args=(images[0], labels[0], self._environment))
+        remote = self._cluster.schedule(self._served.steps[len(indices)], args=(tf.constant(indices),))
 
         def collect() -> None:
             try:
-                self._arrived.put((_read(remote), epoch))
+                self._arrive(remote, epoch)
             except tf.errors.OpError:
                 # The worker was lost with the result; another one repeats the step.
                 self._repeated.put((remote, epoch))
@@ -130,13 +136,17 @@ class Coordinator:
         self._waiting = [future for future in self._waiting if not future.done()]
         self._waiting.append(self._pool.submit(collect))
 
+    def _arrive(self, remote: RemoteValue, epoch: int) -> None:
+        for rank, loss, correct, staleness, *times in remote.fetch().tolist():
+            self._arrived.put((Done(int(rank), loss, correct, int(staleness), *times), epoch))
+
     def _join(self) -> None:
         """Until every scheduled step is done and recorded; a lost server raises `UnavailableError`."""
         self._cluster.join()
         wait(self._waiting)
         while not self._repeated.empty():
             remote, epoch = self._repeated.get()
-            self._arrived.put((_read(remote), epoch))
+            self._arrive(remote, epoch)
         self._settle(float("inf"))
 
     def _settle(self, before: float) -> None:
@@ -191,8 +201,7 @@ class Coordinator:
             whole = slice(0, arrays.test_samples)
             remotes = [
                 self._cluster.schedule(
-                    self._served.score,
-                    args=(tf.constant(arrays.test_images[part]), tf.constant(arrays.test_labels[part])),
+                    self._served.score, args=(tf.range(part.start, part.stop, dtype=tf.int64),)
                 )
                 for part in order.pieces(whole, self._run.config.evaluation_batch)
             ]
@@ -214,8 +223,3 @@ class Coordinator:
                 seconds=seconds,
             )
         self._losses, self._correct = [], 0.0
-
-
-def _read(remote: RemoteValue) -> Done:
-    rank, loss, correct, staleness, *times = remote.fetch().tolist()
-    return Done(int(rank), loss, correct, int(staleness), *times)

@@ -2,8 +2,11 @@
 
 A step is a *fetch* (all variables to the worker), a *compute* (loss and gradients, on the fetched copies
 alone) and a *push* (gradients to the servers, which apply the optimizer's rule where each variable, or
-each shard of one, stands). A gradient is that of the worker's share of the global batch's mean loss: under
-plain SGD the pushes of one global batch add up to what a synchronous strategy applies at once.
+each shard of one, stands). They overlap: a layer computes once its variables are there, and a gradient
+leaves once it is known. So *compute* lasts from the first variable's arrival to the last gradient, and of
+fetch and push the times are those in which nothing computes. A gradient is that of the worker's share of
+the global batch's mean loss: under plain SGD the pushes of one global batch add up to what a synchronous
+strategy applies at once.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from src.runtime.tensorflow import feed
 from src.runtime.tensorflow import training as runtime
 from src.runtime.tensorflow.sharding import shards, split
 from src.worker import Run
@@ -56,20 +60,16 @@ class Served:
         # What is traced in the scope has no replica that could apply gradients.
         everything = [*self._trained, *self._moved]
         self.step_bytes = 2 * int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in everything))
-        shape = run.arrays.shape
         self._apply = tf.function(self._apply)
-        self.step = tf.function(
-            self._step,
-            input_signature=[
-                tf.TensorSpec((run.config.worker_batch, *shape), tf.uint8),
-                tf.TensorSpec((run.config.worker_batch,), tf.int64),
-                # Not a constant, that nobody may evaluate it elsewhere.
-                tf.TensorSpec((), tf.string),
-            ],
-        ).get_concrete_function()
+        counts = {1, run.config.strategy["steps_per_execution"]}
+        self.steps = {
+            count: tf.function(
+                self._steps, input_signature=[tf.TensorSpec((count, run.config.worker_batch), tf.int64)]
+            ).get_concrete_function()
+            for count in counts
+        }
         self.score = tf.function(
-            self._score,
-            input_signature=[tf.TensorSpec((None, *shape), tf.uint8), tf.TensorSpec((None,), tf.int64)],
+            self._score, input_signature=[tf.TensorSpec((None,), tf.int64)]
         ).get_concrete_function()
 
     def placement(self) -> dict[str, list[dict[str, Any]]]:
@@ -84,38 +84,40 @@ class Served:
                 row += rows
         return found
 
-    def _step(self, images: tf.Tensor, labels: tf.Tensor, environment: tf.Tensor) -> tf.Tensor:
-        before = self._version.read_value()
+    def _steps(self, indices: tf.Tensor) -> tf.Tensor:
+        """Figures [count, 8] of so many steps by one worker, on indices [count, share]."""
+        rank, began = _own_rank(indices), tf.timestamp()
+        found: list[tf.Tensor] = []
+        after: list[tf.Tensor] = []
+        for part in tf.unstack(indices):
+            # What follows what, servers see to among themselves: it costs the worker no message.
+            with tf.control_dependencies(after):
+                before = self._version.read_value()
+            figures, version = self._step(part, before, began)
+            began, after = figures[-1], [version]
+            found.append(tf.stack([tf.cast(figure, tf.float64) for figure in (rank, *figures)]))
+        return tf.stack(found)
+
+    def _step(
+        self, indices: tf.Tensor, before: tf.Tensor, began: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
+        arrays = self._run.arrays
+        images, labels = feed.rows(arrays.train_images, indices), feed.rows(arrays.train_labels, indices)
         with tf.control_dependencies([before]):
-            began = tf.timestamp()
             weights, buffers = self._fetch()
-        with tf.control_dependencies([*weights, *buffers]):
+        with tf.control_dependencies([images, labels, weights[0]]):
             fetched = tf.timestamp()
         with tf.control_dependencies([fetched]):
             images = tf.identity(images)
         gradients, buffers, loss, correct = self._compute(weights, buffers, images, labels)
         with tf.control_dependencies([*gradients, *buffers]):
             computed = tf.timestamp()
-        with tf.control_dependencies([computed]):
-            # A call has ended when all of its effects are there.
-            applied = self._apply(gradients, buffers)
-        with tf.control_dependencies([applied]):
-            after = tf.convert_to_tensor(self._version.assign_add(1, read_value=True))
-        with tf.control_dependencies([after]):
+        after = self._apply(gradients, buffers)
+        with tf.control_dependencies([after, computed]):
             pushed = tf.timestamp()
         # A worker's own mean, as the others report it.
         loss *= self._run.config.workers
-        figures = (
-            _own_rank(environment),
-            loss,
-            correct,
-            after - 1 - before,
-            began,
-            fetched,
-            computed,
-            pushed,
-        )
-        return tf.stack([tf.cast(figure, tf.float64) for figure in figures])
+        return (loss, correct, after - 1 - before, began, fetched, computed, pushed), after
 
     def _fetch(self) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         return [tf.convert_to_tensor(v.value) for v in self._trained], [
@@ -150,18 +152,25 @@ class Served:
         self._optimizer.apply_gradients(pushed)
         for variable, value in zip(self._moved, buffers, strict=True):
             variable.assign(value)
-        return tf.constant(0)
+        # What a function does to variables has no outputs that could be waited for.
+        effects = [op for op in tf.compat.v1.get_default_graph().get_operations() if not op.outputs]
+        with tf.control_dependencies(effects):
+            return self._version.assign_add(1, read_value=True)
 
-    def _score(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def _score(self, indices: tf.Tensor) -> tf.Tensor:
+        arrays = self._run.arrays
+        images, labels = feed.rows(arrays.test_images, indices), feed.rows(arrays.test_labels, indices)
         logits = self.model(runtime.normalise(self._run, images), training=False)
         return tf.stack(
             [tf.reduce_sum(runtime.per_sample_loss(labels, logits)), runtime.hits(labels, logits)]
         )
 
 
-def _own_rank(environment: tf.Tensor) -> tf.Tensor:
+def _own_rank(indices: tf.Tensor) -> tf.Tensor:
     """RANK of the process that runs this operation."""
-    text = tf.io.read_file(environment)
+    # Not a constant, that nobody may evaluate it elsewhere; indices aren't negative.
+    start = tf.minimum(tf.cast(indices[0, 0], tf.int32), 0)
+    text = tf.io.read_file(tf.strings.substr(ENVIRONMENT, start, len(ENVIRONMENT)))
     return tf.strings.to_number(
         tf.strings.regex_replace(text, r"(?s)(^|.*\x00)RANK=([0-9]+)(\x00.*|$)", r"\2")
     )
