@@ -15,7 +15,7 @@ from typing import Any
 
 from src import compose
 from src.data import available
-from src.launch import tf_cluster, tf_config
+from src.launch import mpi, tf_cluster, tf_config
 from src.launch.devices import usable_cores
 
 PEERS = Path(__file__).parent / "peers"
@@ -83,7 +83,12 @@ def tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
     cores = set(usable_cores()[:2])
     arguments = _peer_arguments(model, batch, steps)
     if kind not in CLUSTERS:
-        return _result(_call([sys.executable, str(PEERS / "tf_distributed.py"), kind, *arguments], cores))
+        command = [sys.executable, str(PEERS / "tf_distributed.py"), kind, *arguments]
+        if kind != "mpi":
+            return _result(_call(command, cores))
+        (chosen,) = compose.cells(compose.parse(["strategy=tf_mpi", "workers=2"]))
+        started = [str(mpi.program(chosen)), "-n", "2", *command]
+        return _result(_call(started, cores, mpi.places(chosen)[0].environment))
     strategy, launcher, script = CLUSTERS[kind]
     (chosen,) = compose.cells(compose.parse([f"strategy={strategy}", "workers=2"]))
     command = [sys.executable, str(PEERS / script[0]), *script[1:], *arguments]

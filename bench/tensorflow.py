@@ -19,6 +19,7 @@ KINDS = {
     "tf_mirrored": "mirrored",
     "tf_custom": "custom",
     "tf_multiworker": "multiworker",
+    "tf_mpi": "mpi",
     "tf_model_split": "split",
     "tf_parameter_server": "served",
 }

@@ -1,6 +1,7 @@
-"""Plain tutorial-style scripts of TensorFlow's strategies: `mirrored`, `custom`, `multiworker`, `split`.
+"""Plain tutorial-style scripts of TensorFlow's strategies: mirrored, custom, multiworker, split, mpi.
 
 python tf_distributed.py KIND --data=...      of `multiworker`, every worker with its TF_CONFIG
+mpiexec -n 2 python tf_distributed.py mpi --data=...
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -17,9 +19,15 @@ from common import Clock, arguments, training_arrays
 kind = sys.argv.pop(1)
 args = arguments()
 clock = Clock(args)
-if kind == "multiworker":
+place = 0
+if kind in ("multiworker", "mpi"):
+    if kind == "mpi":
+        from mpi4py import MPI
+
+        place = MPI.COMM_WORLD.rank
+    else:
+        place = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     # One core a worker, as Scaleguide pins its ranks.
-    place = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[place]})
     tf.config.threading.set_intra_op_parallelism_threads(1)
 else:
@@ -31,7 +39,7 @@ else:
 strategy: tf.distribute.Strategy
 if kind == "multiworker":
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-elif kind == "split":
+elif kind in ("split", "mpi"):
     strategy = tf.distribute.get_strategy()
 else:
     reduction = tf.distribute.ReductionToOneDevice()
@@ -40,7 +48,8 @@ else:
 images, labels = training_arrays(args.data)
 images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
 data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(labels), seed=0)
-data = data.batch(args.batch, drop_remainder=True).repeat().prefetch(tf.data.AUTOTUNE)
+size = args.batch // 2 if kind == "mpi" else args.batch
+data = data.batch(size, drop_remainder=True).repeat().prefetch(tf.data.AUTOTUNE)
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 data = data.with_options(options)
@@ -129,7 +138,39 @@ def split() -> None:
     _loop(train_step)
 
 
-def _loop(step: tf.types.experimental.PolymorphicFunction) -> None:
+def mpi() -> None:
+    """Each rank's gradients of its own batch, averaged array by array."""
+    model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
+    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for variable in model.trainable_variables:
+        variable.assign(MPI.COMM_WORLD.bcast(variable.numpy()))
+
+    @tf.function
+    def backward(images: tf.Tensor, labels: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(labels, model(images, training=True))
+        return tape.gradient(loss, model.trainable_variables), loss
+
+    @tf.function
+    def apply(gradients: list[tf.Tensor]) -> None:
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    def train_step(images: tf.Tensor, labels: tf.Tensor) -> float:
+        gradients, loss = backward(images, labels)
+        averaged = []
+        for gradient in gradients:
+            total = np.empty_like(gradient.numpy())
+            MPI.COMM_WORLD.Allreduce(gradient.numpy(), total)
+            averaged.append(tf.constant(total / MPI.COMM_WORLD.size))
+        apply(averaged)
+        return float(loss)
+
+    _loop(train_step)
+
+
+def _loop(step: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | float]) -> None:
     batches = iter(strategy.experimental_distribute_dataset(data))
     clock.begin()
     while True:
@@ -138,6 +179,6 @@ def _loop(step: tf.types.experimental.PolymorphicFunction) -> None:
             break
 
 
-{"mirrored": fit, "custom": custom, "multiworker": custom, "split": split}[kind]()
-if kind != "multiworker" or place == 0:
+{"mirrored": fit, "custom": custom, "multiworker": custom, "split": split, "mpi": mpi}[kind]()
+if place == 0:
     clock.report()
