@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from src.measure.recorder import Recorder
@@ -18,41 +17,39 @@ from src.worker import Run
 
 
 class Steps(keras.metrics.Metric):
-    """The last `together` steps' losses [together], and the epoch's steps and correct answers so far.
+    """The epoch's steps and correct answers so far, and the last `together` steps' losses, in one variable.
 
-    Replicas add theirs up when it is read: `losses` are the global batch's means.
+    Over replicas they add up: losses are the global batch's means.
     """
 
     def __init__(self, run: Run, together: int) -> None:
         super().__init__(name="steps")
         self._batch = run.config.global_batch
         self._together = together
-        self.losses = self.add_variable((together,), "zeros", name="losses")
-        self.correct = self.add_variable((), "zeros", name="correct")
-        self.count = self.add_variable((), "zeros", name="count")
+        self.found = self.add_variable((2 + together,), "zeros", name="found")
 
     def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> None:
         """One step of one replica."""
         loss = tf.reduce_sum(runtime.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)) / self._batch
-        place = tf.cast(self.count, tf.int32) % self._together
-        here = tf.one_hot(place, self._together, dtype=loss.dtype)
-        self.losses.assign(self.losses * (1 - here) + loss * here)
-        self.correct.assign_add(runtime.hits(tf.cast(y_true, tf.int64), y_pred))
-        self.count.assign_add(1.0)
+        found = tf.convert_to_tensor(self.found)
+        place = 2 + tf.cast(found[0], tf.int32) % self._together
+        here = tf.one_hot(place, 2 + self._together, dtype=loss.dtype)
+        more = tf.stack([1.0, runtime.hits(tf.cast(y_true, tf.int64), y_pred)])
+        self.found.assign(found * (1 - here) + loss * here + tf.pad(more, [[0, self._together]]))
 
     def result(self) -> tf.Tensor:
         """What Keras prints, were it asked to."""
-        return self.count
+        return self.found[0]
 
 
 class Watch(keras.callbacks.Callback):
     """Tells the conductor of completed steps, and stops `fit` when it says so."""
 
-    def __init__(self, conductor: Conductor, steps: Steps, replicas: int) -> None:
+    def __init__(self, conductor: Conductor, steps: Steps, strategy: tf.distribute.Strategy) -> None:
         super().__init__()
         self._conductor = conductor
         self._steps = steps
-        self._replicas = replicas
+        self._strategy = strategy
         self._seen, self._correct = 0, 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -60,20 +57,16 @@ class Watch(keras.callbacks.Callback):
         self._seen, self._correct = 0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        count = round(float(_read(self._steps.count)) / self._replicas)
-        correct = float(_read(self._steps.correct))
-        values = _read(self._steps.losses).tolist()
+        # Read as a whole, the variable would be added up by operations that take a tenth of a small step.
+        parts = self._strategy.experimental_local_results(self._steps.found.value)
+        counts, correct, *values = sum(part.numpy() for part in parts).tolist()
+        count = round(counts / len(parts))
         places = [number % len(values) for number in range(self._seen, count)]
         completed = [values[place] for place in places]
         self._conductor.completed(completed, correct - self._correct, late=self._conductor.late)
         self._seen, self._correct = count, correct
         if self._conductor.status is not None:
             self.model.stop_training = True
-
-
-def _read(variable: keras.Variable) -> np.ndarray:
-    """The replicas' sum: their values are added up when a variable becomes a tensor."""
-    return tf.convert_to_tensor(variable.value).numpy()
 
 
 def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
@@ -104,7 +97,7 @@ def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> Non
     recorder.input_seconds = None
     if run.config.workers > 1:
         recorder.communication_seconds = None
-    watch = Watch(conductor, steps, strategy.num_replicas_in_sync)
+    watch = Watch(conductor, steps, strategy)
     conductor.begin()
     for epoch in range(first, run.config.epochs):
         # Each epoch has its own order.
