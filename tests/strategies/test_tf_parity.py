@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.strategies.test_parity import CNN, MLP, STEPS, Case, Outcome, differences, gaps, read, write
-from tests.support import ranks
+from tests.support import Ranks, ranks
 
 LIMIT_SECONDS = 420
 MODULE = "tests.strategies.tf_parity_rank"
@@ -88,24 +90,35 @@ ONE_WORKER = (
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(
+    tmp_path_factory: pytest.TempPathFactory, until: Callable[[Callable[[], object], float, str], float]
+) -> dict[str, Path]:
     """Where each case was trained; a process joins one cluster, and has one set of devices."""
     found: dict[str, Path] = {}
-    for cases, launcher, world, words in (
-        (ONE_PROCESS, "tensorflow", 1, ["strategy=ddp"]),
-        (AUTO, "tf_config", 2, ["strategy=ddp"]),
-        (RING, "tf_config", 2, ["strategy=ddp"]),
-        (MPIEXEC, "mpi", 2, ["strategy=ddp"]),
-        (ONE_WORKER, "tf_cluster", 1, SERVED[:2]),
-    ):
+
+    def started(
+        cases: tuple[Case, ...], launcher: str, world: int, *words: str
+    ) -> contextlib.AbstractContextManager[Ranks]:
         folder = tmp_path_factory.mktemp("cases")
         write(folder, cases)
-        found |= {case.name: folder / case.name for case in cases}
+        found.update({case.name: folder / case.name for case in cases})
         for path in folder.glob("*-resumed.yaml"):
             source = found["mirrored-cnn"] / "checkpoint.npz"
             path.write_text(path.read_text().replace("resume: null", f"resume: {source}"))
-        with ranks(MODULE, [folder, launcher], world, folder, launcher=launcher, words=words) as started:
-            started.wait(LIMIT_SECONDS)
+        return ranks(MODULE, [folder, launcher], world, folder, launcher=launcher, words=words)
+
+    # It traces for minutes, on one core; the others can't begin before its first checkpoint.
+    with started(ONE_PROCESS, "tensorflow", 1, "strategy=ddp") as one:
+        until((found["mirrored-cnn"] / "checkpoint.npz").exists, LIMIT_SECONDS, "the first checkpoint")
+        for others in (
+            started(AUTO, "tf_config", 2, "strategy=ddp"),
+            started(RING, "tf_config", 2, "strategy=ddp"),
+            started(MPIEXEC, "mpi", 2, "strategy=ddp"),
+            started(ONE_WORKER, "tf_cluster", 1, *SERVED[:2]),
+        ):
+            with others as running:
+                running.wait(LIMIT_SECONDS)
+        one.wait(LIMIT_SECONDS)
     return found
 
 

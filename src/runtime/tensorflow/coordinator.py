@@ -122,7 +122,9 @@ class Coordinator:
     def _hand_out(self, indices: np.ndarray, epoch: int) -> None:
         """To whichever worker is free, once not too many are waiting already."""
         self._free.acquire()
-        remote = self._cluster.schedule(self._served.steps[len(indices)], args=(tf.constant(indices),))
+        arrays = self._run.arrays
+        given = tf.constant(arrays.train_images[indices]), tf.constant(arrays.train_labels[indices])
+        remote = self._cluster.schedule(self._served.steps[len(indices)], args=given)
 
         def collect() -> None:
             try:
@@ -201,7 +203,8 @@ class Coordinator:
             whole = slice(0, arrays.test_samples)
             remotes = [
                 self._cluster.schedule(
-                    self._served.score, args=(tf.range(part.start, part.stop, dtype=tf.int64),)
+                    self._served.score,
+                    args=(tf.constant(arrays.test_images[part]), tf.constant(arrays.test_labels[part])),
                 )
                 for part in order.pieces(whole, self._run.config.evaluation_batch)
             ]

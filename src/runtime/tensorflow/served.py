@@ -19,7 +19,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from src.runtime.tensorflow import feed
 from src.runtime.tensorflow import training as runtime
 from src.runtime.tensorflow.sharding import shards, split
 from src.worker import Run
@@ -61,15 +60,22 @@ class Served:
         everything = [*self._trained, *self._moved]
         self.step_bytes = 2 * int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in everything))
         self._apply = tf.function(self._apply)
+        shape = run.arrays.shape
         counts = {1, run.config.strategy["steps_per_execution"]}
+        share = run.config.worker_batch
         self.steps = {
             count: tf.function(
-                self._steps, input_signature=[tf.TensorSpec((count, run.config.worker_batch), tf.int64)]
+                self._steps,
+                input_signature=[
+                    tf.TensorSpec((count, share, *shape), tf.uint8),
+                    tf.TensorSpec((count, share), tf.int64),
+                ],
             ).get_concrete_function()
             for count in counts
         }
         self.score = tf.function(
-            self._score, input_signature=[tf.TensorSpec((None,), tf.int64)]
+            self._score,
+            input_signature=[tf.TensorSpec((None, *shape), tf.uint8), tf.TensorSpec((None,), tf.int64)],
         ).get_concrete_function()
 
     def placement(self) -> dict[str, list[dict[str, Any]]]:
@@ -84,25 +90,23 @@ class Served:
                 row += rows
         return found
 
-    def _steps(self, indices: tf.Tensor) -> tf.Tensor:
-        """Figures [count, 8] of so many steps by one worker, on indices [count, share]."""
-        rank, began = _own_rank(indices), tf.timestamp()
+    def _steps(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Figures [count, 8] of so many steps by one worker, on images [count, share, H, W, C]."""
+        rank, began = _own_rank(labels), tf.timestamp()
         found: list[tf.Tensor] = []
         after: list[tf.Tensor] = []
-        for part in tf.unstack(indices):
+        for given, expected in zip(tf.unstack(images), tf.unstack(labels), strict=True):
             # What follows what, servers see to among themselves: it costs the worker no message.
             with tf.control_dependencies(after):
                 before = self._version.read_value()
-            figures, version = self._step(part, before, began)
+            figures, version = self._step(given, expected, before, began)
             began, after = figures[-1], [version]
             found.append(tf.stack([tf.cast(figure, tf.float64) for figure in (rank, *figures)]))
         return tf.stack(found)
 
     def _step(
-        self, indices: tf.Tensor, before: tf.Tensor, began: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, before: tf.Tensor, began: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
-        arrays = self._run.arrays
-        images, labels = feed.rows(arrays.train_images, indices), feed.rows(arrays.train_labels, indices)
         with tf.control_dependencies([before]):
             weights, buffers = self._fetch()
         with tf.control_dependencies([images, labels, weights[0]]):
@@ -157,19 +161,17 @@ class Served:
         with tf.control_dependencies(effects):
             return self._version.assign_add(1, read_value=True)
 
-    def _score(self, indices: tf.Tensor) -> tf.Tensor:
-        arrays = self._run.arrays
-        images, labels = feed.rows(arrays.test_images, indices), feed.rows(arrays.test_labels, indices)
+    def _score(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         logits = self.model(runtime.normalise(self._run, images), training=False)
         return tf.stack(
             [tf.reduce_sum(runtime.per_sample_loss(labels, logits)), runtime.hits(labels, logits)]
         )
 
 
-def _own_rank(indices: tf.Tensor) -> tf.Tensor:
+def _own_rank(labels: tf.Tensor) -> tf.Tensor:
     """RANK of the process that runs this operation."""
-    # Not a constant, that nobody may evaluate it elsewhere; indices aren't negative.
-    start = tf.minimum(tf.cast(indices[0, 0], tf.int32), 0)
+    # Not a constant, that nobody may evaluate it elsewhere; labels aren't negative.
+    start = tf.minimum(tf.cast(labels[0, 0], tf.int32), 0)
     text = tf.io.read_file(tf.strings.substr(ENVIRONMENT, start, len(ENVIRONMENT)))
     return tf.strings.to_number(
         tf.strings.regex_replace(text, r"(?s)(^|.*\x00)RANK=([0-9]+)(\x00.*|$)", r"\2")
