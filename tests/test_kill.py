@@ -57,7 +57,7 @@ def steps(folder: Path) -> list[dict[str, str]]:
 
 def shared_memory() -> set[str]:
     folder = Path("/dev/shm")
-    return {path.name for path in folder.glob("scaleguide-*")} if folder.is_dir() else set()
+    return {path.name for name in ("scaleguide-*", "mpich_*") for path in folder.glob(name)}
 
 
 @PAIRS

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -29,6 +31,18 @@ class World:
                 f"which mpi4py sees {self.size}: its library, {MPI.Get_library_version().split()[0]}, is not "
                 "that mpiexec's; name the mpiexec of that library, or let MPI4PY_LIBMPI name the library"
             )
+        self._unlink_shared_memory()
+
+    def _unlink_shared_memory(self) -> None:
+        """Takes the name of MPICH's segment away, once all ranks have mapped it: it is freed with the last of
+        them, however they end. MPICH does so in `Finalize` only, and a killed rank's would stay in memory.
+        """
+        mapped = Path("/proc/self/maps")
+        lines = mapped.read_text() if mapped.exists() else ""
+        segments = set(re.findall(r"/dev/shm/mpich_shm_\w+$", lines, re.MULTILINE))
+        self._all.Barrier()
+        for segment in segments:
+            Path(segment).unlink(missing_ok=True)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """The ranks' sum, element by element: the same bits for all of them."""
