@@ -124,6 +124,10 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=tf_single", "strategy.steps_per_execution=0"],
         ["steps_per_execution=0", "at least 1"],
     ),
+    "steps that a worker is told of": (
+        ["strategy=tf_parameter_server", "strategy.steps_per_execution=0"],
+        ["steps_per_execution=0", "at least 1"],
+    ),
     "what MPI exchanges": (
         ["strategy=tf_mpi", "strategy.sync=epoch_averge"],
         ["strategy.sync=epoch_averge", "gradients, epoch_average, none", "did you mean epoch_average?"],

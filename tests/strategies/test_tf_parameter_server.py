@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -53,6 +54,19 @@ def test_both_workers_compute_at_once_and_gradients_are_stale(trained: Path) -> 
 def test_serialised_steps_would_be_noticed(trained: Path) -> None:
     assert overlaps(trained / "one at a time") == 0
     assert staleness(trained / "one at a time") == 0
+
+
+def test_a_worker_is_told_of_several_steps_at_once(trained: Path) -> None:
+    together = []
+    for rank in (0, 1):
+        intervals = json.loads((trained / "as they can" / str(rank) / "timeline.json").read_text())
+        begun = [start for _, what, _, start, _ in intervals if what == "fetch"]
+        ended = [end for _, what, _, _, end in intervals if what == "push"]
+        # The worker itself goes on to the next one, in the very moment in which it is done.
+        first = [i for i in range(1, len(begun)) if begun[i] != ended[i - 1]]
+        together += [b - a for a, b in itertools.pairwise(first)]
+    assert len(together) > 5
+    assert set(together) == {4}
 
 
 @pytest.mark.parametrize("case", [case.name for case in CASES])
