@@ -16,6 +16,7 @@ import yaml
 
 from src.data import available
 from src.data.errors import DataError
+from tests.trainings import Trainings, begun
 
 ROOT = Path(__file__).parents[1]
 # Nothing that a test starts takes longer, even on a busy machine.
@@ -76,6 +77,31 @@ class Commands:
         for process in self.left():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of trainings that go on beside the others come last."""
+    items.sort(key=_has_trainings)
+
+
+def _has_trainings(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and hasattr(item.module, "train_cases")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trainings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Trainings]:
+    """Those that the chosen tests ask for, from the first test on."""
+    modules = dict.fromkeys(item.module.__name__ for item in request.session.items if _has_trainings(item))
+    with begun(tmp_path_factory.mktemp("trainings"), list(modules)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def cases(request: pytest.FixtureRequest, trainings: Trainings) -> Path:
+    """Where the cases of the test's module have been trained."""
+    return trainings.of(request.module.__name__)
 
 
 def _until(condition: Callable[[], object], seconds: float, what: str) -> float:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -71,10 +71,13 @@ class Ranks:
         self._processes = processes
         self._logs = logs
 
-    def wait(self, limit: float) -> None:
-        """Until all ranks have ended well; one that doesn't, or `limit` seconds, raises with the logs."""
+    def wait(self, limit: float, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Until all ranks have ended well, or `until` holds; a rank that ends otherwise, or `limit` seconds,
+        raises with the logs."""
         deadline = time.monotonic() + limit
         while any(process.poll() is None for process in self._processes):
+            if until():
+                return
             if time.monotonic() > deadline or any(process.poll() for process in self._processes):
                 break
             with contextlib.suppress(subprocess.TimeoutExpired):
