@@ -93,8 +93,8 @@ def trainings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Trainings]:
     """Those that the chosen tests ask for, from the first test on."""
-    modules = dict.fromkeys(item.module.__name__ for item in request.session.items if _has_trainings(item))
-    with begun(tmp_path_factory.mktemp("trainings"), list(modules)) as found:
+    modules = list(dict.fromkeys(i.module.__name__ for i in request.session.items if _has_trainings(i)))
+    with begun(tmp_path_factory.mktemp("trainings"), modules) as found:
         yield found
 
 

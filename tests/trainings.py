@@ -29,11 +29,14 @@ PR_SET_PDEATHSIG = 1
 
 
 class Trainings:
-    """The process that runs them."""
+    """The process that runs them; there is none where nothing is to be trained."""
 
     def __init__(self, folder: Path, modules: Sequence[str]) -> None:
         self._folder = folder
         self._log = folder / "trainings.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        if not modules:
+            return
         command = [sys.executable, "-m", "tests.trainings", str(folder), *modules]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -44,6 +47,7 @@ class Trainings:
         """Where a module's cases are, once they are."""
         told = self._folder / f"{module}.json"
         deadline = time.monotonic() + LIMIT_SECONDS
+        assert self._process is not None
         while not told.exists() and self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         assert told.exists(), f"no cases of {module}: {self._log.read_text()[-3000:]}"
@@ -53,8 +57,9 @@ class Trainings:
 
     def end(self) -> None:
         """Ends what still runs."""
-        self._process.terminate()
-        self._process.wait()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
 
 
 @contextlib.contextmanager
