@@ -56,12 +56,19 @@ def ranks(
                 log = logs / f"{module}-{place.name}.log"
                 command = [sys.executable, "-m", module, *map(str, arguments)]
                 process = spawn(command, {**plain, **place.environment}, log)
+                _keep_priority(process.pid)
                 started.append(launch.Rank(len(started), [], process, log, place))
             # Who serves has no end of its own.
             lasting = [rank.process for rank in started if not rank.place.serves]
             yield Ranks(lasting, [rank.log for rank in started[len(before) :]])
         finally:
             launch.stop(started)
+
+
+def _keep_priority(pid: int) -> None:
+    """Linux shares time out among sessions first, and a rank is one: to it nice values are its own affair."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(os.nice(0)))
 
 
 class Ranks:
