@@ -23,9 +23,12 @@ from pathlib import Path
 
 import psutil
 
+from src.launch.cluster import CLUSTER
+
 STEPS = 200
 BATCH = 64
 SERVED = ("strategy=tf_parameter_server", "strategy.servers=2")
+TORCH_SERVED = ("strategy=parameter_server", "strategy.mode=async", "strategy.servers=2")
 LIMIT_SECONDS = 300.0
 # No interpreter has imported TensorFlow in less.
 ABSENT_SECONDS = 1.0
@@ -51,6 +54,13 @@ KINDS = {
     "a worker of tf_parameter_server": Kind((*SERVED, "strategy.max_restarts=0"), ("worker", 0), 0),
     "a worker that returns": Kind(SERVED, ("worker", 1), 1, steps=8 * STEPS, returns=True),
     "a parameter server": Kind(SERVED, ("ps", 0), 1),
+    "a worker of torch's parameter_server": Kind(
+        (*TORCH_SERVED, "strategy.max_restarts=0"), ("worker", 0), 0, steps=2 * STEPS
+    ),
+    "a server of torch's parameter_server": Kind(TORCH_SERVED, ("server", 0), 1, steps=2 * STEPS),
+    "a worker of hogwild": Kind(
+        ("strategy=hogwild", "strategy.max_restarts=0"), ("worker", 1), 0, steps=2 * STEPS
+    ),
 }
 
 
@@ -146,13 +156,17 @@ def _wait_for(parent: subprocess.Popen[str], path: Path, steps: int) -> int:
 
 
 def _tasks(parent: int) -> Iterator[tuple[psutil.Process, dict[str, list[str]], tuple[str, int]]]:
-    """Processes that a parent has started, with TensorFlow's cluster and their task in it."""
+    """Processes that a parent has started, with their cluster and their task in it."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             told = process.environ()
             if told.get("SCALEGUIDE_PARENT") == str(parent) and process.status() != psutil.STATUS_ZOMBIE:
-                known = json.loads(told["TF_CONFIG"])
-                yield process, known["cluster"], (known["task"]["type"], known["task"]["index"])
+                if CLUSTER in told:
+                    known = json.loads(told[CLUSTER])
+                    yield process, known["cluster"], (known["kind"], known["number"])
+                else:
+                    known = json.loads(told["TF_CONFIG"])
+                    yield process, known["cluster"], (known["task"]["type"], known["task"]["index"])
 
 
 def _is_bound(address: str) -> bool:

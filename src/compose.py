@@ -24,7 +24,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src import config as configuration
-from src.config import CONF, GROUPS, Config, ConfigError, nearest
+from src.config import CONF, Config
+from src.rules import DESCRIPTIVE, GROUPS, ConfigError, check_types, nearest
 
 # What the name of a run says anyway, or what doesn't change the result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
@@ -151,7 +152,7 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
                     f"max_minutes={minutes}",
                 ]
                 raw["max_minutes"] = minutes
-            configuration.check_types(raw, plain)
+            check_types(raw, plain)
             yield run_name(raw, row, plain), raw, row
 
 
@@ -170,7 +171,7 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
         raise ConfigError(
             "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
         )
-    configuration.check_types(raw, defaults)
+    check_types(raw, defaults)
     if not raw["tracking"]["study"]:
         # A study's cells are capped while it is composed: DVC caches their results by their command.
         raw["max_minutes"] = cap_minutes(raw["max_minutes"])
@@ -280,7 +281,7 @@ def _explain(error: Exception, overrides: list[str], defaults: Mapping[str, Any]
 
 def _descriptive(key: str) -> bool:
     group, _, option = key.partition(".")
-    return option.split(".")[0] in configuration.DESCRIPTIVE.get(group, ())
+    return option.split(".")[0] in DESCRIPTIVE.get(group, ())
 
 
 def _flat(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:

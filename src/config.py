@@ -1,18 +1,16 @@
-"""The typed configuration behind `conf/`, and every check of what a user typed.
+"""The typed configuration behind `conf/`, and every check of a combination of what a user typed.
 
-A mistake raises `ConfigError`, whose text is the one line that the user sees: what was wrong, what
-is allowed, the nearest valid choice. Neither Hydra nor a framework is imported here: a rank reads
-the resolved `config.yaml` with this module alone.
+Neither Hydra nor a framework is imported here: a rank reads the resolved `config.yaml` with this module and
+`rules.py` alone.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,107 +18,9 @@ from typing import Any
 import yaml
 
 from src.launch import devices
+from src.rules import ConfigError, leaf
 
 CONF = Path(__file__).parent.parent / "conf"
-
-
-class ConfigError(Exception):
-    """A user's mistake, as one sentence."""
-
-
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """The choice closest to `word` in spelling."""
-    spelled = {choice.lower(): choice for choice in choices}
-    return spelled[difflib.get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.0)[0]]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What one key may hold; `minimum` is exclusive when `above` is set, `lists` allows a list as well."""
-
-    kind: type
-    choices: tuple[Any, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    above: bool = False
-    optional: bool = False
-    lists: bool = False
-
-    def check(self, key: str, value: Any) -> None:
-        """Raises `ConfigError` unless `value` may stand under `key`."""
-        if value is None and self.optional:
-            return
-        if self.lists and (isinstance(value, list) or not self.choices):
-            _check_list(key, value)
-            return
-        if self.choices:
-            if value not in self.choices:
-                allowed = ", ".join(str(choice) for choice in self.choices)
-                hint = nearest(str(value), [str(choice) for choice in self.choices])
-                raise ConfigError(f"{key}={value}: must be one of {allowed}; did you mean {hint}?")
-            return
-        if not self._fits(value):
-            names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-            raise ConfigError(f"{key}={value}: must be {names[self.kind]}")
-        if self.minimum is not None and (value <= self.minimum if self.above else value < self.minimum):
-            bound = "above" if self.above else "at least"
-            raise ConfigError(f"{key}={value}: must be {bound} {self.minimum:g}")
-        if self.maximum is not None and value > self.maximum:
-            raise ConfigError(f"{key}={value}: must be at most {self.maximum:g}")
-
-    def _fits(self, value: Any) -> bool:
-        if self.kind is float:
-            return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
-        if self.kind is int:
-            return isinstance(value, int) and not isinstance(value, bool)
-        return isinstance(value, self.kind)
-
-
-def _check_list(key: str, value: Any) -> None:
-    """A list of numbers above 0, or of names."""
-    items = value if isinstance(value, list) else []
-    numbers = all(Rule(float)._fits(item) and item > 0 for item in items)
-    if not items or not (numbers or all(isinstance(item, str) for item in items)):
-        raise ConfigError(f"{key}={value}: must be a list, as [2,1]: numbers above 0, or names")
-
-
-RULES: dict[str, Rule] = {
-    "workers": Rule(int, minimum=1, optional=True),
-    "scaling": Rule(str, ("strong", "weak")),
-    "batch": Rule(int, minimum=1),
-    "microbatches": Rule(int, minimum=1, optional=True),
-    "epochs": Rule(int, minimum=1),
-    "max_minutes": Rule(float, minimum=0, above=True),
-    "seed": Rule(int, minimum=0, maximum=2**31 - 1),
-    "precision": Rule(str, ("fp32", "bf16")),
-    "batchnorm": Rule(str, ("local", "sync")),
-    "optimizer.name": Rule(str, ("sgd", "adam")),
-    "optimizer.lr": Rule(float, minimum=0, above=True),
-    "optimizer.momentum": Rule(float, minimum=0, maximum=0.9999),
-    "evaluate_every": Rule(int, minimum=1, optional=True),
-    "target_accuracy": Rule(float, minimum=0, maximum=1, optional=True),
-    "checkpoint_every": Rule(int, minimum=1, optional=True),
-    "resume": Rule(str, optional=True),
-    "out": Rule(str, optional=True),
-    "overwrite": Rule(bool),
-    "tracking.backend": Rule(str, ("sqlite", "server", "none")),
-    "tracking.study": Rule(str, optional=True),
-}
-# Options whose default says too little about what they may hold.
-OPTION_RULES = {
-    "dataset.limit": Rule(int, minimum=1, optional=True),
-    "model.path": Rule(str, optional=True),
-    "model.pretrained": Rule(str, optional=True),
-    "strategy.mpiexec": Rule(str, optional=True),
-}
-GROUPS = ("strategy", "model", "dataset", "hardware")
-# Keys of a group's file that describe the choice and are nobody's to set on the command line.
-DESCRIPTIVE = {
-    "strategy": ("name", "framework", "entry", "serve", "launcher", "parity", "supports", "allowed"),
-    "model": ("name", "torch", "tensorflow", "allowed"),
-    "dataset": ("name", "reader", "data_source", "files", "sources", "allowed"),
-    "hardware": ("name", "allowed"),
-}
 
 
 @dataclass(frozen=True)
@@ -134,6 +34,7 @@ class Config:
     workers: int
     scaling: str
     batch: int
+    batch_shares: str | Sequence[int]
     microbatches: int
     epochs: int
     max_minutes: float
@@ -187,50 +88,6 @@ def load(path: Path) -> Config:
     return Config(**yaml.safe_load(path.read_text()))
 
 
-def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Types, choices and ranges of every key of one composed cell.
-
-    `defaults` is the same composition without the user's values: what an option of a strategy,
-    model, dataset or hardware may hold follows from its default there and from `allowed`.
-    """
-    for key, rule in RULES.items():
-        rule.check(key, _leaf(raw, key))
-    for group in GROUPS:
-        allowed = raw[group].get("allowed") or {}
-        for option, value in raw[group].items():
-            if option in DESCRIPTIVE[group]:
-                continue
-            key = f"{group}.{option}"
-            rule = OPTION_RULES.get(key) or _option_rule(defaults[group].get(option), allowed.get(option))
-            rule.check(key, value)
-
-
-def _leaf(raw: Mapping[str, Any], key: str) -> Any:
-    value: Any = raw
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise ConfigError(f"{key.split('.')[0]}={value}: must be a mapping with the key {part}")
-        value = value[part]
-    return value
-
-
-def _option_rule(default: Any, allowed: Any) -> Rule:
-    if isinstance(allowed, list | tuple):
-        return Rule(str, tuple(allowed))
-    bounds = allowed or {}
-    if bounds.get("lists"):
-        return Rule(str, tuple(bounds.get("choices", ())), optional=default is None, lists=True)
-    if default is None and bounds:
-        return Rule(float, minimum=bounds.get("min"), maximum=bounds.get("max"), optional=True)
-    kind = type(default)
-    # A bounded number may be 25 or 25.5, however its default is written; `whole` says otherwise.
-    if kind is int and bounds and not bounds.get("whole"):
-        kind = float
-    if kind not in (int, float, bool, str):
-        return Rule(object)
-    return Rule(kind, minimum=bounds.get("min"), maximum=bounds.get("max"))
-
-
 def resolve(raw: Mapping[str, Any], out: str) -> Config:
     """Fills in what the strategy and the machine decide, and checks the combination.
 
@@ -253,6 +110,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         _check_supported,
         _check_framework,
         _check_batch,
+        _check_unequal,
         _check_lists,
         _check_needs,
         _check_files,
@@ -332,6 +190,11 @@ def _check_batch(config: Config) -> None:
         )
 
 
+def _check_unequal(config: Config) -> None:
+    if config.batch_shares != "equal" or config.hardware["speeds"] is not None:
+        importlib.import_module("src.launch.unequal").check(config)
+
+
 def _check_lists(config: Config) -> None:
     """A list with an item a worker, or with the names at which all workers' parts but the first begin."""
     for option, allowed in (config.strategy.get("allowed") or {}).items():
@@ -351,10 +214,10 @@ def _check_lists(config: Config) -> None:
 def _check_needs(config: Config) -> None:
     """What some choice of an option asks of another key: a bound (a number, or another key), or a value."""
     for need in config.strategy["supports"].get("needs", ()):
-        if any(config.strategy[option] != value for option, value in need["when"].items()):
+        if any(config.strategy[option] != value for option, value in need.get("when", {}).items()):
             continue
         key = need["key"]
-        value = _leaf(vars(config), key)
+        value = leaf(vars(config), key)
         if "is" in need:
             fits, wanted = value == need["is"], f"{key}={need['is']}"
         elif "at_most" in need:
@@ -363,8 +226,9 @@ def _check_needs(config: Config) -> None:
             least = getattr(config, need["at_least"])
             fits, wanted = value >= least, f"at least as many as {need['at_least']}={least}"
         if not fits:
-            when = ", ".join(f"strategy.{option}={choice}" for option, choice in need["when"].items())
-            raise ConfigError(f"{key}={value}: {when} needs {wanted}")
+            when = [f"strategy.{option}={choice}" for option, choice in need.get("when", {}).items()]
+            who = ", ".join(when) or f"strategy={config.strategy['name']}"
+            raise ConfigError(f"{key}={value}: {who} needs {wanted}")
 
 
 def _check_files(config: Config) -> None:

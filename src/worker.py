@@ -22,6 +22,7 @@ from typing import Any
 
 from src import config as configuration
 from src.config import Config, ConfigError
+from src.launch import quota
 from src.launch.ranks import EXIT_DISK_FULL, EXIT_MISTAKE, EXIT_OUT_OF_MEMORY
 from src.models.adapt import import_path
 
@@ -45,6 +46,7 @@ def main() -> None:
     """Runs one rank; the argument is the path of `config.yaml`."""
     _follow_parent()
     cores = _pin()
+    quota.join()
     path = Path(sys.argv[1])
     config = configuration.load(path)
     resume = os.environ.get("SCALEGUIDE_RESUME")

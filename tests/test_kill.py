@@ -21,8 +21,7 @@ START = 120.0
 LONG = ("model=cnn", "epochs=1000", "max_minutes=30", "hardware.device=cpu", "hardware.share_devices=true")
 DDP = ("strategy=ddp", "workers=2", *LONG)
 PLUGIN = Path(__file__).parent / "plugin" / "conf"
-# Processes of mpiexec.
-MPI = ("--config-dir", str(PLUGIN), "strategy=mpi_steps", "workers=2", *LONG)
+MPI = ("strategy=mpi", "workers=2", *LONG)
 PAIRS = pytest.mark.parametrize("pair", [DDP, MPI], ids=["ddp", "mpi"])
 Until = Callable[[Callable[[], object], float, str], float]
 

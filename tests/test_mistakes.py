@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from src import compose
-from src.config import Config, ConfigError, nearest
+from src.config import Config
+from src.rules import ConfigError, nearest
 
 SECONDS = 2.0
 TRIES = 3
@@ -104,6 +105,49 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=tf_parameter_server", "model=unet"],
         ["unet", "needs tensorflow", "cnn"],
     ),
+    "no torch server": (
+        ["strategy=parameter_server", "strategy.servers=0"],
+        ["strategy.servers=0", "at least 1"],
+    ),
+    "staleness": (
+        ["strategy=parameter_server", "strategy.mode=ssp", "strategy.staleness=-1"],
+        ["strategy.staleness=-1", "at least 0"],
+    ),
+    "mode": (["strategy=parameter_server", "strategy.mode=asinc"], ["did you mean async?"]),
+    "a program that isn't there": (
+        ["strategy=mpi", "strategy.mpiexec=mpirunn"],
+        ["strategy.mpiexec=mpirunn", "no such program"],
+    ),
+    "another rule under hogwild": (
+        ["strategy=hogwild", "optimizer.name=adam"],
+        ["optimizer.name=adam", "strategy=hogwild needs optimizer.name=sgd"],
+    ),
+    "a checkpoint between averages": (
+        ["strategy=local_sgd", "checkpoint_every=10"],
+        ["checkpoint_every=10", "local_sgd writes no checkpoints"],
+    ),
+    "shares that are too many": (
+        ["strategy=ddp", "workers=1", "batch_shares=[100,20]"],
+        ["batch_shares=[100, 20]", "2 entries", "workers=1"],
+    ),
+    "shares that don't add up": (
+        ["strategy=ddp", "workers=1", "batch_shares=[100]"],
+        ["batch_shares=[100]", "adds up to 100", "128 samples", "nearest is [128]"],
+    ),
+    "shares of one": (["batch_shares=auto"], ["batch_shares=auto", "single", "leave it away"]),
+    "shares of who takes turns": (
+        ["strategy=parameter_server", "strategy.mode=ssp", "workers=1", "batch_shares=auto"],
+        ["batch_shares=auto", "take turns", "choose strategy.mode=sync"],
+    ),
+    "how shares are called": (
+        ["strategy=ddp", "workers=1", "batch_shares=automatic"],
+        ["batch_shares=automatic", "equal, auto", "did you mean auto?"],
+    ),
+    "speeds of other workers": (
+        ["hardware.speeds=[1,0.5]"],
+        ["hardware.speeds=[1, 0.5]", "2 entries", "workers=1"],
+    ),
+    "a speed above all": (["hardware.speeds=[1.5]"], ["hardware.speeds=[1.5]", "at most 1"]),
     "batch and limit": (["dataset.limit=100"], ["batch=128", "dataset.limit=100", "batch <= 100"]),
     "framework": (["strategy=tf_single", "model=unet"], ["unet", "torch", "needs tensorflow", "cnn"]),
     "batchnorm": (["batchnorm=sync"], ["batchnorm=sync", "single supports local"]),

@@ -26,7 +26,16 @@ SHORT = (
     *("hardware.device=cpu", "hardware.share_devices=true"),
 )
 TINY = ("model=mlp", "dataset.limit=1280", "tracking.backend=none", "out=run")
-FILES = {"config.yaml", "metrics.json", "steps.csv", "epochs.csv", "trace.csv", "environment.json", "logs"}
+FILES = {
+    "config.yaml",
+    "metrics.json",
+    "steps.csv",
+    "workers.csv",
+    "epochs.csv",
+    "trace.csv",
+    "environment.json",
+    "logs",
+}
 # What a synchronous CPU run must fill; a machine may lack counters of energy and traffic.
 FILLED = {
     *("status", "framework", "strategy", "model", "dataset", "data_source", "hardware", "workers", "batch"),
@@ -43,6 +52,12 @@ UNTOLD = {"busy_fraction"}
 MUST_FILL = {
     "single": FILLED | COSTED | {"mlflow_run_id"},
     "ddp": FILLED | COSTED,
+    "mpi": FILLED | COSTED,
+    "local_sgd": FILLED | COSTED,
+    "parameter_server": FILLED - {"input_wait_fraction"}
+    | COSTED
+    | {"staleness_mean", "clock_gap_max", "helper_cpu_seconds"},
+    "hogwild": FILLED - {"input_wait_fraction"} | COSTED | {"staleness_mean", "helper_cpu_seconds"},
     "tf_single": FILLED,
     "tf_mirrored": FILLED - UNTOLD - {"input_wait_fraction"},
     "tf_custom": FILLED - UNTOLD,
@@ -52,9 +67,17 @@ MUST_FILL = {
     "tf_parameter_server": FILLED - {"input_wait_fraction"} | {"staleness_mean", "helper_cpu_seconds"},
 }
 # Processes that train.
-RANKS = {"ddp": 2, "tf_multiworker": 2, "tf_mpi": 2}
+RANKS = {
+    "ddp": 2,
+    "mpi": 2,
+    "local_sgd": 2,
+    "parameter_server": 2,
+    "hogwild": 2,
+    "tf_multiworker": 2,
+    "tf_mpi": 2,
+}
 # There is no pipeline; what is stale and helper processes some have alone.
-MUST_BE_NULL = {"bubble_fraction", "staleness_mean", "helper_cpu_seconds"}
+MUST_BE_NULL = {"bubble_fraction", "staleness_mean", "clock_gap_max", "helper_cpu_seconds"}
 
 
 def table(path: Path) -> list[dict[str, str]]:

@@ -41,6 +41,17 @@ def batch_indices(order: np.ndarray, step: int, batch: int) -> np.ndarray:
     return order[step * batch : (step + 1) * batch]
 
 
+def batches(samples: int, batch: int, seed: int, first: int, last: int) -> Iterator[np.ndarray]:
+    """Indices, int64 [batch], of the steps from `first`, counted over all epochs, to before `last`."""
+    per_epoch = steps_per_epoch(samples, batch)
+    permutation = None
+    for done in range(first, last):
+        epoch, step = divmod(done, per_epoch)
+        if permutation is None or step == 0:
+            permutation = epoch_order(samples, seed, epoch)
+        yield batch_indices(permutation, step, batch)
+
+
 def pieces(part: slice, most: int) -> Iterator[slice]:
     """`part` in contiguous slices of at most `most` items."""
     for start in range(part.start, part.stop, most):

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from src.config import Config, ConfigError
-from src.launch import place, ranks
+from src.launch import place, ranks, torch
 from src.launch.enter import tell
 from src.launch.place import Place
 from src.launch.ranks import Rank, Spawn
@@ -47,10 +47,12 @@ OPEN_MPI = {
 
 def places(config: Config) -> list[Place]:
     """The ranks to start."""
-    told = _library(program(config))
-    if config.framework == "tensorflow":
-        told |= QUIET
-    return [place.of_rank(rank, config.workers, (rank,), told) for rank in range(config.workers)]
+    library = _library(program(config))
+    # Lightning's own agreements between ranks go through gloo.
+    told = torch.environments(config) if config.framework == "torch" else [QUIET] * config.workers
+    return [
+        place.of_rank(rank, config.workers, (rank,), {**library, **each}) for rank, each in enumerate(told)
+    ]
 
 
 def check(config: Config) -> None:

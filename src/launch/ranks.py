@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Protocol
 
 from src.config import Config
-from src.launch import devices
+from src.launch import devices, quota
 from src.launch.place import Place
 
 TERMINATE_SECONDS = 3.0
@@ -101,6 +101,8 @@ def start(config: Config, folder: Path, *, started: float, resume: Path | None =
             told = {**place.environment, **_pinning(own), **further}
             if place.helper:
                 told["CUDA_VISIBLE_DEVICES"] = ""
+            elif len(place.workers) == 1:
+                told |= quota.told(config.hardware["speeds"], place.workers[0], len(own[0].cores))
             if place.serves:
                 told["SCALEGUIDE_SERVES"] = "1"
             place = dataclasses.replace(place, environment=told)
@@ -218,6 +220,8 @@ def stop(ranks: list[Rank]) -> None:
         # The group outlives its leader when a rank left children.
         _signal(rank, signal.SIGKILL)
         rank.process.wait()
+    if any(quota.CGROUP in rank.place.environment for rank in ranks):
+        quota.remove()
 
 
 def _signal(rank: Rank, number: signal.Signals) -> None:

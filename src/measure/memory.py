@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import psutil
 
 _level = 0
+LEFT = "memory.json"
 
 
 def start(device: Any = None) -> None:
@@ -41,9 +43,19 @@ def peak(device: Any = None) -> dict[str, int]:
     return peak_of(os.getpid(), _level)
 
 
-def level() -> int:
-    """The resident set at `start`, in bytes."""
-    return _level
+def leave(folder: Path) -> None:
+    """Of a process that has no end of its own: marks the level, and leaves word for `left`."""
+    start()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LEFT).write_text(json.dumps({"pid": os.getpid(), "level": _level}))
+
+
+def left(folder: Path) -> dict[str, int]:
+    """The peak, so far, of the process that left word in `folder`; empty if none did, or it is gone."""
+    if not (folder / LEFT).exists():
+        return {}
+    told = json.loads((folder / LEFT).read_text())
+    return peak_of(told["pid"], told["level"])
 
 
 def peak_of(pid: int, above: int) -> dict[str, int]:

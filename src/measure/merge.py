@@ -24,9 +24,16 @@ KEYS = (
     *("loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction"),
     *("helper_cpu_seconds", "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
     *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "flops_per_sample"),
-    *("model_flops_utilization", "bubble_fraction", "staleness_mean", "restarts", "shared_device"),
-    "mlflow_run_id",
+    *("model_flops_utilization", "bubble_fraction", "staleness_mean", "clock_gap_max", "restarts"),
+    *("shared_device", "mlflow_run_id"),
 )
+# Of each rank (workers.csv), over the timed window: exchanging includes waiting for others.
+WORKER_FIELDS = (
+    *("rank", "steps", "samples", "seconds", "busy_seconds", "exchange_seconds"),
+    *("fetched_bytes", "pushed_bytes", "staleness_mean", "staleness_max"),
+)
+# Of a strategy's parity: its workers take turns, each at its own pace.
+TAKE_TURNS = ("asynchronous", "stale")
 Rows = list[dict[str, Any]]
 
 
@@ -56,6 +63,7 @@ def merge(
     _write_steps(folder / "steps.csv", config, steps)
     if (ranks / "0" / "epochs.csv").exists():
         shutil.copyfile(ranks / "0" / "epochs.csv", folder / "epochs.csv")
+    _write_workers(folder / "workers.csv", config, steps, records)
     first = records.get(0, {})
     environment = {
         **environment,
@@ -83,6 +91,7 @@ def merge(
         "total_seconds": total_seconds,
         "shared_device": bool(config.hardware["share_devices"]),
         "restarts": restarts,
+        "clock_gap_max": first.get("clock_gap_max"),
         "helper_cpu_seconds": _helpers(helper_seconds, records.values()),
         "bubble_fraction": timeline.bubble_fraction(timelines),
         "mlflow_run_id": run_id,
@@ -132,6 +141,32 @@ def _write_steps(path: Path, config: Config, steps: dict[int, Rows]) -> None:
                 writer.writerow([rank, *("" if cell is None else cell for cell in cells)])
 
 
+def _write_workers(path: Path, config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, WORKER_FIELDS)
+        writer.writeheader()
+        for rank, every in sorted(steps.items()):
+            rows, record = every[config.warmup_steps :], records.get(rank, {})
+            staleness = [row["staleness"] for row in rows if row["staleness"] is not None]
+            row = {
+                "rank": rank,
+                "steps": len(rows),
+                "samples": round(sum(row["samples"] for row in rows)),
+                "seconds": sum(row["seconds"] for row in rows),
+                "busy_seconds": record.get("busy_seconds"),
+                "exchange_seconds": record.get("communication_seconds"),
+                # Known of who takes turns, for whom they are two things.
+                **{
+                    key: record.get(key)
+                    for key in ("exchange_seconds", "fetched_bytes", "pushed_bytes")
+                    if key in record
+                },
+                "staleness_mean": arithmetic.mean(staleness),
+                "staleness_max": _most(staleness),
+            }
+            writer.writerow({key: "" if value is None else value for key, value in row.items()})
+
+
 def _global_losses(steps: dict[int, Rows]) -> dict[float, float]:
     """Sample-weighted mean loss by step, where every rank has completed it."""
     parts: dict[float, list[tuple[float, float]]] = defaultdict(list)
@@ -175,7 +210,7 @@ def _timing(config: Config, steps: dict[int, Rows], records: dict[int, Any]) -> 
 
 def _rate(config: Config, ranks: Sequence[Rows]) -> float | None:
     worked = [([row["samples"] for row in rows], [row["seconds"] for row in rows]) for rows in ranks]
-    if config.strategy["parity"] == "asynchronous":
+    if config.strategy["parity"] in TAKE_TURNS:
         return arithmetic.turns_rate(worked)
     rates = [arithmetic.samples_per_second(*one) for one in worked]
     known = [rate for rate in rates if rate is not None]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, SupportsFloat, TextIO
 
 from src.config import Config
+from src.launch import quota
 from src.measure import probe
 from src.rundir import whole, write
 
@@ -64,6 +65,8 @@ class Recorder:
         self.input_seconds: float | None = 0.0
         # Seconds in which it computed, where a strategy knows them; else what is left of the others.
         self.busy_seconds: float | None = None
+        # Seconds of the step in progress, or the last one, in which the rank did its own share.
+        self.own_seconds = 0.0
         self.payload_bytes = 0
         self.facts: dict[str, Any] = {}
         self._started = started
@@ -83,6 +86,7 @@ class Recorder:
         self._probes = True
         self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
+        self._communicated = 0.0
 
     @property
     def trained_steps(self) -> int:
@@ -118,6 +122,7 @@ class Recorder:
         """Marks the start of the first step: what came before is start-up."""
         self._open()
         self.facts["probe_before"] = probe.gflops() if self._probes else None
+        quota.begin()
         self.facts["startup_seconds"] = time.time() - self._started
         self._last = self._last_flush = time.perf_counter()
         if self.trained_steps >= self.config.warmup_steps:
@@ -171,6 +176,7 @@ class Recorder:
         now = time.perf_counter() if ended is None else max(ended, self._last)
         seconds = now - self._last
         self._last = now
+        self._communicated = self.communication_seconds or 0.0
         self._last_wall = time.time() - (time.perf_counter() - now)
         self.train_seconds += seconds
         for loss in losses:
@@ -180,6 +186,11 @@ class Recorder:
             self._open_window(self._last_wall)
         if now - self._last_flush > FLUSH_SECONDS:
             self.flush()
+
+    def own_share_done(self) -> None:
+        """The rank has its gradients, and from here on waits for others'."""
+        waited = (self.communication_seconds or 0.0) - self._communicated
+        self.own_seconds = time.perf_counter() - self._last - waited
 
     def _open_window(self, start: float) -> None:
         self._window = {

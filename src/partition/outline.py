@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from src.config import ConfigError, nearest
+from src.rules import ConfigError, nearest
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,27 @@ def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
     return figure
 
 
+def staleness(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """How stale gradients were when they took effect: the share of steps by staleness, a run each."""
+    known = [(point, point.run.staleness) for point in found if point.row.get("staleness_mean") is not None]
+    known = [(point, shares) for point, shares in known if shares]
+    if not known:
+        return None
+    columns = min(3, len(known))
+    rows = -(-len(known) // columns)
+    figure, axes = canvas.grid(rows, columns, (3.4 * columns, 0.7 + 1.9 * rows))
+    for axis, (point, shares) in zip(axes, known, strict=False):
+        axis.bar(list(shares), list(shares.values()), color=look[point.label].color)
+        mean = point.row["staleness_mean"]
+        axis.set_title(f"{canvas.series(point).name}\nmean {mean:.2f}, most {max(shares)}", fontsize=7.5)
+        axis.set_ylim(0, 1)
+    for axis in axes[len(known) :]:
+        axis.set_visible(False)
+    figure.supxlabel("updates by others between fetch and effect", fontsize=9)
+    figure.supylabel("share of steps", fontsize=9)
+    return figure
+
+
 def timelines(found: Sequence[Point]) -> Figure | None:
     """What stages or workers do over their first recorded steps, for up to `TIMELINES` runs taken evenly."""
     recorded = [point for point in found if point.run.timeline]

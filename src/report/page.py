@@ -108,6 +108,11 @@ FIGURES = (
         "Against the batch",
         "On a logarithmic axis; dashed lines have several workers, dotted ones are weak-scaled.",
     ),
+    (
+        "Staleness",
+        "How many updates by others the parameters had between a step's fetch and the effect of its "
+        "gradient. What each worker did is in its run's workers.csv.",
+    ),
     ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
     (
         "What stages and workers do",
@@ -282,6 +287,7 @@ def _drawn(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[str, str, str
         learning.curves(found, look, "train_seconds"),
         None if learned or batches else figures.bars(found, look, "accuracy", "test accuracy"),
         batches,
+        activity.staleness(found, look),
         activity.traces(found, look),
         activity.timelines(found),
     )

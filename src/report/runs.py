@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -110,6 +111,13 @@ class Run:
                 break
             losses.append(row["loss"])
         return losses
+
+    @cached_property
+    def staleness(self) -> dict[int, float]:
+        """The share of steps by the staleness of their gradient, in its order."""
+        rows = read_csv(self.directory / "steps.csv")
+        counts = Counter(int(row["staleness"]) for row in rows if row.get("staleness") is not None)
+        return {stale: counts[stale] / counts.total() for stale in sorted(counts)}
 
     @cached_property
     def epochs(self) -> list[Row]:

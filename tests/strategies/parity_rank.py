@@ -1,6 +1,6 @@
 """One rank that trains parity cases, one after the other, in float64, and keeps what it ended with.
 
-    python -m tests.strategies.parity_rank CASES      with a launcher's environment variables
+    python -m tests.strategies.parity_rank CASES [LAUNCHER]      with the launcher's environment variables
 
 CASES is a folder with `cases.json` (a list of name and change) and `<name>.yaml` (a configuration);
 `<name>/<rank>.npz` and the recorder's files in `<name>/<rank>/` are written beside them.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,24 +22,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from src import config as configuration
 from src.config import Config
 from src.data import arrays, available, order
+from src.launch.cluster import CLUSTER
+from src.launch.tf_config import free_addresses
 from src.measure.recorder import Recorder
 from src.models.adapt import import_path
 from src.partition import cost
-from src.runtime.torch import pipeline_stage, stages
+from src.runtime.shares import Shares, Window
+from src.runtime.torch import coordination, pipeline_stage, stages
 from src.runtime.torch import training as runtime
 from src.runtime.torch.feed import Batch
+from src.runtime.torch.server import Server
+from src.runtime.torch.turn_worker import Worker
 from src.worker import Run
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41
 EVALUATION_BATCH = 16
-shard, batch_indices = order.shard, order.batch_indices
+shard, batch_indices, share_of = order.shard, order.batch_indices, Shares.of
 
 
 class Watched:
@@ -88,17 +95,20 @@ class WatchedStage(Watched, stages.StageTraining):
 def apply(change: str | None) -> None:
     """Makes one change for the next training; what isn't named here is up to `Watched`."""
     Watched.change = change
-    order.shard, order.batch_indices = shard, batch_indices
+    order.shard, order.batch_indices, Shares.of = shard, batch_indices, share_of
     DistributedDataParallel.register_comm_hook = register_comm_hook
     pipeline_stage.unmoved_buffers = unmoved_buffers
+    Window.add = add
     if change == "wrong shard":
-        order.shard = lambda count, rank, world: shard(count, 0, world)
+        Shares.of = lambda shares, rank, *items: share_of(shares, 0, *items)
     elif change == "missing average":
         DistributedDataParallel.register_comm_hook = lambda model, state, hook: register_comm_hook(
             model, None, keep_own
         )
     elif change == "recomputation that moves buffers":
         pipeline_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+    elif change == "speeds of 1 and 3":
+        Window.add = lambda *_: 1.0 + 2 * int(os.environ["RANK"])
     elif change == "union of two ranks":
         # Rank 0's micro-batches, then rank 1's, become: both ranks' first ones, both ranks' second ones.
         order.batch_indices = lambda *given: np.concatenate(
@@ -106,7 +116,7 @@ def apply(change: str | None) -> None:
         )
 
 
-unmoved_buffers = pipeline_stage.unmoved_buffers
+unmoved_buffers, add = pipeline_stage.unmoved_buffers, Window.add
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 
 
@@ -133,6 +143,9 @@ def train(config: Config, folder: Path, rank: int) -> None:
     world = config.workers
     run = Run(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
     recorder = Recorder(config, rank, folder / str(rank), started=time.time(), tracker=None)
+    if config.strategy["launcher"] == "cluster":
+        train_served(run, recorder)
+        return
     import_path(config.strategy["entry"])(run, recorder)
     model = Watched.last.model
     prefix = Watched.last.prefix
@@ -143,14 +156,63 @@ def train(config: Config, folder: Path, rank: int) -> None:
     np.savez(folder / f"{rank}.npz", **{name: value.contiguous().numpy() for name, value in kept.items()})
 
 
+def build_alone(run: Run) -> nn.Module:
+    """One thread at a time: they share torch's random generator."""
+    with BUILDING:
+        return build(run)
+
+
+build, BUILDING = runtime.build, threading.Lock()
+
+
+def train_served(run: Run, recorder: Recorder) -> None:
+    """Workers, servers and the coordinator as threads, which meet over TCP all the same."""
+    count, options = run.config.workers, run.config.strategy
+    module, _, _ = run.config.strategy["entry"].rpartition(".")
+    coordinator, *addresses = free_addresses(1 + options.get("servers", 0))
+    cluster = {"server": addresses, "coordinator": [coordinator]}
+    os.environ[CLUSTER] = json.dumps({"cluster": cluster})
+    servers = [Server(address) for address in cluster["server"]]
+    workers: dict[int, Worker] = {}
+
+    def work(number: int) -> None:
+        own = dataclasses.replace(run, rank=number)
+        workers[number] = importlib.import_module(module).worker(own, cluster)
+        workers[number].work()
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    import_path(run.config.strategy["entry"])(run, recorder)
+    for thread in threads:
+        thread.join()
+    for server in servers:
+        server.ended.wait()
+    first = workers[0]._replica.model
+    tensors = {f"buffers/{name}": value for name, value in first.named_buffers()}
+    tensors |= {f"parameters/{name}": value.detach() for name, value in Watched.last.model.named_parameters()}
+    for number in range(count):
+        np.savez(
+            run.folder / f"{number}.npz",
+            **{name: value.contiguous().numpy() for name, value in tensors.items()},
+        )
+
+
 def main() -> None:
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     torch.set_default_dtype(torch.float64)
     runtime.Training = WatchedTraining
     stages.StageTraining = WatchedStage
+    coordination.Training = WatchedTraining
+    runtime.build = build_alone
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     # Equality is tested, not speed: costs and peaks are measured once.
     cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1
+    if sys.argv[2:] == ["mpi"]:
+        from src.runtime.mpi import World
+
+        # The processes go on with the next case.
+        World.leave = lambda _: None
     for name, change in json.loads((folder / "cases.json").read_text()):
         apply(change)
         train(configuration.load(folder / f"{name}.yaml"), folder / name, rank)

@@ -5,6 +5,7 @@ And the comparison is worth something: it fails for each of the mistakes that it
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -21,11 +22,15 @@ BOUND = 1e-9
 STEPS = 10
 # At the lowest priority, beside other tests.
 LIMIT_SECONDS = 900
+MODULE = "tests.strategies.parity_rank"
 CNN = ("model=cnn", "batch=32")
 MLP = ("model=mlp", "model.dropout=0", "batch=32")
 # Few samples a BatchNorm and a high rate would grow rounding errors a thousandfold a step.
 RESNET = ("model=resnet18", "batch=32", "optimizer.lr=0.001")
 DDP = ("strategy=ddp", "workers=2")
+# A change that is no mistake.
+SPEEDS = "speeds of 1 and 3"
+LOCAL = ("strategy=local_sgd", "workers=2")
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,31 @@ PAIR = (
     Case("ddp-cnn-m2", (*DDP, *CNN, "microbatches=2")),
     Case("ddp-mlp", (*DDP, *MLP)),
     Case("ddp-resnet-local-m2", (*DDP, *RESNET, "microbatches=2")),
+    Case("ddp-cnn-shares", (*DDP, *CNN, "batch_shares=[20,12]")),
+    Case("ddp-cnn-shares-m2", (*DDP, *CNN, "batch_shares=[25,7]", "microbatches=2")),
+    Case("ddp-cnn-shares-that-change", (*DDP, *CNN, "batch_shares=auto"), SPEEDS),
+    # A mean of steps from one place is the step by the mean.
+    Case("local-sgd-cnn-each-step", (*LOCAL, *CNN, "strategy.sync_every=1")),
+    Case("local-sgd-cnn-shares", (*LOCAL, *CNN, "strategy.sync_every=1", "batch_shares=[20,12]")),
+    Case("local-sgd-cnn", (*LOCAL, *CNN, "strategy.sync_every=4")),
     Case("ddp-resnet-sync-m2", (*DDP, *RESNET, "microbatches=2", "batchnorm=sync")),
     *(
         Case(f"ddp-{change.replace(' ', '-')}", (*DDP, *CNN), change)
         for change in ("wrong shard", "missing average", "stale weight", "stale gradient")
     ),
 )
+MPI = ("strategy=mpi", "workers=2")
+MPIEXEC = (
+    Case("mpi-cnn", (*MPI, *CNN)),
+    Case("mpi-cnn-small-buckets", (*MPI, *CNN, "strategy.bucket_mb=0.2")),
+    Case("mpi-cnn-m2", (*MPI, *CNN, "microbatches=2")),
+    Case("mpi-resnet-local-m2", (*MPI, *RESNET, "microbatches=2")),
+    Case("mpi-resnet-sync-m2", (*MPI, *RESNET, "microbatches=2", "batchnorm=sync")),
+    Case("mpi-cnn-shares", (*MPI, *CNN, "batch_shares=[7,25]")),
+    Case("mpi-missing-average", (*MPI, *CNN), "missing average"),
+)
+# Name -> cases, launcher, processes.
+JOBS = {"alone": (SINGLE, "torch", 1), "pair": (PAIR, "torch", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
 
 
 @dataclass(frozen=True)
@@ -109,11 +133,13 @@ def rows(path: Path) -> list[dict[str, str]]:
 def read(folder: Path) -> list[Outcome]:
     """Every rank's outcome of one case."""
     found = sorted(folder.glob("[0-9].npz"))
-    # The shards of a step are equally large.
-    steps = [[float(row["loss"]) for row in rows(path.with_suffix("") / "steps.csv")] for path in found]
+    recorded = [rows(path.with_suffix("") / "steps.csv") for path in found]
+    steps = [[float(row["loss"]) for row in own] for own in recorded]
+    samples = [[int(row["samples"]) for row in own] for own in recorded]
     epoch = rows(folder / "0" / "epochs.csv")[-1]
     evaluation = float(epoch["loss"]), float(epoch["accuracy"])
-    losses = np.mean(steps, axis=0)
+    # A rank's loss is the mean over its own share.
+    losses = np.average(steps, axis=0, weights=samples)
     return [
         Outcome(losses, dict(np.load(path)), evaluation, tuple(own))
         for path, own in zip(found, steps, strict=True)
@@ -121,22 +147,22 @@ def read(folder: Path) -> list[Outcome]:
 
 
 def train_cases(folder: Path) -> None:
-    """By one process and by two: starting them costs more than training."""
-    alone, pair = folder / "alone", folder / "pair"
-    write(alone, SINGLE)
-    write(pair, PAIR)
-    module = "tests.strategies.parity_rank"
-    with ranks(module, [alone], 1, alone) as one, ranks(module, [pair], 2, pair) as two:
-        two.wait(LIMIT_SECONDS)
-        one.wait(LIMIT_SECONDS)
+    """By one process, by two, and by two of an mpiexec: starting them costs more than training."""
+    with contextlib.ExitStack() as running:
+        started = []
+        for name, (cases, launcher, world) in JOBS.items():
+            write(folder / name, cases)
+            arguments = [folder / name, launcher]
+            words = ("strategy=mpi",) if launcher == "mpi" else ("strategy=ddp",)
+            job = ranks(MODULE, arguments, world, folder / name, launcher=launcher, words=words)
+            started.append(running.enter_context(job))
+        for processes in started:
+            processes.wait(LIMIT_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def trained(cases: Path) -> dict[str, list[Outcome]]:
-    return {
-        **{case.name: read(cases / "alone" / case.name) for case in SINGLE},
-        **{case.name: read(cases / "pair" / case.name) for case in PAIR},
-    }
+    return {case.name: read(cases / name / case.name) for name, (every, *_) in JOBS.items() for case in every}
 
 
 @pytest.mark.parametrize(
@@ -150,9 +176,18 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("single-cnn-m2", "single-cnn"),
         ("ddp-cnn-m2", "single-cnn"),
         ("ddp-cnn-backend", "ddp-cnn"),
+        ("ddp-cnn-shares", "single-cnn"),
+        ("ddp-cnn-shares-m2", "single-cnn"),
+        ("ddp-cnn-shares-that-change", "single-cnn"),
+        ("mpi-cnn-shares", "single-cnn"),
+        ("mpi-cnn", "single-cnn"),
+        ("mpi-cnn-small-buckets", "single-cnn"),
+        ("mpi-cnn-m2", "single-cnn"),
         # BatchNorm: rank 0's micro-batches alone move the buffers, or all ranks' do.
         ("ddp-resnet-local-m2", "rank-0-buffers"),
         ("ddp-resnet-sync-m2", "union-m2"),
+        ("mpi-resnet-local-m2", "rank-0-buffers"),
+        ("mpi-resnet-sync-m2", "union-m2"),
     ],
 )
 def test_losses_gradients_parameters_and_buffers_are_those_of(
@@ -164,6 +199,21 @@ def test_losses_gradients_parameters_and_buffers_are_those_of(
         assert not differences(outcome, expected), gaps(outcome, expected)
         # Scored in fp32; every test sample once, whoever scores it.
         assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+def test_ranks_that_average_now_and_then_end_with_one_model_of_their_own(
+    trained: dict[str, list[Outcome]],
+) -> None:
+    for name, same in (
+        ("local-sgd-cnn-each-step", True),
+        ("local-sgd-cnn-shares", True),
+        ("local-sgd-cnn", False),
+    ):
+        first, second = trained[name]
+        np.testing.assert_array_equal(first.vector("parameters"), second.vector("parameters"))
+        found = differences(first, trained["single-cnn"][0])
+        # Each rank's gradient is its own.
+        assert set(found) == ({"gradients"} if same else {"gradients", "losses", "parameters"})
 
 
 def test_local_statistics_are_those_of_single_with_as_many_microbatches(
@@ -179,15 +229,23 @@ def test_local_and_synchronised_statistics_differ(trained: dict[str, list[Outcom
     assert sorted(found) == ["buffers", "gradients", "losses", "parameters"]
 
 
-@pytest.mark.parametrize("name", [case.name for case in PAIR if case.change is None])
+@pytest.mark.parametrize(
+    "name", [case.name for case in PAIR + MPIEXEC if case.change is None and "local_sgd" not in case.words[0]]
+)
 def test_both_ranks_end_with_the_same_bits(trained: dict[str, list[Outcome]], name: str) -> None:
     first, second = trained[name]
     for tensor, value in first.tensors.items():
         np.testing.assert_array_equal(value, second.tensors[tensor], err_msg=tensor)
 
 
-@pytest.mark.parametrize("mistake", [case.change for case in PAIR if case.change is not None])
-def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], mistake: str) -> None:
-    for outcome in trained[f"ddp-{mistake.replace(' ', '-')}"]:
+@pytest.mark.parametrize("name", [case.name for case in PAIR + MPIEXEC if case.change not in (None, SPEEDS)])
+def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], name: str) -> None:
+    for outcome in trained[name]:
         found = differences(outcome, trained["single-cnn"][0])
         assert {"losses", "parameters"} <= set(found), gaps(outcome, trained["single-cnn"][0])
+
+
+def test_shares_follow_speeds(cases: Path) -> None:
+    recorded = [rows(cases / "pair/ddp-cnn-shares-that-change" / rank / "steps.csv") for rank in "01"]
+    # One sample each, and of the other 30 what speeds of 1 and 3 give.
+    assert [[int(row["samples"]) for row in own][:2] for own in recorded] == [[16, 9], [16, 23]]

@@ -60,13 +60,8 @@ def shards(run: Run, replicas: int, together: int, *, first: int = 0) -> tf.data
 
 def indices(run: Run, first: int, last: int) -> Iterator[np.ndarray]:
     """Of the steps from `first`, counted over all epochs, to before `last`."""
-    config, per_epoch = run.config, steps_per_epoch(run)
-    permutation = None
-    for done in range(first, last):
-        epoch, step = divmod(done, per_epoch)
-        if permutation is None or step == 0:
-            permutation = order.epoch_order(run.arrays.train_samples, config.seed, epoch)
-        yield order.batch_indices(permutation, step, config.global_batch)
+    config = run.config
+    return order.batches(run.arrays.train_samples, config.global_batch, config.seed, first, last)
 
 
 def _dataset(run: Run, read: object, shape: list[int | None]) -> tf.data.Dataset:

@@ -12,7 +12,6 @@ strategy applies at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -25,21 +24,6 @@ from src.worker import Run
 
 # A worker's own environment: no operation tells on which of the tasks it runs.
 ENVIRONMENT = "/proc/self/environ"
-
-
-@dataclass(frozen=True)
-class Done:
-    """One completed step of one worker; times are the host's wall clock, in seconds."""
-
-    rank: int
-    loss: float
-    correct: float
-    # Updates by others between this step's fetch and its push.
-    staleness: int
-    began: float
-    fetched: float
-    computed: float
-    pushed: float
 
 
 class Served:
@@ -58,7 +42,8 @@ class Served:
         self.parts = [(self.model, self._optimizer)]
         # What is traced in the scope has no replica that could apply gradients.
         everything = [*self._trained, *self._moved]
-        self.step_bytes = 2 * int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in everything))
+        # All of them, once.
+        self.bytes = int(sum(np.prod(v.shape) * tf.as_dtype(v.dtype).size for v in everything))
         self._apply = tf.function(self._apply)
         shape = run.arrays.shape
         counts = {1, run.config.strategy["steps_per_execution"]}

@@ -65,6 +65,9 @@ def optimizer(run: Run) -> keras.optimizers.Optimizer:
     chosen = run.config.optimizer
     if chosen["name"] == "adam":
         return keras.optimizers.Adam(chosen["lr"])
+    if chosen["name"] == "adagrad":
+        # As torch's, and Duchi 2011: no accumulated gradient to begin with.
+        return keras.optimizers.Adagrad(chosen["lr"], initial_accumulator_value=0.0, epsilon=1e-10)
     return keras.optimizers.SGD(chosen["lr"], momentum=chosen["momentum"])
 
 

@@ -40,8 +40,44 @@ def collect(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "
     }
 
 
+def collect_flat(module: nn.Module, entries: Mapping[str, Tensor]) -> dict[str, Any]:
+    """A whole checkpoint's share of a module and an optimizer's entries for the vector of its parameters,
+    each [elements] or, a counter, []."""
+    state: dict[str, dict[str, Any]] = {name: {} for name, _ in module.named_parameters()}
+    start = 0
+    for name, parameter in module.named_parameters():
+        for entry, values in entries.items():
+            own = values[start : start + parameter.numel()].view(parameter.shape) if values.dim() else values
+            state[name][entry] = _plain(own)
+        start += parameter.numel()
+    model = {name: _plain(value) for name, value in module.state_dict().items()}
+    return {"model": model, "state": state if entries else {}}
+
+
+def restore_flat(found: Mapping[str, Any], module: nn.Module) -> dict[str, Tensor]:
+    """Puts weights and buffers back; the optimizer's entries for the vector of the module's parameters.
+
+    Raises:
+        ConfigError: when the checkpoint is of another model.
+    """
+    _restore_module(found, module, "")
+    parameters = list(module.named_parameters())
+    kept = [found["optimizer"]["state"].get(name, {}) for name, _ in parameters]
+    return {
+        entry: torch.cat([own[entry].reshape(-1) for own in kept]) if kept[0][entry].dim() else kept[0][entry]
+        for entry in (kept[0] if all(kept) else ())
+    }
+
+
 def write(
-    path: Path, shares: list[Mapping[str, Any]], config: Config, samples: int, *, epoch: int, step: int
+    path: Path,
+    shares: list[Mapping[str, Any]],
+    config: Config,
+    samples: int,
+    *,
+    epoch: int,
+    step: int,
+    **further: Any,
 ) -> None:
     """Joins the ranks' shares into one file, written whole or not at all; `samples` are trained on."""
     whole = {
@@ -55,6 +91,7 @@ def write(
         "seed": config.seed,
         "global_batch": config.global_batch,
         "train_samples": samples,
+        **further,
     }
     with rundir.whole(path) as temporary:
         torch.save(whole, temporary)
@@ -85,6 +122,13 @@ def restore(
     Raises:
         ConfigError: when the checkpoint is of another model.
     """
+    _restore_module(found, module, prefix)
+    for name, parameter in module.named_parameters():
+        kept = found["optimizer"]["state"].get(name.removeprefix(prefix), {})
+        optimizer.state[parameter] = {entry: _like(value, parameter) for entry, value in kept.items()}
+
+
+def _restore_module(found: Mapping[str, Any], module: nn.Module, prefix: str) -> None:
     own = module.state_dict()
     for name, value in own.items():
         other = found["model"].get(name.removeprefix(prefix))
@@ -95,9 +139,6 @@ def restore(
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(found["model"][name.removeprefix(prefix)])
-    for name, parameter in module.named_parameters():
-        kept = found["optimizer"]["state"].get(name.removeprefix(prefix), {})
-        optimizer.state[parameter] = {entry: _like(value, parameter) for entry, value in kept.items()}
 
 
 def _plain(value: Any) -> Any:

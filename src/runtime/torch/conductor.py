@@ -14,6 +14,7 @@ from torch import Tensor
 
 from src.measure import memory
 from src.measure.recorder import Recorder
+from src.runtime.shares import Window
 from src.runtime.torch import checkpoint
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.module import Training
@@ -43,6 +44,7 @@ class Conductor(pl.Callback):
         self.status = "ok"
         self.agree_at = 1
         self.written_at = -1
+        self.window = Window()
 
     def on_train_start(self, trainer: pl.Trainer, module: Training) -> None:
         """Every rank starts its clock when all are ready."""
@@ -60,7 +62,11 @@ class Conductor(pl.Callback):
         config = self.run.config
         if (index + 1) % self.feed.parts:
             return
-        self.recorder.step(module.take_loss(), config.worker_batch, epoch=self.feed.epoch + 1)
+        # Stages that don't see labels have those of the batch all the same.
+        samples = module.step_samples or config.worker_batch
+        self.recorder.step(module.take_loss(), samples, epoch=self.feed.epoch + 1)
+        if self.feed.shares.automatic:
+            self._rebalance(samples)
         if self.recorder.steps >= self.agree_at:
             self._agree(trainer)
         every = config.evaluate_every
@@ -69,6 +75,13 @@ class Conductor(pl.Callback):
         every = config.checkpoint_every
         if every and self.recorder.steps % every == 0:
             self._checkpoint(trainer, module)
+
+    def _rebalance(self, samples: int) -> None:
+        speed = self.window.add(samples, self.recorder.own_seconds)
+        if speed is not None:
+            mine = torch.zeros(self.run.world_size, dtype=torch.float64)
+            mine[self.run.rank] = speed
+            self.feed.shares.rebalance(self._sum(mine).tolist())
 
     def _checkpoint(self, trainer: pl.Trainer, module: Training) -> None:
         if self.written_at == self.recorder.steps:

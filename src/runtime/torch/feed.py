@@ -10,6 +10,7 @@ from torch import Tensor
 
 from src.data import order
 from src.measure.recorder import Recorder
+from src.runtime.shares import Shares
 from src.worker import Run
 
 Batch = tuple[Tensor | None, Tensor | None]
@@ -39,6 +40,7 @@ class Feed:
         device: torch.device,
         *,
         parts: int,
+        shares: Shares | None = None,
         images: bool = True,
         labels: bool = True,
     ) -> None:
@@ -50,6 +52,7 @@ class Feed:
         self.labels = labels
         self.epoch = 0
         self.skip = 0
+        self.shares = Shares(run.config) if shares is None else shares
         self.steps = order.steps_per_epoch(run.arrays.train_samples, run.config.global_batch)
 
     def start_at(self, epoch: int, step: int) -> None:
@@ -66,10 +69,9 @@ class Feed:
     def __iter__(self) -> Iterator[Batch]:
         config, arrays = self.run.config, self.run.arrays
         permutation = order.epoch_order(arrays.train_samples, config.seed, self.epoch)
-        world = self.run.world_size if config.strategy["supports"]["shares_batch"] else 1
-        mine = order.shard(config.global_batch, self.run.rank if world > 1 else 0, world)
+        rank = self.run.rank if config.strategy["supports"]["shares_batch"] else 0
         for step in range(self.skip, self.steps):
-            indices = order.batch_indices(permutation, step, config.global_batch)[mine]
+            indices = order.batch_indices(permutation, step, config.global_batch)[self.shares.of(rank)]
             for piece in range(self.parts):
                 with self.recorder.waiting_for_input():
                     part = indices[order.shard(len(indices), piece, self.parts)]

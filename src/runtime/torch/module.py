@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from src.data import order
 from src.measure.recorder import Recorder
+from src.runtime.shares import Shares
 from src.runtime.torch import checkpoint, cost
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.worker import Run
@@ -21,6 +23,15 @@ def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """(`loss`, correct answers, samples) as one tensor [3] on the logits' device."""
     correct = (logits.argmax(1) == labels).sum()
     return torch.stack([loss, correct, correct * 0 + len(labels)])
+
+
+def optimizer_of(chosen: Mapping[str, Any], parameters: list[Tensor]) -> torch.optim.Optimizer:
+    """The optimizer of a configuration, over `parameters`."""
+    if chosen["name"] == "adam":
+        return torch.optim.Adam(parameters, lr=chosen["lr"])
+    if chosen["name"] == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=chosen["lr"])
+    return torch.optim.SGD(parameters, lr=chosen["lr"], momentum=chosen["momentum"])
 
 
 class Training(pl.LightningModule):
@@ -37,11 +48,17 @@ class Training(pl.LightningModule):
         self.run = run
         self.model = model
         self.sums = torch.zeros(3, dtype=torch.float64)  # loss x samples, correct, samples
-        self.step_loss = torch.zeros(())
+        self.step_loss, self.step_samples = torch.zeros(()), 0
+        self.split = Shares(run.config)
+        config = run.config
+        # Of a global batch: all ranks' micro-batches.
+        self.pieces = config.microbatches * (
+            config.workers if config.strategy["supports"]["shares_batch"] else 1
+        )
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """What this rank trains on: a micro-batch at a time."""
-        return Feed(self.run, recorder, device, parts=self.run.config.microbatches)
+        return Feed(self.run, recorder, device, parts=self.run.config.microbatches, shares=self.split)
 
     def training_step(self, batch: Batch, _: int) -> Tensor | None:
         """Mean loss of one micro-batch."""
@@ -52,24 +69,24 @@ class Training(pl.LightningModule):
         """Mean cross-entropy of one micro-batch, which is added to the step's and the epoch's sums."""
         assert labels is not None
         loss = functional.cross_entropy(logits, labels)
+        # The mean of all ranks' and micro-batches' losses is the global batch's, whatever their sizes.
+        weight = len(labels) * self.pieces / self.run.config.global_batch
         with torch.no_grad():
-            detached = loss.detach()
-            self.step_loss = self.step_loss + detached
-            self.sums = self.sums + sums(detached * len(labels), logits, labels)
-        return loss
+            whole = loss.detach() * len(labels)
+            self.step_loss = self.step_loss + whole
+            self.step_samples += len(labels)
+            self.sums = self.sums + sums(whole, logits, labels)
+        return loss if weight == 1 else loss * weight
 
     def take_loss(self) -> SupportsFloat:
         """Mean loss of this rank's share of the step that has just been completed."""
-        loss = self.step_loss / self.run.config.microbatches
-        self.step_loss = torch.zeros((), device=loss.device)
+        loss = self.step_loss / max(1, self.step_samples)
+        self.step_loss, self.step_samples = torch.zeros((), device=loss.device), 0
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimizer of the configuration, over this rank's parameters."""
-        chosen = self.run.config.optimizer
-        if chosen["name"] == "adam":
-            return torch.optim.Adam(self.parameters(), lr=chosen["lr"])
-        return torch.optim.SGD(self.parameters(), lr=chosen["lr"], momentum=chosen["momentum"])
+        return optimizer_of(self.run.config.optimizer, list(self.parameters()))
 
     @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:
@@ -78,8 +95,9 @@ class Training(pl.LightningModule):
         found = torch.zeros(3, dtype=torch.float64, device=device)
         self.model.eval()
         try:
-            shard = order.shard(arrays.test_samples, run.rank, run.world_size)
-            for part in order.pieces(shard, run.config.evaluation_batch):
+            for part in order.pieces(
+                self.split.of(run.rank, arrays.test_samples), run.config.evaluation_batch
+            ):
                 images = torch.from_numpy(arrays.test_images[part].copy())
                 labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
                 logits = self.model(to_inputs(run, images, device)).float()

@@ -10,13 +10,13 @@ Keras's `fit` doesn't run under it, and takes no part here.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from src.config import Config
+from src.launch import quota
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import checkpoint
@@ -27,16 +27,14 @@ from src.worker import Run
 
 # With fewer a server's own waits can take all of them, and it hangs.
 SERVER_THREADS = 4
-MEMORY = "memory.json"
 
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
     """A worker or a parameter server; whoever started it ends it, for it has no end of its own."""
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if cluster.task_type == "worker":
-        memory.start()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MEMORY).write_text(json.dumps({"pid": os.getpid(), "level": memory.level()}))
+        memory.leave(folder)
+        quota.begin()
     options = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=len(cores), inter_op_parallelism_threads=SERVER_THREADS
     )
@@ -66,7 +64,7 @@ def train(run: Run, recorder: Recorder) -> None:
     status = coordinator.train(first)
     recorder.facts |= runtime.described([served.model])
     for each in recorders:
-        each.facts |= _memory(each.folder / MEMORY)
+        each.facts |= memory.left(each.folder)
         each.finish(status)
 
 
@@ -103,11 +101,3 @@ def _resume(run: Run, recorders: list[Recorder], served: Served) -> int:
     for recorder, done in zip(recorders, own, strict=True):
         recorder.resume_at(int(done), batches=step, per_epoch=per_epoch)
     return step
-
-
-def _memory(path: Path) -> dict[str, int]:
-    """A worker's, from what it left when it began; nothing of one that never was there or is lost."""
-    if not path.exists():
-        return {}
-    told = json.loads(path.read_text())
-    return memory.peak_of(told["pid"], told["level"])

@@ -6,6 +6,7 @@ moves them several times faster than gloo over loopback TCP; see `src/runtime/to
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,24 +20,28 @@ from src.runtime.torch import training as runtime
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 from src.worker import Run
 
+Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
-class CountedDDPStrategy(DDPStrategy):
-    """Lightning's DDPStrategy whose gradient hook counts what it hands to the backend."""
 
-    def __init__(self, recorder: Recorder, *, shared_memory: bool, **options: Any) -> None:
-        super().__init__(**options)
+class HookedDDPStrategy(DDPStrategy):
+    """Lightning's DDPStrategy whose gradients a hook averages; it counts what it hands over."""
+
+    def __init__(self, recorder: Recorder, hook: Hook, **options: Any) -> None:
+        super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
         self._recorder = recorder
-        self._shared_memory = shared_memory
+        self._hook = hook
 
     def _register_ddp_hooks(self) -> None:
-        recorder = self._recorder
         assert isinstance(self.model, nn.parallel.DistributedDataParallel)
-        if self._shared_memory:
-            self.model.register_comm_hook(recorder, SharedAllReduce().hook)
-        else:
-            # The backend's own threads overlap with backward: what a rank waits can't be told apart.
-            recorder.communication_seconds = None
-            self.model.register_comm_hook(recorder, backend_hook)
+        self.model.register_comm_hook(self._recorder, self._timed)
+
+    def _timed(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if bucket.is_last():
+            if recorder.config.batch_shares == "auto" and bucket.buffer().is_cuda:
+                # It has only been told of its work until now.
+                torch.cuda.synchronize()
+            recorder.own_share_done()
+        return self._hook(recorder, bucket)
 
 
 def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -57,16 +62,22 @@ def train(run: Run, recorder: Recorder) -> None:
     shared_memory = options["all_reduce"] == "shared_memory" or (
         options["all_reduce"] == "auto" and device.type == "cpu" and SUPPORTED
     )
-    strategy = CountedDDPStrategy(
+    if not shared_memory:
+        # The backend's own threads overlap with backward: what a rank waits can't be told apart.
+        recorder.communication_seconds = None
+    strategy = HookedDDPStrategy(
         recorder,
-        shared_memory=shared_memory,
+        SharedAllReduce().hook if shared_memory else backend_hook,
         parallel_devices=[device] * run.world_size,
         cluster_environment=runtime.environment(),
         process_group_backend=backend,
         bucket_cap_mb=options["bucket_mb"],
-        gradient_as_bucket_view=True,
-        broadcast_buffers=False,
     )
+    fit(run, recorder, strategy)
+
+
+def fit(run: Run, recorder: Recorder, strategy: DDPStrategy) -> None:
+    """Trains copies that DistributedDataParallel keeps equal."""
     synchronise = run.config.batchnorm == "sync"
     runtime.fit(
         run,

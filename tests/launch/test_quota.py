@@ -1,0 +1,99 @@
+"""A device that is slowed down by a cgroup's quota is as slow as that, and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from src.launch import quota
+
+
+@pytest.mark.parametrize(
+    ("speed", "cores", "expected"),
+    [
+        (0.5, 1, (5_000, 10_000)),
+        (0.25, 2, (5_000, 10_000)),
+        # 0.5 ms of 10 are fewer than the kernel takes: 1 ms of 20.
+        (0.05, 1, (1_000, 20_000)),
+    ],
+)
+def test_quota_and_period(speed: float, cores: int, expected: tuple[int, int]) -> None:
+    assert quota.quota(speed, cores) == expected
+
+
+@pytest.fixture
+def groups() -> Iterator[quota.Groups]:
+    try:
+        found = quota.find()
+    except quota.NotAllowed as error:
+        pytest.skip(str(error))
+    yield found
+    quota.remove()
+    assert not list(found.folder.glob(f"{quota.PREFIX}{os.getpid()}-*"))
+
+
+def used(told: dict[str, str]) -> float:
+    """Share of the time that a process which never waits has run."""
+    code = (
+        "import time; from src.launch import quota; quota.join(); quota.begin(); "
+        "begun, wall = time.process_time(), time.perf_counter()\n"
+        "while time.perf_counter() < wall + 1: pass\n"
+        "print((time.process_time() - begun) / (time.perf_counter() - wall))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **told}, capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.25, 0.05])
+def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float) -> None:
+    told = quota.told([1.0, speed], 1, 1)
+    # It never has more; on a busy machine it may have less.
+    found = [used(told) for _ in range(3)]
+    assert max(found) == pytest.approx(speed, rel=0.2)
+
+
+def test_full_speed_needs_no_group() -> None:
+    assert quota.told([1.0, 0.5], 0, 1) == {}
+    assert quota.told(None, 0, 1) == {}
+
+
+def test_what_a_killed_job_left_goes_with_the_next(groups: quota.Groups) -> None:
+    code = "import os; from src.launch import quota; quota.told([0.5], 0, 1); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    before = set(groups.folder.glob(f"{quota.PREFIX}*"))
+    assert before
+    quota.told([0.5], 0, 1)
+    assert not before & set(groups.folder.glob(f"{quota.PREFIX}*"))
+
+
+def test_version_2_has_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "proc").write_text("0::/job\n")
+    folder = tmp_path / "mount" / "job"
+    folder.mkdir(parents=True)
+    (folder / "cgroup.controllers").write_text("cpu memory\n")
+    monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(quota, "MOUNT", tmp_path / "mount")
+    told = quota.told([0.25], 0, 1)
+    assert (folder / "cgroup.subtree_control").read_text() == "+cpu"
+    monkeypatch.setenv(quota.CGROUP, told[quota.CGROUP])
+    monkeypatch.setenv(quota.QUOTA, told[quota.QUOTA])
+    quota.join()
+    quota.begin()
+    group = Path(told[quota.CGROUP])
+    assert (group / "cpu.max").read_text() == "2500 10000"
+    assert (group / "cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_where_none_may_be_made_it_is_said_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "proc").write_text("4:memory:/\n1:cpu:/job\n")
+    monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(quota, "MOUNT", tmp_path / "nowhere")
+    with pytest.raises(quota.NotAllowed, match=r"nowhere.*No such file"):
+        quota.find()

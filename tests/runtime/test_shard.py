@@ -1,0 +1,159 @@
+"""When pushes take effect on a parameter server, under each bound; on hand-worked numbers."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from src.runtime.torch.shard import Push, Shard
+
+
+def descent(rate: float = 1.0, momentum: float = 0.0) -> Callable[..., torch.optim.Optimizer]:
+    return lambda values: torch.optim.SGD(values, lr=rate, momentum=momentum)
+
+
+def shard(workers: int = 2, bound: float = math.inf, *, together: bool = False) -> Shard:
+    return Shard(torch.zeros(1), descent(), workers=workers, bound=bound, together=together)
+
+
+def push(to: Shard, worker: int, clock: int, gradient: float, version: int = 0) -> None:
+    """Its ticket is 10 times the worker's number, and the clock."""
+    to.push(Push(worker, clock, version, torch.tensor([gradient]), (10 * worker + clock,)))
+
+
+def value(of: Shard) -> float:
+    return of.state()[0].item()
+
+
+def blocked(to: Shard, clock: int) -> bool:
+    """Whether a fetch waits; a drain lets it go."""
+    granted = threading.Event()
+    thread = threading.Thread(target=lambda: (to.fetch(clock), granted.set()), daemon=True)
+    thread.start()
+    waits = not granted.wait(0.1)
+    to.drain()
+    thread.join(5)
+    assert not thread.is_alive()
+    return waits
+
+
+def test_asynchronous_pushes_take_effect_on_arrival() -> None:
+    to = shard()
+    push(to, 0, 0, 1.0)
+    assert value(to) == -1.0
+    assert not blocked(to, 100)
+
+
+def test_staleness_counts_the_updates_since_the_fetch() -> None:
+    to = shard()
+    _, seen = to.fetch(0)
+    push(to, 1, 0, 1.0)
+    push(to, 1, 1, 1.0, version=1)
+    push(to, 0, 0, 1.0, version=seen)
+    assert to.taken() == [(10, 0), (11, 0), (0, 2)]
+    # Told once.
+    assert to.taken() == []
+
+
+def test_nothing_of_a_clock_is_seen_before_all_have_pushed_it_under_bound_zero() -> None:
+    to = shard(bound=0)
+    push(to, 0, 0, 1.0)
+    assert value(to) == 0.0
+    assert to.fetch(0)[0].item() == 0.0
+    assert to.taken() == []
+    push(to, 1, 0, 2.0)
+    assert value(to) == -3.0
+    # One after the other, and none of them expected.
+    assert (to.version, to.taken()) == (2, [(0, 0), (10, 1)])
+
+
+def test_pushes_of_one_clock_may_be_one_update() -> None:
+    to = Shard(torch.zeros(1), descent(momentum=0.5), workers=2, bound=0, together=True)
+    for clock in range(2):
+        push(to, 1, clock, 1.0, version=clock)
+        push(to, 0, clock, 2.0, version=clock)
+    # Momentum of a sum of 3: 3, then 3 + 0.5 * 3.
+    assert value(to) == -7.5
+    assert (to.version, to.taken()) == (2, [(0, 0), (10, 0), (1, 0), (11, 0)])
+
+
+@pytest.mark.parametrize(("bound", "waits"), [(0, True), (1, True), (2, False), (3, False)])
+def test_a_fetch_waits_for_who_is_more_than_the_bound_behind(bound: float, waits: bool) -> None:
+    to = shard(bound=bound)
+    for clock in range(2):
+        push(to, 0, clock, 1.0)
+    assert blocked(to, 2) is waits
+
+
+def test_a_worker_sees_its_own_pushes_and_all_that_the_bound_promises() -> None:
+    to = shard(bound=2)
+    push(to, 1, 0, 10.0)
+    push(to, 0, 0, 1.0)
+    push(to, 0, 1, 1.0)
+    # At clock 2: its own two, and the other's first.
+    assert to.fetch(2)[0].item() == -12.0
+
+
+def test_nobody_waits_for_a_lost_worker() -> None:
+    to = shard(bound=0)
+    push(to, 0, 0, 1.0)
+    to.leave(1)
+    assert value(to) == -1.0
+    assert to.fetch(1)[0].item() == -1.0
+    assert to.slowest() == 1
+    to.enter(1, 1)
+    push(to, 0, 1, 1.0)
+    assert value(to) == -1.0
+
+
+def test_a_drain_leaves_nothing_pending_and_nobody_behind() -> None:
+    to = shard(bound=0)
+    push(to, 0, 0, 1.0)
+    to.drain()
+    assert value(to) == -1.0
+    assert to.taken() == [(0, 0)]
+    assert not blocked(to, 1)
+
+
+def test_the_clock_gap_reaches_the_bound_and_never_passes_it() -> None:
+    """Real threads, one of which is held up at random."""
+    bound, steps = 3, 60
+    to = shard(workers=3, bound=bound)
+    hold = random.Random(0)
+    slow = [threading.Event() for _ in range(steps)]
+
+    def work(worker: int) -> None:
+        for clock in range(steps):
+            if worker == 0:
+                slow[clock].wait(5)
+            _, version = to.fetch(clock)
+            push(to, worker, clock, 1.0, version)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    for event in slow:
+        # The straggler goes on once the others wait for it, or at once.
+        if hold.random() < 0.5:
+            threading.Event().wait(0.01)
+        event.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert to.widest_gap == bound
+    assert value(to) == -3.0 * steps
+
+
+def test_a_restored_shard_goes_on_as_the_other_would() -> None:
+    first = Shard(torch.ones(3), descent(0.1, 0.9), workers=1)
+    first.push(Push(0, 0, 0, torch.ones(3)))
+    second = Shard(torch.zeros(3), descent(0.1, 0.9), workers=1)
+    second.restore(*first.state())
+    for to in (first, second):
+        to.push(Push(0, 1, 1, torch.ones(3)))
+    assert torch.equal(first.state()[0], second.state()[0])

@@ -1,0 +1,74 @@
+"""Shares of a batch: whole, of the right sum, and such that all take equally long."""
+
+from __future__ import annotations
+
+import pytest
+
+from src.runtime.shares import WINDOW, Shares, Window, apportion
+from tests.support import config
+
+DDP = ("strategy=ddp", "workers=2", "batch=256")
+
+
+@pytest.mark.parametrize(
+    ("batch", "speeds", "least", "expected"),
+    [
+        (256, [1, 1], 1, [128, 128]),
+        # 254 x 4/5 = 203.2 and 50.8, and one more each.
+        (256, [4, 1], 1, [204, 52]),
+        (10, [1, 1, 1], 1, [4, 3, 3]),
+        # A twentieth, but not less than its four micro-batches need.
+        (16, [1, 0.001], 4, [12, 4]),
+        (7, [0.5, 2.5], 1, [5, 2]),
+    ],
+)
+def test_shares_are_whole_and_in_proportion(
+    batch: int, speeds: list[float], least: int, expected: list[int]
+) -> None:
+    found = apportion(batch, speeds, least)
+    assert sum(found) == batch
+    assert sorted(found) == sorted(expected)
+
+
+def test_ranks_have_what_lies_between_the_others() -> None:
+    shares = Shares(config(*DDP, "batch_shares=[192,64]"))
+    assert [shares.of(0), shares.of(1)] == [slice(0, 192), slice(192, 256)]
+    # Every item is somebody's, once.
+    assert [shares.of(0, 41), shares.of(1, 41)] == [slice(0, 30), slice(30, 41)]
+    shares = Shares(config(*DDP))
+    assert [shares.of(0), shares.of(1)] == [slice(0, 128), slice(128, 256)]
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.02])
+@pytest.mark.parametrize("slow", [1.0, 2.0, 4.0, 20.0])
+def test_repeated_looks_end_near_the_best_shares(slow: float, fixed: float) -> None:
+    def seconds(rank: int, count: int) -> float:
+        return (fixed + 0.001 * count) * (slow if rank else 1)
+
+    shares = Shares(config(*DDP, "batch_shares=auto"))
+    looks = 0
+    while True:
+        counts = list(shares.counts)
+        speeds = [count / seconds(rank, count) for rank, count in enumerate(counts)]
+        if not shares.rebalance(speeds):
+            break
+        looks += 1
+    best = min(max(seconds(0, 256 - count), seconds(1, count)) for count in range(1, 256))
+    assert max(seconds(rank, count) for rank, count in enumerate(shares.counts)) <= 1.1 * best
+    # A change of load is followed within 50 steps, the window in which it comes included.
+    assert (looks + 1) * WINDOW <= 50
+
+
+def test_what_saves_little_changes_nothing() -> None:
+    shares = Shares(config(*DDP, "batch_shares=auto"))
+    assert not shares.rebalance([1000.0, 980.0])
+    assert shares.rebalance([1000.0, 800.0])
+
+
+def test_a_speed_is_the_median_of_a_window_but_for_its_first_step() -> None:
+    window = Window()
+    for _ in range(2):
+        assert [window.add(10, 100.0)] == [None]
+        for _ in range(WINDOW - 2):
+            assert window.add(10, 0.5) is None
+        assert window.add(10, 0.1) == 20.0

@@ -1,0 +1,126 @@
+"""Torch's parameter servers: what each mode computes, in float64; workers and servers meet over TCP."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.strategies.test_parity import (
+    BOUND,
+    CNN,
+    MODULE,
+    RESNET,
+    STEPS,
+    Case,
+    Outcome,
+    differences,
+    gaps,
+    read,
+    rows,
+    write,
+)
+from tests.support import ranks
+
+# At the lowest priority, beside other tests.
+LIMIT_SECONDS = 900
+PLAIN = ("optimizer.momentum=0",)
+ADAGRAD = ("optimizer.name=adagrad", "optimizer.lr=0.01")
+
+
+def served(mode: str, workers: int, *words: str) -> tuple[str, ...]:
+    return ("strategy=parameter_server", f"strategy.mode={mode}", f"workers={workers}", *words)
+
+
+# Portions that don't divide the batch.
+LBFGS = ("strategy=sandblaster_lbfgs", "strategy.portion=7", *CNN)
+CASES = (
+    Case("single-cnn", CNN),
+    Case("single-cnn-plain", (*CNN, *PLAIN)),
+    Case("single-cnn-adagrad", (*CNN, *ADAGRAD)),
+    Case("single-cnn-adam", (*CNN, "optimizer.name=adam", "optimizer.lr=0.001")),
+    Case("rank-0-buffers", (*RESNET, "microbatches=4"), "buffers of the first half"),
+    Case("sync-cnn", served("sync", 2, *CNN)),
+    Case("sync-cnn-two-servers", served("sync", 2, *CNN, "strategy.servers=2", "microbatches=2")),
+    Case("sync-cnn-shares", served("sync", 2, *CNN, "batch_shares=[20,12]")),
+    Case("sync-cnn-adam", served("sync", 2, *CNN, "optimizer.name=adam", "optimizer.lr=0.001")),
+    Case("sync-resnet", served("sync", 2, *RESNET, "microbatches=2")),
+    Case("ssp-0", served("ssp", 2, *CNN, *PLAIN, "strategy.staleness=0")),
+    Case("async-alone", served("async", 1, *CNN, "strategy.servers=2")),
+    Case("ssp-alone", served("ssp", 1, *CNN)),
+    Case("shat-alone", served("shat", 1, *CNN)),
+    Case(
+        "downpour-alone",
+        served("downpour", 1, *CNN, *ADAGRAD, "strategy.fetch_every=1", "strategy.push_every=1"),
+    ),
+    Case("lbfgs-alone", (*LBFGS, "workers=1")),
+    Case("lbfgs", (*LBFGS, "workers=2")),
+    Case("hogwild-alone", ("strategy=hogwild", "workers=1", *CNN)),
+    Case("hogwild", ("strategy=hogwild", "workers=2", *CNN)),
+    Case("downpour", served("downpour", 2, *CNN, *ADAGRAD)),
+    Case("async", served("async", 2, *CNN)),
+)
+# Steps of two workers, of which each has as many as it comes to; what one device computes instead.
+TURNS = {"async": "single-cnn", "hogwild": "single-cnn", "downpour": "single-cnn-adagrad"}
+
+
+def train_cases(folder: Path) -> None:
+    """By one process."""
+    write(folder, CASES)
+    with ranks(MODULE, [folder], 1, folder) as started:
+        started.wait(LIMIT_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def trained(cases: Path) -> dict[str, list[Outcome]]:
+    return {case.name: read(cases / case.name) for case in CASES if case.name not in TURNS}
+
+
+def without_gradients(outcome: Outcome) -> Outcome:
+    """What a server has at the end is no gradient."""
+    kept = {name: value for name, value in outcome.tensors.items() if not name.startswith("gradients/")}
+    return dataclasses.replace(outcome, tensors=kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("sync-cnn", "single-cnn"),
+        ("sync-cnn-two-servers", "single-cnn"),
+        ("sync-cnn-shares", "single-cnn"),
+        ("sync-cnn-adam", "single-cnn-adam"),
+        ("sync-resnet", "rank-0-buffers"),
+        ("ssp-0", "single-cnn-plain"),
+        ("async-alone", "single-cnn"),
+        ("ssp-alone", "single-cnn"),
+        ("shat-alone", "single-cnn"),
+        ("hogwild-alone", "single-cnn"),
+        # The order in which portions arrive is another one.
+        ("lbfgs", "lbfgs-alone"),
+        ("downpour-alone", "single-cnn-adagrad"),
+    ],
+)
+def test_losses_parameters_and_buffers_are_those_of(
+    trained: dict[str, list[Outcome]], name: str, reference: str
+) -> None:
+    expected = without_gradients(trained[reference][0])
+    assert len(expected.losses) == STEPS
+    for outcome in trained[name]:
+        assert not differences(outcome, expected), gaps(outcome, expected)
+        assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_stale_gradients_compute_something_else(
+    cases: Path, trained: dict[str, list[Outcome]], name: str
+) -> None:
+    steps = [row for rank in range(2) for row in rows(cases / name / str(rank) / "steps.csv")]
+    assert len(steps) == 2 * STEPS
+    assert max(float(row["staleness"]) for row in steps) > 0
+    reference = trained[TURNS[name]][0]
+    found = np.load(cases / name / "0.npz")
+    own = np.concatenate([found[key].ravel() for key in sorted(found) if key.startswith("parameters/")])
+    expected = reference.vector("parameters")
+    assert BOUND < np.linalg.norm(own - expected) / np.linalg.norm(expected) < 1
