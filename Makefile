@@ -48,7 +48,7 @@ ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs
 
 bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal: two and a half hours
 	python -m bench $(BENCH_ARGS)
-	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow)
+	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange)
 
 lint: $(INSTALLED)  ## ruff: format and rules
 	ruff format --check .

@@ -1,0 +1,64 @@
+"""`python -m bench.exchange`: ways to exchange gradients between two workers, and what each of them moves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+
+from bench import runs
+from bench.compare import Comparison, ratios, table
+from src.launch.devices import usable_cores
+
+MODEL, BATCH, STEPS = "resnet18", 128, 70
+# Words of each contestant.
+CONTESTANTS = {
+    "ddp": ("strategy=ddp",),
+    "ddp over gloo": ("strategy=ddp", "strategy.all_reduce=backend"),
+    "mpi": ("strategy=mpi",),
+    "parameter_server sync": ("strategy=parameter_server",),
+    "parameter_server async": ("strategy=parameter_server", "strategy.mode=async"),
+}
+GOALS = {"mpi": 0.95}
+
+
+def main() -> int:
+    """Runs the rounds and prints the tables; every figure is kept in bench/out/exchange.json."""
+    parser = argparse.ArgumentParser(prog="python -m bench.exchange", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    args = parser.parse_args()
+    if len(usable_cores()) < 2:
+        print("two cores are needed", file=sys.stderr)
+        return 2
+    runs.OUT.mkdir(parents=True, exist_ok=True)
+    rates: dict[str, list[float]] = defaultdict(list)
+    payload: dict[str, float] = {}
+    names = list(CONTESTANTS)
+    for number in range(args.rounds):
+        # Another one goes first in each round: what ran before leaves its mark on a shared machine.
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            words = (*CONTESTANTS[name], f"model={MODEL}", "workers=2", f"batch={BATCH}")
+            out = runs.OUT / f"exchange-{name.replace(' ', '-')}"
+            found = runs.train(*words, f"dataset.limit={BATCH * STEPS}", out=out)
+            rates[name].append(found["samples_per_second"])
+            payload[name] = found["payload_bytes"] / STEPS / 1e6
+        last = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in rates.items())
+        print(f"exchange round {number + 1}: {last}", file=sys.stderr, flush=True)
+    comparisons = [
+        Comparison(f"{name} / ddp", ratios(rates[name], rates["ddp"]), GOALS.get(name)) for name in names[1:]
+    ]
+    comparisons.append(
+        Comparison("parameter_server sync / mpi", ratios(rates["parameter_server sync"], rates["mpi"]), None)
+    )
+    moved = "\n".join(f"| {name} | {payload[name]:,.0f} |" for name in names)
+    whole = f"{table(comparisons)}\n\n| exchanged by | MB a step, all workers |\n| --- | --- |\n{moved}\n"
+    (runs.OUT / "exchange.md").write_text(whole)
+    kept = {"samples_per_second": rates, "payload_megabytes_a_step": payload}
+    (runs.OUT / "exchange.json").write_text(json.dumps(kept, indent=1))
+    print(whole)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
