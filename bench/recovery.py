@@ -52,7 +52,7 @@ KINDS = {
     ),
     # The one whose records stand for the job's.
     "a worker of tf_parameter_server": Kind((*SERVED, "strategy.max_restarts=0"), ("worker", 0), 0),
-    "a worker that returns": Kind(SERVED, ("worker", 1), 1, steps=8 * STEPS, returns=True),
+    "a worker that returns": Kind(SERVED, ("worker", 1), 1, steps=5 * STEPS, returns=True),
     "a parameter server": Kind(SERVED, ("ps", 0), 1),
     "a worker of torch's parameter_server": Kind(
         (*TORCH_SERVED, "strategy.max_restarts=0"), ("worker", 0), 0, steps=2 * STEPS

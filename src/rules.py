@@ -99,6 +99,7 @@ RULES: dict[str, Rule] = {
 # Options whose default says too little about what they may hold.
 OPTION_RULES = {
     "dataset.limit": Rule(int, minimum=1, optional=True),
+    "dataset.test_limit": Rule(int, minimum=1, optional=True),
     "model.path": Rule(str, optional=True),
     "model.pretrained": Rule(str, optional=True),
     "strategy.mpiexec": Rule(str, optional=True),

@@ -24,7 +24,8 @@ BATCH = 1000
 # Sweep runs stand under one parent run, made by the first cell and known to the others by this variable.
 SWEEP_RUN = "SCALEGUIDE_SWEEP_RUN"
 RESULT_FILES = (
-    *("config.yaml", "metrics.json", "steps.csv", "epochs.csv", "trace.csv", "environment.json"),
+    *("config.yaml", "metrics.json", "steps.csv", "workers.csv", "epochs.csv"),
+    *("trace.csv", "environment.json"),
     *("partition.json", "placement.json", "timeline.json"),
 )
 

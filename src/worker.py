@@ -74,10 +74,10 @@ def main() -> None:
 
 def _train(config: Config, rank: int, out: Path, folder: Path, cores: tuple[int, ...]) -> None:
     train = _loaded(config.strategy["entry"])
-    from src.data import arrays, available
+    from src.data import arrays
     from src.measure.recorder import Recorder
 
-    data = arrays.load(available.ensure(config.dataset), config.dataset.get("limit"))
+    data = arrays.of(config.dataset)
     run = Run(config, rank, int(os.environ.get("WORLD_SIZE", "1")), data, out, cores)
     tracker = _tracker(out) if rank == 0 else None
     started = float(os.environ.get("SCALEGUIDE_STARTED", time.time()))

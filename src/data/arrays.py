@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from src.data import available
 from src.data.errors import DataError
 
-__all__ = ["ARRAY_NAMES", "Arrays", "DataError", "Splits", "load"]
+__all__ = ["ARRAY_NAMES", "Arrays", "DataError", "Splits", "load", "of"]
 
 ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
 
@@ -57,14 +59,21 @@ class Arrays:
         return len(self.test_labels)
 
 
-def load(folder: Path, limit: int | None = None) -> Arrays:
-    """Map the prepared dataset in `folder`, with the first `limit` training samples, or all of them.
+def of(dataset: dict[str, Any]) -> Arrays:
+    """The arrays of a configured dataset, fetched and prepared if need be, within its limits."""
+    return load(available.ensure(dataset), dataset.get("limit"), dataset.get("test_limit"))
+
+
+def load(folder: Path, limit: int | None = None, test_limit: int | None = None) -> Arrays:
+    """Map the prepared dataset in `folder`: its first `limit` training and `test_limit` test samples, or all.
 
     Mean and standard deviation stay those of the whole training set. Raises DataError if the folder holds no
     complete prepared dataset.
     """
-    if limit is not None and limit < 1:
-        raise DataError(f"limit must be at least 1, got {limit}")
+    limits = {"train": limit, "test": test_limit}
+    for given in limits.values():
+        if given is not None and given < 1:
+            raise DataError(f"limit must be at least 1, got {given}")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAY_NAMES}
@@ -73,8 +82,7 @@ def load(folder: Path, limit: int | None = None) -> Arrays:
             f"{folder} holds no complete prepared dataset ({error}); "
             "`dvc repro fetch data.dvc preprocess` makes it"
         ) from error
-    for name in ("train_images", "train_labels"):
-        mapped[name] = mapped[name][:limit]
+    mapped = {name: array[: limits[name.partition("_")[0]]] for name, array in mapped.items()}
     height, width, channels = meta["shape"]
     return Arrays(
         **mapped,

@@ -61,7 +61,7 @@ def cache_folder() -> Path:
 
 
 def fingerprint(dataset: dict[str, Any]) -> str:
-    """12 hexadecimal digits that change when the prepared arrays would: not with `limit`, `sources`."""
+    """12 hexadecimal digits that change when the prepared arrays would: not with limits, `sources`."""
     parts = {key: dataset.get(key) for key in ("name", "reader", "data_source", "files", "options")}
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from src import config as configuration
 from src.config import Config
-from src.data import arrays, available, order
+from src.data import arrays, order
 from src.launch.cluster import CLUSTER
 from src.launch.tf_config import free_addresses
 from src.measure.recorder import Recorder
@@ -136,7 +136,7 @@ keep_own.__annotations__ = {
 
 def train(config: Config, folder: Path, rank: int) -> None:
     """One training, as `src.worker` starts it."""
-    whole = arrays.load(available.ensure(config.dataset), config.dataset["limit"])
+    whole = arrays.of(config.dataset)
     few = dataclasses.replace(
         whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
     )

@@ -18,7 +18,7 @@ from src.measure.merge import KEYS
 STEPS = 60
 COMMON = ("tracking.backend=none", "out=run", "hardware.device=cpu", "hardware.share_devices=true")
 STAGES = ("strategy=pipeline", "workers=2")
-RESNET = ("model=resnet18", "batch=16", "dataset.limit=160")
+RESNET = ("model=resnet18", "batch=16", "dataset.limit=160", "dataset.test_limit=1000")
 
 
 def intervals(folder: Path) -> dict[int, list[tuple[Any, ...]]]:
@@ -52,9 +52,9 @@ def runs(module_commands: Callable[[], Any], mnist: None) -> dict[str, Path]:
     for strategy, own in words.items():
         commands = module_commands()
         batch = 32 if strategy == "pipeline" else 64
-        limit = f"dataset.limit={batch * STEPS}"
+        limits = (f"dataset.limit={batch * STEPS}", "dataset.test_limit=1000")
         done = commands.run(
-            *own, limit, *(word for word in COMMON if "share" not in word or not _two_cores())
+            *own, *limits, *(word for word in COMMON if "share" not in word or not _two_cores())
         )
         assert done.returncode == 0, done.stderr
         (commands.folder / "run" / "said").write_text(done.stderr)

@@ -23,7 +23,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
 from src import config as configuration
 from src.config import Config
-from src.data import arrays, available, order
+from src.data import arrays, order
 from src.measure.recorder import Recorder
 from src.models.adapt import import_path
 from src.runtime.tensorflow import checkpoint, custom_loop
@@ -125,7 +125,7 @@ def apply(change: str | None) -> None:
 
 def train(config: Config, folder: Path, rank: int, world: int) -> None:
     """One training, as `src.worker` starts it."""
-    whole = arrays.load(available.ensure(config.dataset), config.dataset["limit"])
+    whole = arrays.of(config.dataset)
     few = dataclasses.replace(
         whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from src.config import Config
-from src.data import arrays, available
+from src.data import arrays
 from src.launch import quota
 from src.measure import memory
 from src.measure.recorder import Recorder
@@ -60,7 +60,7 @@ def serve_worker(
 ) -> NoReturn:
     """A worker's process; whoever started it ends it."""
     torch.set_num_threads(len(cores))
-    data = arrays.load(available.ensure(config.dataset), config.dataset.get("limit"))
+    data = arrays.of(config.dataset)
     run = Run(config, int(os.environ["RANK"]), config.workers, data, folder.parent.parent, cores)
     memory.leave(folder)
     worker = make(run)
