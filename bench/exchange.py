@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import defaultdict
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
-from src.launch.devices import usable_cores
 
 MODEL, BATCH, STEPS = "resnet18", 128, 70
 # Words of each contestant.
@@ -25,20 +23,20 @@ GOALS = {"mpi": 0.95}
 
 def main() -> int:
     """Runs the rounds and prints the tables; every figure is kept in bench/out/exchange.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.exchange", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    args = parser.parse_args()
-    if len(usable_cores()) < 2:
-        print("two cores are needed", file=sys.stderr)
-        return 2
-    runs.OUT.mkdir(parents=True, exist_ok=True)
+    rounds = runs.rounds("exchange", __doc__)
     rates: dict[str, list[float]] = defaultdict(list)
     payload: dict[str, float] = {}
     names = list(CONTESTANTS)
-    for number in range(args.rounds):
+    for number in range(rounds):
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            words = (*CONTESTANTS[name], f"model={MODEL}", "workers=2", f"batch={BATCH}")
+            words = (
+                *CONTESTANTS[name],
+                f"model={MODEL}",
+                "workers=2",
+                f"batch={BATCH}",
+                "dataset.test_limit=1000",
+            )
             out = runs.OUT / f"exchange-{name.replace(' ', '-')}"
             found = runs.train(*words, f"dataset.limit={BATCH * STEPS}", out=out)
             rates[name].append(found["samples_per_second"])

@@ -7,7 +7,6 @@ same cut and the same micro-batches. Both stages working at once is limited by t
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import random
@@ -20,7 +19,6 @@ from typing import Any
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
-from src.launch.devices import usable_cores
 from src.measure.arithmetic import ideal_bubble, ideal_step_seconds
 
 MODEL, BATCH, MICROBATCHES, STEPS = "resnet18", 128, 8, 56
@@ -32,14 +30,8 @@ CUTS = 10
 
 def main() -> int:
     """Runs the rounds and prints the tables; every figure is kept in bench/out/pipeline.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    args = parser.parse_args()
-    if len(usable_cores()) < 2:
-        print("two cores are needed", file=sys.stderr)
-        return 2
-    runs.OUT.mkdir(parents=True, exist_ok=True)
-    comparisons, figures = _against_ideal(args.rounds)
+    rounds = runs.rounds("pipeline", __doc__)
+    comparisons, figures = _against_ideal(rounds)
     text = [table(comparisons), _bubbles(), _random_cuts(figures), _memory()]
     Path("bench/out/pipeline.md").write_text("\n\n".join(text) + "\n")
     Path("bench/out/pipeline.json").write_text(json.dumps(figures, indent=1))

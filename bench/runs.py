@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -26,6 +27,17 @@ CLUSTERS = {
     "multiworker": ("tf_multiworker", tf_config, ("tf_distributed.py", "multiworker")),
     "served": ("tf_parameter_server", tf_cluster, ("tf_parameter_server.py",)),
 }
+
+
+def rounds(bench: str, about: str | None) -> int:
+    """How many rounds the user wants of `python -m bench.BENCH`; ends the program on fewer than two cores."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}", description=about)
+    parser.add_argument("--rounds", type=int, default=7)
+    chosen: int = parser.parse_args().rounds
+    if len(usable_cores()) < 2:
+        parser.error("two cores are needed")
+    OUT.mkdir(parents=True, exist_ok=True)
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import defaultdict
@@ -11,7 +10,6 @@ from typing import Any
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
-from src.launch.devices import usable_cores
 
 MODEL, BATCH, STEPS = "cnn", 128, 160
 # Our strategies, and what the plain script calls them.
@@ -29,13 +27,7 @@ SPLIT = ("strategy.partition=[flatten]",)
 
 def main() -> int:
     """Runs the rounds and prints the table; every figure is kept in bench/out/tensorflow.json."""
-    parser = argparse.ArgumentParser(prog="python -m bench.tensorflow", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    args = parser.parse_args()
-    if len(usable_cores()) < 2:
-        print("two cores are needed", file=sys.stderr)
-        return 2
-    runs.OUT.mkdir(parents=True, exist_ok=True)
+    rounds = runs.rounds("tensorflow", __doc__)
     rates: dict[str, list[float]] = defaultdict(list)
     startups: dict[str, list[float]] = defaultdict(list)
     contestants: list[tuple[str, Any]] = [
@@ -43,7 +35,7 @@ def main() -> int:
         *((name, partial(_ours, name)) for name in KINDS),
         *((kind, partial(runs.tf_peer, kind, MODEL, BATCH, STEPS)) for kind in KINDS.values()),
     ]
-    for number in range(args.rounds):
+    for number in range(rounds):
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         first = number % len(contestants)
         for name, contestant in contestants[first:] + contestants[:first]:
