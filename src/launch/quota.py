@@ -98,27 +98,33 @@ def told(speeds: list[float] | None, rank: int, cores: int) -> dict[str, str]:
 
 
 def join() -> None:
-    """A rank goes into the group that it was told of."""
+    """A rank goes into the group that it was told of; as fast as any, also where another one was before."""
     if CGROUP in os.environ:
+        end()
         Path(os.environ[CGROUP], "cgroup.procs").write_text(str(os.getpid()))
 
 
 def begin() -> None:
     """From here on the rank is as slow as its device is to be."""
-    if CGROUP not in os.environ:
-        return
-    group = Path(os.environ[CGROUP])
-    version, limit, period = (int(word) for word in os.environ[QUOTA].split())
-    set_quota(group, version, limit, period)
+    if CGROUP in os.environ:
+        version, limit, period = (int(word) for word in os.environ[QUOTA].split())
+        set_quota(Path(os.environ[CGROUP]), version, limit, period)
 
 
-def set_quota(group: Path, version: int, limit: int, period: int) -> None:
-    """Changes a group's; it may run while it changes."""
+def end() -> None:
+    """From here on the rank is as fast as any."""
+    if CGROUP in os.environ:
+        version, _, period = (int(word) for word in os.environ[QUOTA].split())
+        set_quota(Path(os.environ[CGROUP]), version, None, period)
+
+
+def set_quota(group: Path, version: int, limit: int | None, period: int) -> None:
+    """Changes a group's, `None` being no limit; it may run while it changes."""
     if version == 2:
-        (group / "cpu.max").write_text(f"{limit} {period}")
+        (group / "cpu.max").write_text(f"{'max' if limit is None else limit} {period}")
     else:
         (group / "cpu.cfs_period_us").write_text(str(period))
-        (group / "cpu.cfs_quota_us").write_text(str(limit))
+        (group / "cpu.cfs_quota_us").write_text(str(-1 if limit is None else limit))
 
 
 def remove() -> None:

@@ -35,6 +35,8 @@ EXIT_OUT_OF_MEMORY = 77
 EXIT_DISK_FULL = 78
 # A mistake that shows only once the model is built, as a cut that it doesn't allow.
 EXIT_MISTAKE = 79
+# What has ended so would end so again.
+RESULTS = (EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL, EXIT_MISTAKE)
 
 # glibc returns freed blocks of this size to the kernel and faults them in again at every step;
 # keeping them is worth a third of a small CNN's step (see docs/ARCHITECTURE.md, "Speed").
@@ -182,12 +184,13 @@ def supervise(
             return _blame(failures) if failures else Outcome(timed_out=True, code=1)
         with contextlib.suppress(queue.Empty):
             index, code = ended.get(timeout=min(0.5, remaining))
-            if code and ranks[index].place.dispensable and not failures and revive(ranks[index]):
+            dispensable = ranks[index].place.dispensable and code not in RESULTS
+            if code and dispensable and not failures and revive(ranks[index]):
                 watch(index)
                 continue
             running.discard(index)
             alone = not any(ranks[other].place.dispensable for other in running)
-            if code and (alone or not ranks[index].place.dispensable):
+            if code and (alone or not dispensable):
                 failures.append((index, code))
                 deadline = min(deadline, time.monotonic() + BLAME_SECONDS)
         tick()
@@ -199,11 +202,7 @@ def _blame(failures: list[tuple[int, int]]) -> Outcome:
     """The cause among the failures: a killed rank or a known result first, then the earliest."""
     if not failures:
         return Outcome()
-    failures.sort(
-        key=lambda failure: (
-            failure[1] not in (EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL, EXIT_MISTAKE) and failure[1] > 0
-        )
-    )
+    failures.sort(key=lambda failure: failure[1] not in RESULTS and failure[1] > 0)
     return Outcome(*failures[0])
 
 

@@ -293,6 +293,7 @@ class Recorder:
     def finish(self, status: str) -> None:
         """Closes the record; without it a rank counts as failed."""
         self.flush()
+        quota.end()
         assert self._steps_file is not None
         self._steps_file.close()
         if self._window:
@@ -318,6 +319,10 @@ class Recorder:
             "probe_after": probe.gflops() if self._probes else None,
             **(self.reached or {}),
         }
+        self.save()
+
+    def save(self) -> None:
+        """Writes the record, or again what has become known since `finish`."""
         (self.folder / "record.json").write_text(json.dumps(self.facts))
 
 

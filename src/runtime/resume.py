@@ -33,6 +33,6 @@ def check(config: Config, found: Mapping[str, Any], optimizer: str, samples: int
         )
     if optimizer != config.optimizer["name"]:
         raise ConfigError(
-            f"resume={config.resume}: has the state of optimizer {optimizer}; "
-            f"choose optimizer.name={optimizer}"
+            f"resume={config.resume}: has the state of optimizer {optimizer}, and this run updates by "
+            f"{config.optimizer['name']}; choose optimizer.name={optimizer}"
         )

@@ -46,9 +46,6 @@ class Done:
 class Turns(ABC):
     """Hands out steps and records them; used by one thread, but for `arrive`."""
 
-    # Of a worker's step, on average.
-    fetched_bytes: float
-    pushed_bytes: float
     # Steps on as many global batches are handed out at once.
     together = 1
 
@@ -71,6 +68,10 @@ class Turns(ABC):
     def hand_out(self, batches: np.ndarray, epoch: int) -> None:
         """Steps on the global batches of indices [steps, batch], each worker's share of them by itself;
         waits while enough are waiting already."""
+
+    @abstractmethod
+    def moved(self, rank: int) -> tuple[float, float]:
+        """Bytes that a step of this worker fetches and pushes, on average."""
 
     @abstractmethod
     def join(self) -> None:
@@ -125,12 +126,13 @@ class Turns(ABC):
                 break
         assert status is not None
         for recorder, found in zip(self._recorders, self._intervals, strict=True):
-            recorder.payload_bytes = round((self.fetched_bytes + self.pushed_bytes) * recorder.trained_steps)
+            fetched, pushed = self.moved(recorder.rank)
+            recorder.payload_bytes = round((fetched + pushed) * recorder.trained_steps)
             timed = max(0, recorder.trained_steps - config.warmup_steps)
             recorder.facts |= {
                 "exchange_seconds": self._exchange[recorder.rank],
-                "fetched_bytes": round(self.fetched_bytes * timed),
-                "pushed_bytes": round(self.pushed_bytes * timed),
+                "fetched_bytes": round(fetched * timed),
+                "pushed_bytes": round(pushed * timed),
             }
             (recorder.folder / "timeline.json").write_text(json.dumps(found))
         return status

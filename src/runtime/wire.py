@@ -10,10 +10,13 @@ Nothing that arrives is executed or unpickled. A message is
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +47,8 @@ class Connection:
 
     def send(self, kind: str, arrays: Sequence[np.ndarray] = (), **figures: Any) -> None:
         """Returns once all of it is on its way; arrays may then be changed."""
-        arrays = [np.ascontiguousarray(array) for array in arrays]
+        # Not `ascontiguousarray`, which makes one element of a number.
+        arrays = [np.asarray(array, order="C") for array in arrays]
         described = [[array.dtype.name, array.shape] for array in arrays]
         head = json.dumps({"kind": kind, "figures": figures, "arrays": described}).encode()
         self._socket.sendall(HEAD.pack(len(head)) + head)
@@ -60,7 +64,10 @@ class Connection:
         (length,) = HEAD.unpack(self._exactly(bytearray(HEAD.size)))
         if length > MOST_HEAD_BYTES:
             raise ConnectionError(f"a head of {length} bytes is none of ours")
-        head = json.loads(bytes(self._exactly(bytearray(length))))
+        try:
+            head = json.loads(bytes(self._exactly(bytearray(length))))
+        except ValueError as error:
+            raise ConnectionError("a head that is no JSON is none of ours") from error
         arrays = []
         for name, shape in head["arrays"]:
             if name not in DTYPES:
@@ -109,7 +116,11 @@ def connect(address: str, *, seconds: float) -> Connection:
 
 
 def serve(address: str, attend: Callable[[Connection], None]) -> socket.socket:
-    """Listens at `host:port`; `attend` is given each connection, in a thread of its own, until it ends."""
+    """Listens at `host:port`; `attend` is given each connection, in a thread of its own, until it ends.
+
+    Any error of `attend` but a `ConnectionError` ends the process: whoever waits for an answer would wait
+    for ever, and the log alone would know why.
+    """
     host, port = address.rsplit(":", 1)
     listening = socket.create_server((host, int(port)))
 
@@ -119,6 +130,10 @@ def serve(address: str, attend: Callable[[Connection], None]) -> socket.socket:
         except ConnectionError:
             # Whoever it was has gone; `attend` has seen to what that means.
             pass
+        except Exception:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
         finally:
             connection.close()
 

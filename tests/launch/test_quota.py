@@ -37,10 +37,10 @@ def groups() -> Iterator[quota.Groups]:
     assert not list(found.folder.glob(f"{quota.PREFIX}{os.getpid()}-*"))
 
 
-def used(told: dict[str, str]) -> float:
-    """Share of the time that a process which never waits has run."""
+def used(told: dict[str, str], then: str = "") -> float:
+    """Share of the time that a process which never waits has run, its quota begun and something done then."""
     code = (
-        "import time; from src.launch import quota; quota.join(); quota.begin(); "
+        f"import time; from src.launch import quota; quota.join(); quota.begin(); {then}\n"
         "begun, wall = time.process_time(), time.perf_counter()\n"
         "while time.perf_counter() < wall + 1: pass\n"
         "print((time.process_time() - begun) / (time.perf_counter() - wall))"
@@ -57,6 +57,12 @@ def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float)
     # It never has more; on a busy machine it may have less.
     found = [used(told) for _ in range(3)]
     assert max(found) == pytest.approx(speed, rel=0.2)
+
+
+@pytest.mark.parametrize("then", ["quota.end()", "quota.join()"])
+def test_it_has_all_of_it_once_that_ends_or_another_takes_its_place(groups: quota.Groups, then: str) -> None:
+    told = quota.told([1.0, 0.25], 1, 1)
+    assert max(used(told, then) for _ in range(3)) > 0.5
 
 
 def test_full_speed_needs_no_group() -> None:

@@ -34,9 +34,10 @@ from src.measure.recorder import Recorder
 from src.models.adapt import import_path
 from src.partition import cost
 from src.runtime.shares import Shares, Window
-from src.runtime.torch import coordination, pipeline_stage, stages
+from src.runtime.torch import basics, coordination, pipeline_stage, stages
 from src.runtime.torch import training as runtime
 from src.runtime.torch.feed import Batch
+from src.runtime.torch.replica import Replica
 from src.runtime.torch.server import Server
 from src.runtime.torch.turn_worker import Worker
 from src.worker import Run
@@ -86,6 +87,14 @@ class Watched:
 
 class WatchedTraining(Watched, runtime.Training):
     """A copy of the model a rank."""
+
+
+class CoordinatorsReplica(Replica):
+    """Has what the servers had in the end."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        Watched.last = self
 
 
 class WatchedStage(Watched, stages.StageTraining):
@@ -203,8 +212,8 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     runtime.Training = WatchedTraining
     stages.StageTraining = WatchedStage
-    coordination.Training = WatchedTraining
-    runtime.build = build_alone
+    coordination.Replica = CoordinatorsReplica
+    runtime.build = basics.build = build_alone
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     # Equality is tested, not speed: costs and peaks are measured once.
     cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1

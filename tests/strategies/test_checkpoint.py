@@ -93,6 +93,21 @@ def test_what_one_wrote_another_goes_on_from(
     assert abs(expected[done_steps + 1] - expected[1]) > 100 * BOUND
 
 
+def test_workers_that_take_turns_begin_with_its_running_statistics(commands, whole: Path) -> None:
+    done = commands.run(
+        *("strategy=parameter_server", "strategy.mode=async", *MODELS["resnet18"], *COMMON, *FIXED),
+        *(f"resume={whole / 'checkpoint.pt'}", "epochs=3", "evaluate_every=1", "optimizer.lr=0.0001"),
+        SCALEGUIDE_MAX_MINUTES="0.00001",
+    )
+    assert done.returncode == 0, done.stderr
+    # After one step, of ten that BatchNorm takes to forget what it began with.
+    before, after = (
+        json.loads((folder / "metrics.json").read_text())["accuracy"]
+        for folder in (whole, commands.folder / "run")
+    )
+    assert after == pytest.approx(before, abs=0.1)
+
+
 def test_plain_torch_reads_it(whole: Path) -> None:
     found = torch.load(whole / "checkpoint.pt", weights_only=True)
     assert (found["epoch"], found["step"], found["seed"], found["global_batch"]) == (2, 0, 0, 32)
@@ -118,8 +133,12 @@ def test_plain_torch_reads_it(whole: Path) -> None:
         (["optimizer.name=adam", "epochs=3"], ["optimizer sgd", "optimizer.name=sgd"]),
         (["epochs=2"], ["2 epochs done", "choose epochs=3"]),
         (["model=mobilenet_v2", "epochs=3"], ["another model"]),
+        (
+            ["strategy=parameter_server", "strategy.mode=downpour", "epochs=3"],
+            ["optimizer sgd", "updates by adagrad"],
+        ),
     ],
-    ids=["seed", "batch", "optimizer", "epochs", "model"],
+    ids=["seed", "batch", "optimizer", "epochs", "model", "downpour"],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(
     commands, whole: Path, words: list[str], fragments: list[str]

@@ -69,6 +69,7 @@ THREE = (
         "relay-3",
         (*RELAY, "workers=3", "strategy.partition=[layer1.0.bn1,layer1.0.bn2]"),
     ),
+    Case("no-parameters-3", (*RELAY, "workers=3", "strategy.partition=[layer1.0.relu,layer1.0.conv2]")),
 )
 FOUR = (
     Case(

@@ -38,7 +38,7 @@ class Coordinator(Turns):
         ahead: int | None = None,
     ) -> None:
         super().__init__(run, recorders)
-        self.fetched_bytes = self.pushed_bytes = served.bytes
+        self._bytes = served.bytes
         self.together = run.config.strategy["steps_per_execution"]
         self._cluster = cluster
         self._served = served
@@ -55,6 +55,9 @@ class Coordinator(Turns):
         for part in [batches] if len(batches) in self._served.steps else batches[:, None]:
             for share in shares:
                 self._schedule(part[:, share], epoch)
+
+    def moved(self, rank: int) -> tuple[float, float]:
+        return self._bytes, self._bytes
 
     def _schedule(self, indices: np.ndarray, epoch: int) -> None:
         """To whichever worker is free, once not too many are waiting already."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -18,9 +19,7 @@ from src.data import arrays
 from src.launch import quota
 from src.measure import memory
 from src.measure.recorder import Recorder
-from src.runtime.torch import checkpoint
-from src.runtime.torch import training as runtime
-from src.runtime.torch.module import Training
+from src.runtime.torch import basics, checkpoint
 from src.runtime.torch.replica import Replica
 from src.runtime.torch.tickets import Tickets
 from src.worker import Run
@@ -38,6 +37,9 @@ class Store(Protocol):
     def taken(self) -> list[tuple[int, int]]:
         """(ticket, staleness) of the steps that have taken effect since this was last asked, as far as
         their worker doesn't tell it."""
+
+    def rest(self, ranks: Sequence[int]) -> None:
+        """There is nothing left for these workers to do until the next drain."""
 
     def drain(self) -> None:
         """All pushes take effect."""
@@ -92,8 +94,11 @@ def coordinate(
 
     `fixed`: rank r has share r of each batch. A step has so many `fetches` and `pushes` of all parameters.
     """
-    config = run.config
-    runtime.begin(run)
+    gpus = run.config.hardware["device"] == "gpu"
+    # Those are the workers' alone.
+    config = replace(run.config, hardware={**run.config.hardware, "device": "cpu"})
+    run = replace(run, config=config)
+    basics.begin(run)
     recorders = [recorder, *(recorder.for_rank(rank) for rank in range(1, config.workers))]
     replica = Replica(run)
     first, entries = _resume(run, recorders, replica)
@@ -110,16 +115,21 @@ def coordinate(
 
     size = replica.parameters().nbytes
     tickets = make(
-        run, recorders, address, store, moved=(size * fetches, size * pushes), fixed=fixed, write=write
+        *(run, recorders, address, store),
+        moved=(size * fetches, size * pushes),
+        buffers=tuple(replica.buffers()),
+        fixed=fixed,
+        write=write,
     )
     status = tickets.train(first)
     tickets.end()
     values, _, facts = store.state()
     store.end()
     replica.load(values)
-    recorder.facts |= Training(run, replica.model).facts(runtime.root_device(run)) | facts
+    recorder.facts |= basics.facts(run, replica.model, basics.root_device(run)) | facts
     for each in recorders:
-        each.facts |= memory.left(each.folder)
+        # A GPU's allocator can't be asked from here.
+        each.facts |= {} if gpus else memory.left(each.folder)
         each.finish(status)
 
 

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from src.data import order
 from src.measure.recorder import Recorder
 from src.runtime.shares import Shares
-from src.runtime.torch import checkpoint, cost
+from src.runtime.torch import basics, checkpoint
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.worker import Run
-
-
-def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-    """(`loss`, correct answers, samples) as one tensor [3] on the logits' device."""
-    correct = (logits.argmax(1) == labels).sum()
-    return torch.stack([loss, correct, correct * 0 + len(labels)])
-
-
-def optimizer_of(chosen: Mapping[str, Any], parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """The optimizer of a configuration, over `parameters`."""
-    if chosen["name"] == "adam":
-        return torch.optim.Adam(parameters, lr=chosen["lr"])
-    if chosen["name"] == "adagrad":
-        return torch.optim.Adagrad(parameters, lr=chosen["lr"])
-    return torch.optim.SGD(parameters, lr=chosen["lr"], momentum=chosen["momentum"])
 
 
 class Training(pl.LightningModule):
@@ -75,7 +58,7 @@ class Training(pl.LightningModule):
             whole = loss.detach() * len(labels)
             self.step_loss = self.step_loss + whole
             self.step_samples += len(labels)
-            self.sums = self.sums + sums(whole, logits, labels)
+            self.sums = self.sums + basics.sums(whole, logits, labels)
         return loss if weight == 1 else loss * weight
 
     def take_loss(self) -> SupportsFloat:
@@ -86,7 +69,9 @@ class Training(pl.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimizer of the configuration, over this rank's parameters."""
-        return optimizer_of(self.run.config.optimizer, list(self.parameters()))
+        # A stage's operations may have no parameters at all, and torch wants some.
+        own = list(self.parameters()) or [torch.zeros(0, requires_grad=True)]
+        return basics.optimizer_of(self.run.config.optimizer, own)
 
     @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:
@@ -101,7 +86,9 @@ class Training(pl.LightningModule):
                 images = torch.from_numpy(arrays.test_images[part].copy())
                 labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
                 logits = self.model(to_inputs(run, images, device)).float()
-                found += sums(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+                found += basics.sums(
+                    functional.cross_entropy(logits, labels, reduction="sum"), logits, labels
+                )
         finally:
             self.model.train()
         return found
@@ -115,9 +102,4 @@ class Training(pl.LightningModule):
 
         A synchronised BatchNorm waits for the other ranks in there.
         """
-        sample = to_inputs(self.run, torch.from_numpy(self.run.arrays.test_images[:4].copy()), device)
-        return {
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-            "batch_statistics": any(isinstance(m, _BatchNorm) for m in self.model.modules()),
-            **cost.measure(self.model, sample, device),
-        }
+        return basics.facts(self.run, self.model, device)

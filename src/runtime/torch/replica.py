@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from src.runtime.torch import training as runtime
+from src.runtime.torch import basics
 from src.runtime.torch.feed import to_inputs
-from src.runtime.torch.module import sums
 from src.worker import Run
 
 
@@ -21,8 +20,8 @@ class Replica:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._device = runtime.root_device(run)
-        self.model = runtime.build(run).to(self._device)
+        self._device = basics.root_device(run)
+        self.model = basics.build(run).to(self._device)
         self._parameters = list(self.model.parameters())
 
     def parameters(self) -> Tensor:
@@ -75,7 +74,7 @@ class Replica:
                 loss = functional.cross_entropy(logits, labels)
             # Its part of the global batch's mean, whatever the worker's share.
             (loss * (len(labels) / run.config.global_batch)).backward()
-            total += sums(loss.detach() * len(labels), logits, labels).cpu()
+            total += basics.sums(loss.detach() * len(labels), logits, labels).cpu()
         found = torch.cat([p.grad.reshape(-1) for p in self._parameters if p.grad is not None]).cpu()
         loss_sum, correct, count = total.tolist()
         return found, loss_sum / count, correct
@@ -90,7 +89,7 @@ class Replica:
             labels = torch.from_numpy(run.arrays.test_labels[part].copy()).to(self._device)
             logits = self.model(to_inputs(run, images, self._device)).float()
             loss = functional.cross_entropy(logits, labels, reduction="sum")
-            return sums(loss, logits, labels)[:2].double().cpu().numpy()
+            return basics.sums(loss, logits, labels)[:2].double().cpu().numpy()
         finally:
             self.model.train()
 

@@ -5,8 +5,9 @@ Each server has a contiguous part of the flattened parameters, all parts of one 
     begin    the coordinator's: values, optimizer, bound            -> done
     slowest                                                         -> clock
     enter    rank, clock                                            -> done
-    fetch    clock                  waits as the bound demands      -> values, version
-    push     clock, version, tickets, gradient                      -> staleness
+    fetch                           waits as the bound demands      -> values, version
+    push     version, tickets (each with its own version), gradient -> staleness
+    rest     the coordinator's: ranks                               -> done
     drain                                                           -> done
     taken                                                           -> tickets and their staleness
     state                                                           -> values, entries, widest_gap
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from src.data import order
 from src.runtime import wire
-from src.runtime.torch.module import optimizer_of
+from src.runtime.torch.basics import optimizer_of
 from src.runtime.torch.shard import Push, Shard
 from src.runtime.wire import Connection
 
@@ -40,6 +41,8 @@ class Server:
 
     def __init__(self, address: str) -> None:
         self._begun = threading.Event()
+        # Worker -> its present connection.
+        self._entered: dict[int, Connection] = {}
         self._shard: Shard
         # Once the coordinator says so.
         self.ended = threading.Event()
@@ -55,10 +58,12 @@ class Server:
                 else:
                     self._begun.wait()
                 if asked.kind == "enter":
-                    worker = asked.figures["rank"]
+                    worker = int(asked.figures["rank"])
+                    self._entered[worker] = connection
                 self._answer(connection, asked, worker)
         finally:
-            if worker is not None:
+            # It may have come back before its end was noticed.
+            if worker is not None and self._entered[worker] is connection:
                 self._shard.leave(worker)
 
     def _begin(
@@ -85,7 +90,8 @@ class Server:
     def _answer(self, connection: Connection, asked: wire.Message, worker: int | None) -> None:
         shard, figures = self._shard, asked.figures
         if asked.kind == "fetch":
-            values, version = shard.fetch(figures["clock"])
+            assert worker is not None
+            values, version = shard.fetch(worker)
             connection.send("values", [values.numpy()], version=version)
             return
         if asked.kind == "taken":
@@ -102,12 +108,14 @@ class Server:
         if asked.kind == "push":
             assert worker is not None
             gradient = torch.from_numpy(asked.arrays[0])
-            tickets = tuple(figures["tickets"])
-            pushed = Push(worker, figures["clock"], figures["version"], gradient, tickets)
+            tickets = tuple((ticket, version) for ticket, version in figures["tickets"])
+            pushed = Push(worker, figures["version"], gradient, tickets)
             connection.send("done", staleness=shard.push(pushed))
             return
         if asked.kind == "enter":
             shard.enter(figures["rank"], figures["clock"])
+        elif asked.kind == "rest":
+            shard.rest(figures["ranks"])
         elif asked.kind == "drain":
             shard.drain()
         elif asked.kind == "end":
@@ -134,35 +142,34 @@ class Servers:
             server.send("begin", arrays, entries=list(entries), **self._rule)
         self._done()
 
-    def enter(self, rank: int) -> int:
-        """Takes part as worker `rank`; the clock at which it begins."""
+    def enter(self, rank: int) -> None:
+        """Takes part as worker `rank`, from where the slowest one is."""
         for server in self._all:
             server.send("slowest")
         clock = max(server.receive().figures["clock"] for server in self._all)
         for server in self._all:
             server.send("enter", rank=rank, clock=clock)
         self._done()
-        return clock
 
-    def fetch(self, clock: int) -> tuple[Tensor, list[int]]:
-        """What the step at `clock` is computed from: values [elements], and each server's version of them."""
+    def fetch(self) -> tuple[Tensor, list[int]]:
+        """What the next step is computed from: values [elements], and each server's version of them."""
         for server in self._all:
-            server.send("fetch", clock=clock)
+            server.send("fetch")
         found = [server.receive() for server in self._all]
         values = torch.cat([torch.from_numpy(message.arrays[0]) for message in found])
         return values, [message.figures["version"] for message in found]
 
     def push(
-        self, clock: int, gradient: Tensor, versions: Sequence[int], tickets: Sequence[int]
+        self, gradient: Tensor, versions: Sequence[int], tickets: Sequence[tuple[int, int]]
     ) -> int | None:
-        """A gradient [elements] of the values that had these versions, of these steps; its staleness, as
-        the first server knows it already."""
+        """A gradient [elements] of the values that had these versions, of these steps, each with the first
+        server's version at its fetch; its staleness, as that server knows it already."""
         flat = gradient.numpy()
         for number, (server, version) in enumerate(zip(self._all, versions, strict=True)):
             part = order.shard(len(flat), number, len(self._all))
             # The first one's word counts.
             own = tickets if number == 0 else ()
-            server.send("push", [flat[part]], clock=clock, version=version, tickets=list(own))
+            server.send("push", [flat[part]], version=version, tickets=list(own))
         first, *_ = (server.receive() for server in self._all)
         staleness: int | None = first.figures["staleness"]
         return staleness
@@ -170,6 +177,12 @@ class Servers:
     def taken(self) -> list[tuple[int, int]]:
         """(ticket, staleness) of the steps that have taken effect since this was last asked, by one."""
         return [(ticket, stale) for ticket, stale in self._all[0].ask("taken").figures["taken"]]
+
+    def rest(self, ranks: Sequence[int]) -> None:
+        """There is nothing left for these workers to do."""
+        for server in self._all:
+            server.send("rest", ranks=list(ranks))
+        self._done()
 
     def drain(self) -> None:
         """All pushes take effect."""

@@ -1,7 +1,8 @@
 """One server's part of a model's parameters, and when what workers push takes effect there.
 
 A worker's *clock* counts the steps that it has pushed. Under a bound s a fetch at clock c waits until the
-slowest worker's clock is c - s at least, and a push of clock q takes effect once that one's is q + 1 - s:
+slowest worker's clock is c - s at least, and a push of clock q takes effect once that one's is q + 1 - s.
+An evaluation or a checkpoint is a barrier, after which all go on from one clock:
 
     s = 0           at the clock's end, when all have pushed; nobody is ahead: synchronous
     0 < s           stale synchronous parallel (Ho 2013, section 3.2): a worker at clock c sees all updates up
@@ -15,8 +16,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,14 +25,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Push:
-    """A worker's gradient [elements], computed at its `clock` from what was `version` at its fetch."""
+    """A worker's gradient [elements], computed from what was `version` at its fetch."""
 
     worker: int
-    clock: int
     version: int
     gradient: Tensor
-    # Of the steps that it sums up, as whoever handed them out numbers them.
-    tickets: tuple[int, ...] = ()
+    # The steps that it sums up, as whoever handed them out numbers them, each with the version of its fetch.
+    tickets: tuple[tuple[int, int], ...] = ()
+    # The worker's, as the shard counts it.
+    clock: int = 0
 
 
 class Shard:
@@ -53,6 +55,8 @@ class Shard:
         self._bound = bound
         self._together = together
         self._clocks = dict.fromkeys(range(workers), 0)
+        # Who has nothing to do: nobody waits for them.
+        self._resting: set[int] = set()
         self._latest = 0
         self._pending: list[Push] = []
         self._taken: list[tuple[int, int]] = []
@@ -60,18 +64,20 @@ class Shard:
         # The largest clock gap (fastest less slowest worker) at a fetch that was granted.
         self.widest_gap = 0
 
-    def fetch(self, clock: int) -> tuple[Tensor, int]:
-        """What a worker computes its step `clock` from: a copy of the values [elements], and their version,
+    def fetch(self, worker: int) -> tuple[Tensor, int]:
+        """What a worker computes its next step from: a copy of the values [elements], and their version,
         the number of updates that they have had. Waits as the bound demands."""
         with self._changed:
-            self._changed.wait_for(lambda: self._slowest() >= clock - self._bound)
-            self.widest_gap = max(self.widest_gap, clock - self._slowest())
+            self._resting.discard(worker)
+            self._changed.wait_for(lambda: self._slowest() >= self._clocks[worker] - self._bound)
+            self.widest_gap = max(self.widest_gap, int(self._clocks[worker] - self._slowest()))
             return self._values.clone(), self.version
 
     def push(self, push: Push) -> int | None:
         """Takes a gradient; its staleness, or `None` if it has its effect later, as the bound says."""
         with self._changed:
-            self._clocks[push.worker] = push.clock + 1
+            push = replace(push, clock=self._clocks[push.worker])
+            self._clocks[push.worker] += 1
             self._latest = max(self._latest, push.clock + 1)
             self._pending.append(push)
             self._update(self._slowest() - 1 + self._bound)
@@ -84,6 +90,14 @@ class Shard:
         with self._changed:
             self._update(math.inf)
             self._clocks = dict.fromkeys(self._clocks, self._latest)
+            self._resting.clear()
+            self._changed.notify_all()
+
+    def rest(self, workers: Iterable[int]) -> None:
+        """There is nothing left for these to do; nobody waits for them until they fetch again, or a drain."""
+        with self._changed:
+            self._resting |= set(workers)
+            self._update(self._slowest() - 1 + self._bound)
             self._changed.notify_all()
 
     def leave(self, worker: int) -> None:
@@ -108,6 +122,7 @@ class Shard:
         """A worker begins at `clock`, for the first time or again."""
         with self._changed:
             self._clocks[worker] = clock
+            self._resting.discard(worker)
 
     def state(self) -> tuple[Tensor, dict[str, Tensor]]:
         """Values, and the optimizer's entries for them: tensors [elements], or counters []."""
@@ -124,7 +139,8 @@ class Shard:
                 self._optimizer.state[self._values] = {name: entry.clone() for name, entry in entries.items()}
 
     def _slowest(self) -> float:
-        return min(self._clocks.values(), default=math.inf)
+        active = (clock for worker, clock in self._clocks.items() if worker not in self._resting)
+        return min(active, default=math.inf)
 
     def _update(self, newest: float) -> None:
         """Pushes of clocks up to `newest` take effect, clock by clock and worker by worker."""
@@ -145,5 +161,5 @@ class Shard:
             self._values.grad = total
             self._optimizer.step()
             for push in group:
-                self._taken += [(ticket, self.version - push.version) for ticket in push.tickets]
+                self._taken += [(ticket, self.version - version) for ticket, version in push.tickets]
             self.version += 1

@@ -8,7 +8,7 @@ two write one element at once, one of the writes may be lost.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,9 @@ class SharedValues:
     def taken(self) -> list[tuple[int, int]]:
         """Nothing: workers know it themselves."""
         return []
+
+    def rest(self, ranks: Sequence[int]) -> None:
+        """Nobody ever waits."""
 
     def drain(self) -> None:
         """There is nothing pending."""

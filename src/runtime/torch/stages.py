@@ -31,8 +31,9 @@ from src.partition.graph import Graph, operations
 from src.partition.stage import Stage, buffers, wires
 from src.runtime.torch import checkpoint, cost, cutting
 from src.runtime.torch import training as runtime
+from src.runtime.torch.basics import sums
 from src.runtime.torch.feed import Batch, Feed, to_inputs
-from src.runtime.torch.module import Training, sums
+from src.runtime.torch.module import Training
 from src.runtime.torch.pipeline_stage import CHECKPOINT, TimedStage
 from src.worker import Run
 

@@ -1,7 +1,7 @@
 """The coordinator's side of torch workers that take turns: hands each a share of a batch when it is free.
 
-to a worker      welcome  what the store has to say         from it    here     its rank
-                 train    indices of the samples                       done     a step's figures
+to a worker      welcome  what the store has to say, buffers    from it  here     its rank
+                 train    indices of the samples                         done     a step's figures
                  push                                                    done
                  buffers                                                 done     its floating buffers
                  score    first and last test sample, buffers            done     loss, correct
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -58,22 +58,28 @@ class Tickets(Turns):
         store: Store,
         *,
         moved: tuple[float, float],
+        buffers: tuple[np.ndarray, ...],
         fixed: bool,
         write: Callable[[tuple[np.ndarray, ...], int, int, list[int]], None],
     ) -> None:
-        """`moved`: bytes that a step fetches and pushes, on average. `fixed`: rank r has share r of each
-        batch. `write` writes a checkpoint, given the buffers, whole epochs, steps of the next one, and the
-        workers' own.
+        """`moved`: bytes that a step fetches and pushes, on average. `buffers` is what workers begin with.
+        `fixed`: rank r has share r of each batch. `write` writes a checkpoint, given the buffers, whole
+        epochs, steps of the next one, and the workers' own.
         """
         super().__init__(run, recorders)
-        self.fetched_bytes, self.pushed_bytes = moved
+        self._moved = moved
         self._fixed = fixed
         self._store = store
         self._write = write
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._out = 0
-        self._present: set[int] = set()
+        # Who works, by their connections, and who has been lost at least once.
+        self._present: dict[int, Connection] = {}
+        self._lost: set[int] = set()
+        # How many tickets are out, by rank.
+        self._working: Counter[int] = Counter()
+        self._buffers = buffers
         self._found: list[Message] = []
         self._count = 0
         self._resolved_at = time.monotonic()
@@ -104,14 +110,31 @@ class Tickets(Turns):
         if time.monotonic() - self._resolved_at > RESOLVE_SECONDS:
             self._resolve(self._store.taken())
 
+    def moved(self, rank: int) -> tuple[float, float]:
+        return self._moved
+
     def join(self) -> None:
-        self._all([])
+        self._finish()
         # What a worker still keeps to itself.
         self._all([Ticket("push", rank=rank) for rank in sorted(self._present)])
         self._store.drain()
         self._resolve(self._store.taken())
         # Of steps that their worker has taken along nothing more will be known.
         self._resolve([(ticket, None) for ticket in self._unresolved])
+
+    def _finish(self) -> None:
+        """Returns once no ticket is left. Whoever has none meanwhile isn't waited for by the others."""
+        resting: set[int] = set()
+        while True:
+            with self._changed:
+                if not self._waiting and not self._out:
+                    return
+                idle = {rank for rank in self._present if not self._waiting and not self._working[rank]}
+                if idle <= resting:
+                    self._changed.wait()
+                    continue
+            self._store.rest(sorted(idle))
+            resting = idle
 
     def _resolve(self, taken: Iterable[tuple[int, int | None]]) -> None:
         """Steps are recorded once it is known how stale their gradient was."""
@@ -137,11 +160,12 @@ class Tickets(Turns):
         return float(loss), float(correct)
 
     def buffers(self) -> tuple[np.ndarray, ...]:
-        """Those of the first worker there is: each has moved them by its own samples."""
+        """Of one worker, for each has moved them by its own samples: rank 0, unless it was lost once."""
         with self._changed:
             self._changed.wait_for(lambda: self._present)
-            first = min(self._present)
-        return self._all([Ticket("buffers", rank=first)])[0].arrays
+            first = min(self._present, key=lambda rank: (rank in self._lost, rank))
+        self._buffers = self._all([Ticket("buffers", rank=first)])[0].arrays
+        return self._buffers
 
     def end(self) -> None:
         """Lets the workers go."""
@@ -162,9 +186,9 @@ class Tickets(Turns):
 
     def _attend(self, connection: Connection) -> None:
         rank = connection.receive().figures["rank"]
-        connection.send("welcome", **self._store.welcome)
+        connection.send("welcome", self._buffers, **self._store.welcome)
         with self._changed:
-            self._present.add(rank)
+            self._present[rank] = connection
             self._changed.notify_all()
         ticket: Ticket | None = None
         try:
@@ -175,26 +199,41 @@ class Tickets(Turns):
                     assert ticket is not None
                     self._waiting.remove(ticket)
                     self._out += 1
-                answer = self.ask(connection, ticket)
+                    self._working[rank] += 1
+                answer = self.ask(connection, rank, ticket)
                 with self._changed:
                     self.take(rank, ticket, answer)
                     self._out -= 1
+                    self._working[rank] -= 1
                     self._changed.notify_all()
                 ticket = None
         finally:
             with self._changed:
-                self._present.discard(rank)
+                self._lost.add(rank)
+                if self._present.get(rank) is connection:
+                    del self._present[rank]
                 if ticket is not None:
-                    # Somebody else does it, the first thing; whose buffers they are isn't asked again.
-                    self._waiting.appendleft(Ticket(ticket.kind, ticket.arrays, ticket.figures))
+                    self._waiting.appendleft(ticket)
                     self._out -= 1
+                    self._working[rank] -= 1
+                    # What is known of it is of the one that was lost.
+                    self._early.pop(ticket.figures.get("ticket", 0), None)
+                self._pass_on(rank)
                 self._changed.notify_all()
+
+    def _pass_on(self, rank: int) -> None:
+        """What a lost worker was to do, others do, the first thing; but for what was its own to give."""
+        for ticket in [ticket for ticket in self._waiting if ticket.rank == rank]:
+            if ticket.kind in ("push", "end"):
+                self._waiting.remove(ticket)
+            # Whose buffers they are isn't asked again.
+            ticket.rank = None
 
     def _next(self, rank: int) -> Ticket | None:
         return next((ticket for ticket in self._waiting if ticket.rank in (None, rank)), None)
 
-    def ask(self, connection: Connection, ticket: Ticket) -> Message:
-        """Hands a ticket to a worker; its answer."""
+    def ask(self, connection: Connection, rank: int, ticket: Ticket) -> Message:
+        """Hands a ticket to the worker of that rank; its answer."""
         return connection.ask(ticket.kind, ticket.arrays, **ticket.figures)
 
     def take(self, rank: int, ticket: Ticket, answer: Message) -> None:

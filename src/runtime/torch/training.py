@@ -10,35 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import Strategy
 from torch import nn
 
-from src.measure import memory
 from src.measure.recorder import Recorder
-from src.models import adapt
-from src.runtime.torch import checkpoint, memory_format
+from src.runtime.torch import checkpoint
+from src.runtime.torch.basics import begin, build, root_device
 from src.runtime.torch.conductor import Conductor
 from src.runtime.torch.module import Training
 from src.worker import Run
 
 
-def root_device(run: Run) -> torch.device:
-    """The rank's own device: the launcher shows each rank one GPU, or pins it to its cores."""
-    return torch.device("cuda", 0) if run.config.hardware["device"] == "gpu" else torch.device("cpu")
-
-
 def environment() -> TorchElasticEnvironment:
     """How Lightning learns rank and world size: from torchrun's environment variables."""
     return TorchElasticEnvironment()
-
-
-def build(run: Run) -> nn.Module:
-    """The whole model with the seed's weights, the same on every rank."""
-    torch.manual_seed(run.config.seed)
-    model: nn.Module = adapt.build(run.config, classes=run.arrays.classes, shape=run.arrays.shape)
-    return memory_format.channels_last(model, run.arrays.shape)
 
 
 def fit(
@@ -56,12 +42,6 @@ def fit(
     """
     begin(run)
     fit_module(run, recorder, strategy, Training(run, prepare(build(run))), before_evaluation)
-
-
-def begin(run: Run) -> None:
-    """Threads as many as cores; memory counts from here on."""
-    torch.set_num_threads(len(run.cores))
-    memory.start(root_device(run))
 
 
 def fit_module(

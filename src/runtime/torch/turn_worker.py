@@ -28,7 +28,10 @@ class Worker(ABC):
     def work(self) -> None:
         """Until the coordinator lets it go."""
         self.enter()
-        self.welcome(self._coordinator.ask("here", rank=self._run.rank))
+        told = self._coordinator.ask("here", rank=self._run.rank)
+        # A run that is resumed, or that this worker comes back to, has moved them.
+        self._replica.load_buffers(told.arrays)
+        self.welcome(told)
         while (asked := self._coordinator.receive()).kind != "end":
             arrays, figures = self.answer(asked)
             self._coordinator.send("done", arrays, **figures)
@@ -85,15 +88,15 @@ class ServedWorker(Worker):
         self._fetch_every = options["fetch_every"] if downpour else 1
         self._push_every = options["push_every"] if downpour else 1
         self._servers = Servers(cluster["server"])
-        self._clock = self._steps = 0
+        self._steps = 0
         self._versions: list[int] = []
         # How far the last push was behind; `None` before the first one.
         self._staleness: int | None = None
         self._gathered: Tensor | None = None
-        self._tickets: list[int] = []
+        self._tickets: list[tuple[int, int]] = []
 
     def enter(self) -> None:
-        self._clock = self._servers.enter(self._run.rank)
+        self._servers.enter(self._run.rank)
 
     def train(self, indices: np.ndarray, ticket: int) -> dict[str, float]:
         began = time.time()
@@ -102,7 +105,7 @@ class ServedWorker(Worker):
         fetched = time.time()
         gradient, loss, correct = self._replica.gradient(indices)
         self._gathered = gradient if self._gathered is None else self._gathered + gradient
-        self._tickets.append(ticket)
+        self._tickets.append((ticket, self._versions[0]))
         self._steps += 1
         if self._merges or self._steps % self._fetch_every:
             # What it has of its own until it next hears of the servers.
@@ -114,17 +117,16 @@ class ServedWorker(Worker):
         return {"loss": loss, "correct": correct, **times}
 
     def current(self) -> Tensor:
-        return self._servers.fetch(self._clock)[0]
+        return self._servers.fetch()[0]
 
     def push(self) -> None:
         if self._gathered is None:
             return
-        self._staleness = self._servers.push(self._clock, self._gathered, self._versions, self._tickets)
-        self._clock += 1
+        self._staleness = self._servers.push(self._gathered, self._versions, self._tickets)
         self._gathered, self._tickets = None, []
 
     def _fetch(self) -> None:
-        values, self._versions = self._servers.fetch(self._clock)
+        values, self._versions = self._servers.fetch()
         if self._merges and self._staleness is not None:
             self._replica.merge(values, 1 / (1 + self._staleness / self._run.config.workers))
         else:

@@ -6,42 +6,14 @@ moves them several times faster than gloo over loopback TCP; see `src/runtime/to
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 import torch.distributed as dist
-from pytorch_lightning.strategies import DDPStrategy
-from torch import nn
 
 from src.measure.recorder import Recorder
-from src.runtime.torch import sync_batchnorm
+from src.runtime.torch import data_parallel
 from src.runtime.torch import training as runtime
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 from src.worker import Run
-
-Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
-
-
-class HookedDDPStrategy(DDPStrategy):
-    """Lightning's DDPStrategy whose gradients a hook averages; it counts what it hands over."""
-
-    def __init__(self, recorder: Recorder, hook: Hook, **options: Any) -> None:
-        super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
-        self._recorder = recorder
-        self._hook = hook
-
-    def _register_ddp_hooks(self) -> None:
-        assert isinstance(self.model, nn.parallel.DistributedDataParallel)
-        self.model.register_comm_hook(self._recorder, self._timed)
-
-    def _timed(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        if bucket.is_last():
-            if recorder.config.batch_shares == "auto" and bucket.buffer().is_cuda:
-                # It has only been told of its work until now.
-                torch.cuda.synchronize()
-            recorder.own_share_done()
-        return self._hook(recorder, bucket)
 
 
 def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -65,7 +37,7 @@ def train(run: Run, recorder: Recorder) -> None:
     if not shared_memory:
         # The backend's own threads overlap with backward: what a rank waits can't be told apart.
         recorder.communication_seconds = None
-    strategy = HookedDDPStrategy(
+    strategy = data_parallel.HookedDDPStrategy(
         recorder,
         SharedAllReduce().hook if shared_memory else backend_hook,
         parallel_devices=[device] * run.world_size,
@@ -73,26 +45,4 @@ def train(run: Run, recorder: Recorder) -> None:
         process_group_backend=backend,
         bucket_cap_mb=options["bucket_mb"],
     )
-    fit(run, recorder, strategy)
-
-
-def fit(run: Run, recorder: Recorder, strategy: DDPStrategy) -> None:
-    """Trains copies that DistributedDataParallel keeps equal."""
-    synchronise = run.config.batchnorm == "sync"
-    runtime.fit(
-        run,
-        recorder,
-        strategy,
-        prepare=sync_batchnorm.convert if synchronise else lambda model: model,
-        before_evaluation=share_buffers,
-    )
-
-
-def share_buffers(module: runtime.Training) -> None:
-    """Rank 0's buffers for all: with local statistics, its own micro-batches are the ones that count.
-
-    DDP would send them before every forward; BatchNorm doesn't read them while it trains, so before
-    an evaluation is enough.
-    """
-    for buffer in module.model.buffers():
-        dist.broadcast(buffer, src=0)
+    data_parallel.fit(run, recorder, strategy)

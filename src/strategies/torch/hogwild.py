@@ -17,8 +17,7 @@ from typing import NoReturn
 from src.config import Config
 from src.launch.cluster import CLUSTER
 from src.measure.recorder import Recorder
-from src.runtime.torch import coordination
-from src.runtime.torch import training as runtime
+from src.runtime.torch import basics, coordination
 from src.runtime.torch.shared_values import SharedValues
 from src.runtime.torch.turn_worker import SharingWorker
 from src.worker import Run
@@ -38,6 +37,6 @@ def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
 def train(run: Run, recorder: Recorder) -> None:
     """The coordinator, whose memory the workers map."""
     cluster = json.loads(os.environ[CLUSTER])["cluster"]
-    elements = sum(parameter.numel() for parameter in runtime.build(run).parameters())
+    elements = sum(parameter.numel() for parameter in basics.build(run).parameters())
     shared = SharedValues(run.config, elements)
     coordination.coordinate(run, recorder, shared, cluster["coordinator"][0])

@@ -17,10 +17,10 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from src.measure.recorder import Recorder
+from src.runtime.torch import data_parallel
 from src.runtime.torch import training as runtime
 from src.runtime.torch.module import Training
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
-from src.strategies.torch.ddp import share_buffers
 from src.worker import Run
 
 
@@ -43,7 +43,7 @@ class LocalSGDStrategy(DDPStrategy):
         self._steps += 1
         if self._steps % self._every == 0:
             assert self.lightning_module is not None
-            self._average(self.lightning_module.model)
+            self._average.in_training(self.lightning_module.model)
         return found
 
 
@@ -54,18 +54,24 @@ class Average:
         self.recorder = recorder
         self._shared = SharedAllReduce() if device.type == "cpu" and SUPPORTED else None
 
-    @torch.no_grad()
-    def __call__(self, model: nn.Module) -> None:
-        parameters = list(model.parameters())
-        flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
+    def in_training(self, model: nn.Module) -> None:
+        """The same, with the rank's waiting and the bytes that it hands over recorded."""
         begun = time.perf_counter()
-        self._mean(flat)
+        size = self(model)
         if self.recorder.communication_seconds is not None:
             self.recorder.communication_seconds += time.perf_counter() - begun
-        self.recorder.payload_bytes += flat.nbytes
+        self.recorder.payload_bytes += size
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> int:
+        """How many bytes a rank handed over."""
+        parameters = list(model.parameters())
+        flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
+        self._mean(flat)
         parts = flat.split([parameter.numel() for parameter in parameters])
         for parameter, part in zip(parameters, parts, strict=True):
             parameter.copy_(part.view(parameter.shape))
+        return flat.nbytes
 
     def _mean(self, flat: Tensor) -> None:
         if self._shared is not None:
@@ -89,6 +95,6 @@ def train(run: Run, recorder: Recorder) -> None:
 
     def bring_together(module: Training) -> None:
         average(module.model)
-        share_buffers(module)
+        data_parallel.share_buffers(module)
 
     runtime.fit(run, recorder, strategy, before_evaluation=bring_together)

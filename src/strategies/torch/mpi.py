@@ -18,8 +18,8 @@ from torch import Tensor
 
 from src.measure.recorder import Recorder
 from src.runtime.mpi import World
+from src.runtime.torch import data_parallel
 from src.runtime.torch import training as runtime
-from src.strategies.torch import ddp
 from src.worker import Run
 
 
@@ -57,7 +57,7 @@ class AllReduce:
 def train(run: Run, recorder: Recorder) -> None:
     """Trains this rank's copy on its shard of every batch."""
     world = World(run, recorder)
-    strategy = ddp.HookedDDPStrategy(
+    strategy = data_parallel.HookedDDPStrategy(
         recorder,
         AllReduce().hook,
         parallel_devices=[runtime.root_device(run)] * run.world_size,
@@ -65,5 +65,6 @@ def train(run: Run, recorder: Recorder) -> None:
         process_group_backend="gloo",
         bucket_cap_mb=run.config.strategy["bucket_mb"],
     )
-    ddp.fit(run, recorder, strategy)
+    data_parallel.fit(run, recorder, strategy)
     world.leave()
+    recorder.save()

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,12 +56,15 @@ def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
 def train(run: Run, recorder: Recorder) -> None:
     """The coordinator."""
     options = run.config.strategy
+    told = rule(run.config)
+    # Its state is what a checkpoint has.
+    run = replace(run, config=replace(run.config, optimizer=told["optimizer"]))
     cluster = json.loads(os.environ[CLUSTER])["cluster"]
     downpour = options["mode"] == "downpour"
     coordination.coordinate(
         run,
         recorder,
-        Servers(cluster["server"], **rule(run.config)),
+        Servers(cluster["server"], **told),
         cluster["coordinator"][0],
         fixed=options["mode"] == "sync",
         fetches=1 / options["fetch_every"] if downpour else 1,

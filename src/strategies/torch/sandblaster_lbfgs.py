@@ -27,6 +27,7 @@ from src.config import Config
 from src.data import order
 from src.launch.cluster import CLUSTER
 from src.measure.recorder import Recorder
+from src.runtime.shares import apportion
 from src.runtime.torch import coordination
 from src.runtime.torch.lbfgs import LBFGS
 from src.runtime.torch.tickets import Ticket, Tickets
@@ -48,6 +49,9 @@ class Vector:
 
     def taken(self) -> list[tuple[int, int]]:
         return []
+
+    def rest(self, ranks: Sequence[int]) -> None:
+        pass
 
     def drain(self) -> None:
         pass
@@ -78,6 +82,10 @@ class Iterations(Tickets):
         # Of the iteration in progress, by worker.
         self._busy: Counter[int] = Counter()
         self._samples: Counter[int] = Counter()
+        # So far: iterations, and messages of all parameters, by worker.
+        self._iterations = 0
+        self._told: Counter[int] = Counter()
+        self._answered: Counter[int] = Counter()
 
     def hand_out(self, batches: np.ndarray, epoch: int) -> None:
         for batch in batches:
@@ -90,13 +98,18 @@ class Iterations(Tickets):
         self._move(self._vector.values)
         return super().score()
 
-    def ask(self, connection: Connection, ticket: Ticket) -> Message:
+    def moved(self, rank: int) -> tuple[float, float]:
+        size = self._vector.values.nbytes / max(1, self._iterations)
+        return size * self._told[rank], size * self._answered[rank]
+
+    def ask(self, connection: Connection, rank: int, ticket: Ticket) -> Message:
         # Whoever comes, or comes again, is told with the first ticket.
         if ticket.kind != "end" and self._sent.get(connection) != self._version:
             assert self._point is not None
             connection.ask("values", [self._point.numpy()])
             self._sent[connection] = self._version
-        return super().ask(connection, ticket)
+            self._told[rank] += ticket.kind == "train"
+        return super().ask(connection, rank, ticket)
 
     def _iterate(self, batch: np.ndarray, epoch: int) -> None:
         began, corrects = time.time(), []
@@ -115,21 +128,23 @@ class Iterations(Tickets):
 
         loss = self._lbfgs.step(self._vector.values, evaluate)
         pushed = time.time()
-        workers = self._run.config.workers
-        for rank in range(workers):
-            share = self._samples[rank] / max(1, self._samples.total())
+        self._iterations += 1
+        workers = range(self._run.config.workers)
+        samples = apportion(len(batch), [self._samples[rank] or 1e-9 for rank in workers], least=0)
+        for rank in workers:
             self.arrive(
                 Done(
                     rank=rank,
                     loss=float(loss),
-                    correct=corrects[0] * share,
+                    correct=corrects[0] * samples[rank] / len(batch),
                     staleness=None,
                     began=began,
                     # What a worker computes in an iteration isn't one interval; this is as long as all of it.
                     fetched=pushed - self._busy[rank],
                     computed=pushed,
                     pushed=pushed,
-                    samples=len(batch[order.shard(len(batch), rank, workers)]),
+                    # Of each evaluation a worker has done as many.
+                    samples=samples[rank],
                 ),
                 epoch,
             )
@@ -153,6 +168,7 @@ class Iterations(Tickets):
             return
         self._gradient += torch.from_numpy(answer.arrays[0])
         self._sums += (answer.figures["loss"] * len(ticket.arrays[0]), answer.figures["correct"])
+        self._answered[rank] += 1
         self._busy[rank] += answer.figures["seconds"]
         self._samples[rank] += len(ticket.arrays[0])
 
