@@ -2,20 +2,21 @@
 
 A rank with a speed below 1 runs in a cgroup of its own, under version 1 (`cpu.cfs_quota_us`) or 2
 (`cpu.max`), whichever the system has. Of each period it may run `speed` of the time on its cores, and is
-stopped for the rest; the quota begins with the training, so that imports take no longer.
+stopped for the rest; the quota begins with the training, so that imports take no longer. Whenever it goes on,
+its caches are cold: the shorter the period, the more of its time that takes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-PERIOD_MICROSECONDS = 10_000
 # The kernel takes no shorter quota; slower devices have a longer period.
 LEAST_MICROSECONDS = 1_000
 CGROUP, QUOTA = "SCALEGUIDE_CGROUP", "SCALEGUIDE_QUOTA"
@@ -23,9 +24,9 @@ MOUNT, PROC = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 PREFIX = "scaleguide-"
 
 
-def quota(speed: float, cores: int) -> tuple[int, int]:
+def quota(speed: float, cores: int, period: int = 10_000) -> tuple[int, int]:
     """(quota, period) in microseconds, for a speed of 0 to 1 on so many cores."""
-    period = max(PERIOD_MICROSECONDS, round(LEAST_MICROSECONDS / (speed * cores)))
+    period = max(period, round(LEAST_MICROSECONDS / (speed * cores)))
     return max(LEAST_MICROSECONDS, round(speed * cores * period)), period
 
 
@@ -82,15 +83,16 @@ def find() -> Groups:
     raise NotAllowed(f"needs cgroups with a CPU quota, which isn't allowed here ({reason}); try as root")
 
 
-def told(speeds: list[float] | None, rank: int, cores: int) -> dict[str, str]:
+def told(hardware: Mapping[str, Any], rank: int, cores: int) -> dict[str, str]:
     """The environment of a rank whose device is to be slower; its group is made for it."""
+    speeds = hardware["speeds"]
     if speeds is None or speeds[rank] == 1:
         return {}
     groups = find()
     _forget_others(groups.folder)
     with contextlib.suppress(FileExistsError):
         groups.make(str(rank))
-    limit, period = quota(speeds[rank], cores)
+    limit, period = quota(speeds[rank], cores, round(1000 * hardware["speed_period_ms"]))
     return {
         CGROUP: str(groups.folder / f"{PREFIX}{os.getpid()}-{rank}"),
         QUOTA: f"{groups.version} {limit} {period}",

@@ -104,7 +104,7 @@ def start(config: Config, folder: Path, *, started: float, resume: Path | None =
             if place.helper:
                 told["CUDA_VISIBLE_DEVICES"] = ""
             elif len(place.workers) == 1:
-                told |= quota.told(config.hardware["speeds"], place.workers[0], len(own[0].cores))
+                told |= quota.told(config.hardware, place.workers[0], len(own[0].cores))
             if place.serves:
                 told["SCALEGUIDE_SERVES"] = "1"
             place = dataclasses.replace(place, environment=told)

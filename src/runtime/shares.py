@@ -14,8 +14,9 @@ from statistics import median
 
 from src.config import Config
 
-# Steps between two looks at the speeds; the first after a change is left out.
-WINDOW = 10
+# Steps between two looks at the speeds, of which the first is left out: at the start
+# and after a change, when much may be wrong, and later.
+SHORT, WINDOW = 4, 10
 # What a change must save of a step's time: less is noise.
 GAIN = 0.03
 
@@ -65,13 +66,15 @@ class Window:
 
     def __init__(self) -> None:
         self._speeds: list[float] = []
+        self._length = SHORT
 
     def add(self, samples: int, seconds: float) -> float | None:
         """Of one more step; the median, in samples a second, once there are enough: then it begins anew."""
         self._speeds.append(samples / seconds)
-        if len(self._speeds) < WINDOW:
+        if len(self._speeds) < self._length:
             return None
         # Memory and caches get used to another share.
         found = median(self._speeds[1:])
         self._speeds.clear()
+        self._length = WINDOW
         return found

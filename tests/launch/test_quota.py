@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,15 @@ from src.launch import quota
 )
 def test_quota_and_period(speed: float, cores: int, expected: tuple[int, int]) -> None:
     assert quota.quota(speed, cores) == expected
+
+
+def test_a_longer_period_has_a_longer_part() -> None:
+    assert quota.quota(0.05, 1, 100_000) == (5_000, 100_000)
+
+
+def hardware(*speeds: float) -> dict[str, Any]:
+    """What a configuration says of them."""
+    return {"speeds": list(speeds), "speed_period_ms": 10}
 
 
 @pytest.fixture
@@ -53,7 +63,7 @@ def used(told: dict[str, str], then: str = "") -> float:
 
 @pytest.mark.parametrize("speed", [0.5, 0.25, 0.05])
 def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float) -> None:
-    told = quota.told([1.0, speed], 1, 1)
+    told = quota.told(hardware(1.0, speed), 1, 1)
     # It never has more; on a busy machine it may have less.
     found = [used(told) for _ in range(3)]
     assert max(found) == pytest.approx(speed, rel=0.2)
@@ -61,21 +71,23 @@ def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float)
 
 @pytest.mark.parametrize("then", ["quota.end()", "quota.join()"])
 def test_it_has_all_of_it_once_that_ends_or_another_takes_its_place(groups: quota.Groups, then: str) -> None:
-    told = quota.told([1.0, 0.25], 1, 1)
+    told = quota.told(hardware(1.0, 0.25), 1, 1)
     assert max(used(told, then) for _ in range(3)) > 0.5
 
 
 def test_full_speed_needs_no_group() -> None:
-    assert quota.told([1.0, 0.5], 0, 1) == {}
-    assert quota.told(None, 0, 1) == {}
+    assert quota.told(hardware(1.0, 0.5), 0, 1) == {}
+    assert quota.told({"speeds": None}, 0, 1) == {}
 
 
 def test_what_a_killed_job_left_goes_with_the_next(groups: quota.Groups) -> None:
-    code = "import os; from src.launch import quota; quota.told([0.5], 0, 1); os.kill(os.getpid(), 9)"
+    code = (
+        f"import os; from src.launch import quota; quota.told({hardware(0.5)}, 0, 1); os.kill(os.getpid(), 9)"
+    )
     subprocess.run([sys.executable, "-c", code], check=False)
     before = set(groups.folder.glob(f"{quota.PREFIX}*"))
     assert before
-    quota.told([0.5], 0, 1)
+    quota.told(hardware(0.5), 0, 1)
     assert not before & set(groups.folder.glob(f"{quota.PREFIX}*"))
 
 
@@ -86,7 +98,7 @@ def test_version_2_has_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (folder / "cgroup.controllers").write_text("cpu memory\n")
     monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
     monkeypatch.setattr(quota, "MOUNT", tmp_path / "mount")
-    told = quota.told([0.25], 0, 1)
+    told = quota.told(hardware(0.25), 0, 1)
     assert (folder / "cgroup.subtree_control").read_text() == "+cpu"
     monkeypatch.setenv(quota.CGROUP, told[quota.CGROUP])
     monkeypatch.setenv(quota.QUOTA, told[quota.QUOTA])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from src.runtime.shares import WINDOW, Shares, Window, apportion
+from src.runtime.shares import SHORT, WINDOW, Shares, Window, apportion
 from tests.support import config
 
 DDP = ("strategy=ddp", "workers=2", "batch=256")
@@ -56,8 +56,8 @@ def test_repeated_looks_end_near_the_best_shares(slow: float, fixed: float) -> N
         looks += 1
     best = min(max(seconds(0, 256 - count), seconds(1, count)) for count in range(1, 256))
     assert max(seconds(rank, count) for rank, count in enumerate(shares.counts)) <= 1.1 * best
-    # A change of load is followed within 50 steps, the window in which it comes included.
-    assert (looks + 1) * WINDOW <= 50
+    # A change of load is followed within 50 steps, the window in which it comes and the next one included.
+    assert 2 * WINDOW + looks * SHORT <= 50
 
 
 def test_what_saves_little_changes_nothing() -> None:
@@ -68,8 +68,8 @@ def test_what_saves_little_changes_nothing() -> None:
 
 def test_a_speed_is_the_median_of_a_window_but_for_its_first_step() -> None:
     window = Window()
-    for _ in range(2):
+    for length in (SHORT, WINDOW, WINDOW):
         assert [window.add(10, 100.0)] == [None]
-        for _ in range(WINDOW - 2):
+        for _ in range(length - 2):
             assert window.add(10, 0.5) is None
         assert window.add(10, 0.1) == 20.0

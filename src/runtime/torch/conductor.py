@@ -81,7 +81,8 @@ class Conductor(pl.Callback):
         if speed is not None:
             mine = torch.zeros(self.run.world_size, dtype=torch.float64)
             mine[self.run.rank] = speed
-            self.feed.shares.rebalance(self._sum(mine).tolist())
+            if self.feed.shares.rebalance(self._sum(mine).tolist()):
+                self.window = Window()
 
     def _checkpoint(self, trainer: pl.Trainer, module: Training) -> None:
         if self.written_at == self.recorder.steps:

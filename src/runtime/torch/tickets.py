@@ -257,5 +257,6 @@ class Tickets(Turns):
         if speed is not None:
             self._speeds[step["rank"]] = speed
         if len(self._speeds) == len(self._windows):
-            self._shares.rebalance([self._speeds[rank] for rank in range(len(self._windows))])
+            if self._shares.rebalance([self._speeds[rank] for rank in range(len(self._windows))]):
+                self._windows = [Window() for _ in self._windows]
             self._speeds.clear()
