@@ -2,8 +2,8 @@
 
 A rank with a speed below 1 runs in a cgroup of its own, under version 1 (`cpu.cfs_quota_us`) or 2
 (`cpu.max`), whichever the system has. Of each period it may run `speed` of the time on its cores, and is
-stopped for the rest; the quota begins with the training, so that imports take no longer. Whenever it goes on,
-its caches are cold: the shorter the period, the more of its time that takes.
+stopped for the rest; the quota begins with the training, so that imports take no longer. The shorter the
+period, the more often it begins with cold caches.
 """
 
 from __future__ import annotations
