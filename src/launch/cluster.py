@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 
 from src.config import Config
@@ -12,6 +13,12 @@ from src.launch.place import Place
 # The addresses of each kind of process, the kind and the number of this one -> its environment variables.
 Tell = Callable[[dict[str, list[str]], str, int], Mapping[str, str]]
 CLUSTER = "SCALEGUIDE_CLUSTER"
+
+
+def known() -> tuple[Mapping[str, list[str]], str, int]:
+    """What this process was told: everybody's addresses by kind, its own kind and number."""
+    told = json.loads(os.environ[CLUSTER])
+    return told["cluster"], told["kind"], told["number"]
 
 
 def places(config: Config) -> list[Place]:

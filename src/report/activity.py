@@ -71,7 +71,7 @@ def staleness(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
         axis.set_ylim(0, 1)
     for axis in axes[len(known) :]:
         axis.set_visible(False)
-    figure.supxlabel("updates by others between fetch and effect", fontsize=9)
+    figure.supxlabel("updates between fetch and effect", fontsize=9)
     figure.supylabel("share of steps", fontsize=9)
     return figure
 

@@ -110,7 +110,7 @@ FIGURES = (
     ),
     (
         "Staleness",
-        "How many updates by others the parameters had between a step's fetch and the effect of its "
+        "How many updates the parameters had between a step's fetch and the effect of its "
         "gradient. What each worker did is in its run's workers.csv.",
     ),
     ("Utilisation over time", "One line a device; the runs are taken evenly from all."),

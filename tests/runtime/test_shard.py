@@ -160,12 +160,16 @@ def test_the_clock_gap_reaches_the_bound_and_never_passes_it() -> None:
     to = shard(workers=3, bound=bound)
     hold = random.Random(0)
     slow = [threading.Event() for _ in range(steps)]
+    # As workers see it: pushes begun, which are no fewer than the shard knows of.
+    begun, gaps = [0, 0, 0], []
 
     def work(worker: int) -> None:
         for clock in range(steps):
             if worker == 0:
                 slow[clock].wait(5)
             _, version = to.fetch(worker)
+            gaps.append(clock - min(begun))
+            begun[worker] += 1
             push(to, worker, clock, 1.0, version)
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(3)]
@@ -180,6 +184,7 @@ def test_the_clock_gap_reaches_the_bound_and_never_passes_it() -> None:
         thread.join(10)
         assert not thread.is_alive()
     assert to.widest_gap == bound
+    assert max(gaps) <= bound
     assert value(to) == -3.0 * steps
 
 

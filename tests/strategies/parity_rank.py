@@ -180,7 +180,7 @@ def train_served(run: Run, recorder: Recorder) -> None:
     module, _, _ = run.config.strategy["entry"].rpartition(".")
     coordinator, *addresses = free_addresses(1 + options.get("servers", 0))
     cluster = {"server": addresses, "coordinator": [coordinator]}
-    os.environ[CLUSTER] = json.dumps({"cluster": cluster})
+    os.environ[CLUSTER] = json.dumps({"cluster": cluster, "kind": "coordinator", "number": 0})
     servers = [Server(address) for address in cluster["server"]]
     workers: dict[int, Worker] = {}
 

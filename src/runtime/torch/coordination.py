@@ -16,7 +16,7 @@ from torch import Tensor
 
 from src.config import Config
 from src.data import arrays
-from src.launch import quota
+from src.launch import cluster, quota
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.runtime.torch import basics, checkpoint
@@ -58,14 +58,17 @@ class TakesTurns(Protocol):
 
 
 def serve_worker(
-    config: Config, cores: tuple[int, ...], folder: Path, make: Callable[[Run], TakesTurns]
+    config: Config,
+    cores: tuple[int, ...],
+    folder: Path,
+    make: Callable[[Run, Mapping[str, Sequence[str]]], TakesTurns],
 ) -> NoReturn:
-    """A worker's process; whoever started it ends it."""
+    """A worker's process, made by the run and the others' addresses; whoever started it ends it."""
     torch.set_num_threads(len(cores))
     data = arrays.of(config.dataset)
     run = Run(config, int(os.environ["RANK"]), config.workers, data, folder.parent.parent, cores)
     memory.leave(folder)
-    worker = make(run)
+    worker = make(run, cluster.known()[0])
     quota.begin()
     with contextlib.suppress(ConnectionError):
         worker.work()
@@ -82,7 +85,6 @@ def coordinate(
     run: Run,
     recorder: Recorder,
     store: Store,
-    address: str,
     *,
     fetches: float = 1,
     pushes: float = 1,
@@ -90,7 +92,7 @@ def coordinate(
     make: Callable[..., Tickets] = Tickets,
 ) -> None:
     """Gives the seeded model, or the resumed one, to `store`, and shares of batches to the workers that
-    connect to `address`; evaluates by them and records for all.
+    connect to the coordinator's address; evaluates by them and records for all.
 
     `fixed`: rank r has share r of each batch. A step has so many `fetches` and `pushes` of all parameters.
     """
@@ -115,7 +117,7 @@ def coordinate(
 
     size = replica.parameters().nbytes
     tickets = make(
-        *(run, recorders, address, store),
+        *(run, recorders, cluster.known()[0]["coordinator"][0], store),
         moved=(size * fetches, size * pushes),
         buffers=tuple(replica.buffers()),
         fixed=fixed,

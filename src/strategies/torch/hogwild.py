@@ -8,14 +8,11 @@ others between a worker's copy and the end of its own update.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from src.config import Config
-from src.launch.cluster import CLUSTER
 from src.measure.recorder import Recorder
 from src.runtime.torch import basics, coordination
 from src.runtime.torch.shared_values import SharedValues
@@ -30,13 +27,10 @@ def worker(run: Run, cluster: Mapping[str, Sequence[str]]) -> SharingWorker:
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
     """A worker; whoever started it ends it."""
-    cluster = json.loads(os.environ[CLUSTER])["cluster"]
-    coordination.serve_worker(config, cores, folder, lambda run: worker(run, cluster))
+    coordination.serve_worker(config, cores, folder, worker)
 
 
 def train(run: Run, recorder: Recorder) -> None:
     """The coordinator, whose memory the workers map."""
-    cluster = json.loads(os.environ[CLUSTER])["cluster"]
     elements = sum(parameter.numel() for parameter in basics.build(run).parameters())
-    shared = SharedValues(run.config, elements)
-    coordination.coordinate(run, recorder, shared, cluster["coordinator"][0])
+    coordination.coordinate(run, recorder, SharedValues(run.config, elements))

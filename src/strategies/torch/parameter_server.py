@@ -20,8 +20,6 @@ the workers and records for all.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +28,7 @@ from typing import Any, NoReturn
 import torch
 
 from src.config import Config
-from src.launch.cluster import CLUSTER
+from src.launch import cluster
 from src.measure.recorder import Recorder
 from src.runtime.torch import coordination
 from src.runtime.torch.server import Server, Servers
@@ -38,18 +36,18 @@ from src.runtime.torch.turn_worker import ServedWorker
 from src.worker import Run
 
 
-def worker(run: Run, cluster: Mapping[str, Sequence[str]]) -> ServedWorker:
+def worker(run: Run, addresses: Mapping[str, Sequence[str]]) -> ServedWorker:
     """One worker, by the addresses of the others."""
-    return ServedWorker(run, cluster)
+    return ServedWorker(run, addresses)
 
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
     """A worker or a server; whoever started it ends it."""
-    told = json.loads(os.environ[CLUSTER])
-    if told["kind"] == "worker":
-        coordination.serve_worker(config, cores, folder, lambda run: worker(run, told["cluster"]))
+    addresses, kind, number = cluster.known()
+    if kind == "worker":
+        coordination.serve_worker(config, cores, folder, worker)
     torch.set_num_threads(len(cores))
-    Server(told["cluster"]["server"][told["number"]]).ended.wait()
+    Server(addresses["server"][number]).ended.wait()
     coordination.stay()
 
 
@@ -59,13 +57,11 @@ def train(run: Run, recorder: Recorder) -> None:
     told = rule(run.config)
     # Its state is what a checkpoint has.
     run = replace(run, config=replace(run.config, optimizer=told["optimizer"]))
-    cluster = json.loads(os.environ[CLUSTER])["cluster"]
     downpour = options["mode"] == "downpour"
     coordination.coordinate(
         run,
         recorder,
-        Servers(cluster["server"], **told),
-        cluster["coordinator"][0],
+        Servers(cluster.known()[0]["server"], **told),
         fixed=options["mode"] == "sync",
         fetches=1 / options["fetch_every"] if downpour else 1,
         pushes=1 / options["push_every"] if downpour else 1,

@@ -10,8 +10,6 @@ they are sharded over parameter servers, for models that no one machine holds.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +23,6 @@ from torch import Tensor
 
 from src.config import Config
 from src.data import order
-from src.launch.cluster import CLUSTER
 from src.measure.recorder import Recorder
 from src.runtime.shares import apportion
 from src.runtime.torch import coordination
@@ -199,12 +196,9 @@ def worker(run: Run, cluster: Mapping[str, Sequence[str]]) -> Worker:
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
     """A worker; whoever started it ends it."""
-    cluster = json.loads(os.environ[CLUSTER])["cluster"]
-    coordination.serve_worker(config, cores, folder, lambda run: worker(run, cluster))
+    coordination.serve_worker(config, cores, folder, worker)
 
 
 def train(run: Run, recorder: Recorder) -> None:
     """The coordinator, who runs L-BFGS."""
-    cluster = json.loads(os.environ[CLUSTER])["cluster"]
-    vector = Vector()
-    coordination.coordinate(run, recorder, vector, cluster["coordinator"][0], make=Iterations)
+    coordination.coordinate(run, recorder, Vector(), make=Iterations)
