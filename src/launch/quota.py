@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ LEAST_MICROSECONDS = 1_000
 CGROUP, QUOTA = "SCALEGUIDE_CGROUP", "SCALEGUIDE_QUOTA"
 MOUNT, PROC = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 PREFIX = "scaleguide-"
+NAP_SECONDS = 2e-4
 
 
 def quota(speed: float, cores: int, period: int = 10_000) -> tuple[int, int]:
@@ -118,6 +120,14 @@ def end() -> None:
     if CGROUP in os.environ:
         version, _, period = (int(word) for word in os.environ[QUOTA].split())
         set_quota(Path(os.environ[CGROUP]), version, None, period)
+
+
+def give_way() -> None:
+    """Between two looks at what a rank waits for; a slowed one sleeps, for polling would use up its quota."""
+    if CGROUP in os.environ:
+        time.sleep(NAP_SECONDS)
+    else:
+        os.sched_yield()
 
 
 def set_quota(group: Path, version: int, limit: int | None, period: int) -> None:

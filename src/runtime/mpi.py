@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
 from src.config import ConfigError
+from src.launch import quota
 from src.measure.recorder import Recorder
 from src.worker import Run
+
+
+def wait(requests: Sequence[MPI.Request]) -> None:
+    """Until all are done; MPI itself polls without a pause."""
+    while not MPI.Request.Testall(requests):
+        quota.give_way()
 
 
 class World:
@@ -47,7 +55,7 @@ class World:
     def sum(self, values: np.ndarray) -> np.ndarray:
         """The ranks' sum, element by element: the same bits for all of them."""
         total = np.empty_like(values)
-        self._all.Allreduce(values, total, MPI.SUM)
+        wait([self._all.Iallreduce(values, total, MPI.SUM)])
         return total
 
     def sum_for_training(self, values: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,14 @@ def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float)
 def test_it_has_all_of_it_once_that_ends_or_another_takes_its_place(groups: quota.Groups, then: str) -> None:
     told = quota.told(hardware(1.0, 0.25), 1, 1)
     assert max(used(told, then) for _ in range(3)) > 0.5
+
+
+def test_a_slowed_rank_that_polls_leaves_its_quota_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(quota.CGROUP, "its group")
+    begun, wall = time.process_time(), time.perf_counter()
+    for _ in range(200):
+        quota.give_way()
+    assert time.process_time() - begun < 0.5 * (time.perf_counter() - wall)
 
 
 def test_full_speed_needs_no_group() -> None:

@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from src.launch import quota
 from src.measure.recorder import Recorder
 
 # A flag in shared memory says that a block is complete only where stores are seen in program order.
@@ -68,7 +69,7 @@ class SharedAllReduce:
         """This rank's share of the average into its slot."""
         block = self._block + ahead
         while self._added.min() < block - RING + 1:
-            os.sched_yield()
+            quota.give_way()
         torch.mul(part, 1 / self._world, out=self._slot(block, self._rank, part))
         self._ready[self._rank] = block + 1
 
@@ -76,7 +77,7 @@ class SharedAllReduce:
         """The sum of all ranks' slots into the gradients."""
         block = self._block
         while self._ready.min() < block + 1:
-            os.sched_yield()
+            quota.give_way()
         torch.add(self._slot(block, 0, part), self._slot(block, 1, part), out=part)
         for rank in range(2, self._world):
             part.add_(self._slot(block, rank, part))

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from torch import Tensor
 
 from src.measure.recorder import Recorder
-from src.runtime.mpi import World
+from src.runtime.mpi import World, wait
 from src.runtime.torch import data_parallel
 from src.runtime.torch import training as runtime
 from src.worker import Run
@@ -48,7 +48,7 @@ class AllReduce:
         return future
 
     def _finish(self) -> None:
-        MPI.Request.Waitall([request for request, *_ in self._pending])
+        wait([request for request, *_ in self._pending])
         for _, host, gradients, future in self._pending:
             future.set_result(gradients if host is gradients else gradients.copy_(host))
         self._pending.clear()
