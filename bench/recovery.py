@@ -32,6 +32,7 @@ TORCH_SERVED = ("strategy=parameter_server", "strategy.mode=async", "strategy.se
 LIMIT_SECONDS = 300.0
 # No interpreter has imported TensorFlow in less.
 ABSENT_SECONDS = 1.0
+END_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Kind:
     steps: int = STEPS
     # Whether the task's rank must be seen to work again, while the others never stopped.
     returns: bool = False
+    # Whether the job must end with it, soon, and name it.
+    ends: bool = False
 
 
 KINDS = {
@@ -61,6 +64,7 @@ KINDS = {
     "a worker of hogwild": Kind(
         ("strategy=hogwild", "strategy.max_restarts=0"), ("worker", 1), 0, steps=2 * STEPS
     ),
+    "a rank of mpi": Kind(("strategy=mpi",), ("rank", 1), 0, ends=True),
 }
 
 
@@ -72,11 +76,13 @@ class Trial:
     code: int
     said: str
     restarts: int
-    loss: float
-    accuracy: float
+    loss: float | None
+    accuracy: float | None
     rows: dict[int, list[tuple[int, float]]]
     # Steps on disk when the task was killed.
     before: int
+    # Seconds from then to the job's end.
+    after: float
     left: list[int]
     bound: list[str]
 
@@ -100,7 +106,9 @@ def trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
                 addresses |= {address for kinds in cluster.values() for address in kinds}
                 if task == kind.task:
                     process.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
         said, _ = parent.communicate(timeout=LIMIT_SECONDS)
+        after = time.monotonic() - killed
     metrics = json.loads((out / "metrics.json").read_text())
     rows: dict[int, list[tuple[int, float]]] = {}
     with (out / "steps.csv").open(newline="") as file:
@@ -114,6 +122,7 @@ def trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
         metrics["accuracy"],
         rows,
         before,
+        after,
         [process.pid for process, _, _ in _tasks(parent.pid)],
         [address for address in addresses if _is_bound(address)],
     )
@@ -122,17 +131,24 @@ def trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
 def problems(kind: Kind, done: Trial, undisturbed: Trial | None) -> list[str]:
     """What went otherwise than it should, in words."""
     expected = {
-        f"exit status {done.code}": done.code == 0,
+        f"exit status {done.code}": done.code == int(kind.ends),
         f"{done.restarts} restarts": done.restarts == kind.restarts,
         f"processes left: {done.left}": not done.left,
         f"ports left bound: {done.bound}": not done.bound,
     }
+    if kind.ends:
+        named = "{} {} was killed by SIGKILL".format(*kind.task)
+        expected |= {
+            f"it went on for {done.after:.1f} s": done.after <= END_SECONDS,
+            "the lost one was not named": named in done.said,
+        }
+        return [what for what, holds in expected.items() if not holds]
     steps = sum(len(found) for found in done.rows.values())
     expected[f"{steps} steps recorded"] = steps == 2 * kind.steps
     numbers = [[step for step, _ in found] for found in done.rows.values()]
     numbered = all(found == list(range(1, len(found) + 1)) for found in numbers)
     expected["steps are missing or doubled"] = numbered
-    expected[f"accuracy {done.accuracy}"] = done.accuracy >= 0.9
+    expected[f"accuracy {done.accuracy}"] = (done.accuracy or 0.0) >= 0.9
     if kind.returns:
         # The longest of its steps is its absence.
         seconds = [seconds for _, seconds in done.rows[kind.task[1]]]
@@ -164,9 +180,12 @@ def _tasks(parent: int) -> Iterator[tuple[psutil.Process, dict[str, list[str]], 
                 if CLUSTER in told:
                     known = json.loads(told[CLUSTER])
                     yield process, known["cluster"], (known["kind"], known["number"])
-                else:
+                elif "TF_CONFIG" in told:
                     known = json.loads(told["TF_CONFIG"])
                     yield process, known["cluster"], (known["task"]["type"], known["task"]["index"])
+                else:
+                    # Without a rank it is MPI's own.
+                    yield process, {}, ("rank", int(told.get("RANK", -1)))
 
 
 def _is_bound(address: str) -> bool:
@@ -189,9 +208,10 @@ def main() -> int:
             done = trial(kind, out, kill_after=after)
             found = problems(kind, done, reference)
             wrong += bool(found)
+            accuracy = "" if done.accuracy is None else f", accuracy {done.accuracy:.4f}"
             print(
                 f"{name}, killed after {done.before} steps: {'; '.join(found) or 'as it should'} "
-                f"(accuracy {done.accuracy:.4f})",
+                f"(ended {done.after:.1f} s later{accuracy})",
                 flush=True,
             )
     return int(wrong > 0)

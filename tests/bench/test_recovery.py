@@ -11,8 +11,8 @@ import pytest
 
 from bench.recovery import KINDS, STEPS, Trial, problems, trial
 
-# Each is another's without the return, or with other parameters under the same coordinator.
-LEFT_TO_THE_BENCH = {"a worker of tf_parameter_server", "a worker of hogwild"}
+# Each is another's without the return, or with other parameters under one coordinator, or in `test_kill`.
+LEFT_TO_THE_BENCH = {"a worker of tf_parameter_server", "a worker of hogwild", "a rank of mpi"}
 
 
 @pytest.mark.parametrize("name", sorted(KINDS.keys() - LEFT_TO_THE_BENCH))
@@ -47,9 +47,17 @@ EVERY = [(step, 0.01) for step in range(1, STEPS + 1)]
 )
 def test_a_trial_that_went_wrong_is_noticed(change: dict[str, Any]) -> None:
     kind = KINDS["a worker of tf_multiworker"]
-    good = Trial(0, "", 1, 0.25, 0.97, {0: EVERY, 1: EVERY}, 30, [], [])
+    good = Trial(0, "", 1, 0.25, 0.97, {0: EVERY, 1: EVERY}, 30, 9.0, [], [])
     assert problems(kind, good, good) == []
     assert problems(kind, replace(good, **change), good) != []
+
+
+@pytest.mark.parametrize("change", [{"code": 0}, {"said": "failed"}, {"after": 10.5}, {"left": [7]}])
+def test_a_job_that_should_end_and_does_not_is_noticed(change: dict[str, Any]) -> None:
+    kind = KINDS["a rank of mpi"]
+    good = Trial(1, "rank 1 was killed by SIGKILL", 0, None, None, {}, 30, 9.0, [], [])
+    assert problems(kind, good, None) == []
+    assert problems(kind, replace(good, **change), None) != []
 
 
 def test_a_worker_that_does_not_return_is_noticed() -> None:
@@ -59,7 +67,7 @@ def test_a_worker_that_does_not_return_is_noticed() -> None:
 
     def done(absent: float, after: int) -> Trial:
         mine = [(step, absent if step == after else 0.01) for step in range(1, 101)]
-        return Trial(0, "", 1, 0.25, 0.97, {0: other, 1: mine}, 30, [], [])
+        return Trial(0, "", 1, 0.25, 0.97, {0: other, 1: mine}, 30, 9.0, [], [])
 
     assert problems(kind, done(4.0, after=50), None) == []
     # It was never away, or came back for nothing.

@@ -3,7 +3,7 @@
 One coordinator (`train`) schedules steps through a `ClusterCoordinator` on workers, whose variables stand
 on parameter servers; both kinds are `tf.distribute.Server` processes (`serve`). Each gradient is applied
 when it arrives, by the optimizer's rule and to whatever the variables have become in the meantime:
-*staleness* counts the updates by others between a step's fetch and its push.
+*staleness* counts updates between a step's fetch and its push.
 Keras's `fit` doesn't run under it, and takes no part here.
 """
 
