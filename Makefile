@@ -46,9 +46,9 @@ retry: $(INSTALLED)  ## run the study's failed cells again, then the tables
 ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs
 	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}"
 
-bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal: two and a half hours
+bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal: three hours
 	python -m bench $(BENCH_ARGS)
-	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange)
+	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.unequal)
 
 lint: $(INSTALLED)  ## ruff: format and rules
 	ruff format --check .
