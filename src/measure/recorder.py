@@ -65,7 +65,9 @@ class Recorder:
         self.input_seconds: float | None = 0.0
         # Seconds in which it computed, where a strategy knows them; else what is left of the others.
         self.busy_seconds: float | None = None
-        # Seconds of the step in progress, or the last one, in which the rank did its own share.
+        # Seconds in which it could do nothing but wait for other ranks, in training steps.
+        self.waited_seconds = 0.0
+        # Those of the last step in which it did not wait for them.
         self.own_seconds = 0.0
         self.payload_bytes = 0
         self.facts: dict[str, Any] = {}
@@ -86,7 +88,9 @@ class Recorder:
         self._probes = True
         self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
-        self._communicated = 0.0
+        # As they were at the last step's end: what is waited for after it is in nobody's time.
+        self._waited = 0.0
+        self._communicated: float | None = 0.0
 
     @property
     def trained_steps(self) -> int:
@@ -176,7 +180,9 @@ class Recorder:
         now = time.perf_counter() if ended is None else max(ended, self._last)
         seconds = now - self._last
         self._last = now
-        self._communicated = self.communication_seconds or 0.0
+        self.own_seconds = seconds - (self.waited_seconds - self._waited)
+        self._waited = self.waited_seconds
+        self._communicated = self.communication_seconds
         self._last_wall = time.time() - (time.perf_counter() - now)
         self.train_seconds += seconds
         for loss in losses:
@@ -186,11 +192,6 @@ class Recorder:
             self._open_window(self._last_wall)
         if now - self._last_flush > FLUSH_SECONDS:
             self.flush()
-
-    def own_share_done(self) -> None:
-        """The rank has its gradients, and from here on waits for others'."""
-        waited = (self.communication_seconds or 0.0) - self._communicated
-        self.own_seconds = time.perf_counter() - self._last - waited
 
     def _open_window(self, start: float) -> None:
         self._window = {
@@ -221,12 +222,13 @@ class Recorder:
     @contextmanager
     def off_clock(self) -> Iterator[None]:
         """Stops the clock of the running step."""
-        paused = time.perf_counter()
+        paused, waited = time.perf_counter(), self.waited_seconds
         wall = time.time()
         try:
             yield
         finally:
             self._last += time.perf_counter() - paused
+            self.waited_seconds = waited
             self._off_clock.append((wall, time.time()))
 
     @contextmanager
@@ -238,6 +240,25 @@ class Recorder:
         finally:
             if self.input_seconds is not None:
                 self.input_seconds += time.perf_counter() - start
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Time in which the rank sends to others, receives, or waits for them."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self.communication_seconds is not None:
+                self.communication_seconds += time.perf_counter() - start
+
+    @contextmanager
+    def waiting_for_others(self) -> Iterator[None]:
+        """The part of it in which it waits; all of it where that can't be told apart."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.waited_seconds += time.perf_counter() - start
 
     def evaluated(
         self,
@@ -299,7 +320,7 @@ class Recorder:
         if self._window:
             wall = self.train_seconds - self._window["train"]
             waited = _since(self._window["input"], self.input_seconds)
-            communicated = _since(self._window["communication"], self.communication_seconds)
+            communicated = _since(self._window["communication"], self._communicated)
             busy = _since(self._window["busy"], self.busy_seconds)
             if busy is None and waited is not None and communicated is not None:
                 busy = wall - waited - communicated

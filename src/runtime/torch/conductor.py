@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
@@ -81,7 +82,9 @@ class Conductor(pl.Callback):
         if speed is not None:
             mine = torch.zeros(self.run.world_size, dtype=torch.float64)
             mine[self.run.rank] = speed
-            if self.feed.shares.rebalance(self._sum(mine).tolist()):
+            with self._waiting():
+                speeds = self._sum(mine).tolist()
+            if self.feed.shares.rebalance(speeds):
                 self.window = Window()
 
     def _checkpoint(self, trainer: pl.Trainer, module: Training) -> None:
@@ -102,10 +105,11 @@ class Conductor(pl.Callback):
         """All ranks end at the same step, by the slowest one's clock."""
         self.recorder.flush()
         mine = torch.tensor([self.recorder.train_seconds, float(self.recorder.diverged)], dtype=torch.float64)
-        if self.run.world_size > 1:
-            mine = mine.to(self.device)
-            dist.all_reduce(mine, dist.ReduceOp.MAX)
-        seconds, diverged = mine.tolist()
+        with self._waiting():
+            if self.run.world_size > 1:
+                mine = mine.to(self.device)
+                dist.all_reduce(mine, dist.ReduceOp.MAX)
+            seconds, diverged = mine.tolist()
         if diverged:
             self.status, trainer.should_stop = "diverged", True
         elif seconds > self.run.config.max_minutes * 60:
@@ -155,6 +159,11 @@ class Conductor(pl.Callback):
             )
             # Rank 0 logs to MLflow in there; the others wait for it off the clock too.
             self._sum(torch.zeros(1))
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        with self.recorder.exchanging(), self.recorder.waiting_for_others():
+            yield
 
     def _sum(self, values: Tensor) -> Tensor:
         if self.run.world_size > 1:

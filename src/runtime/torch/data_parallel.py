@@ -2,6 +2,7 @@
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,18 +26,30 @@ class HookedDDPStrategy(DDPStrategy):
         super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
         self._recorder = recorder
         self._hook = hook
+        # When a rank had all of its own gradients, where the backend's threads exchange them.
+        self._given: float | None = None
 
     def _register_ddp_hooks(self) -> None:
         assert isinstance(self.model, nn.parallel.DistributedDataParallel)
         self.model.register_comm_hook(self._recorder, self._timed)
 
     def _timed(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        if bucket.is_last():
-            if recorder.config.batch_shares == "auto" and bucket.buffer().is_cuda:
-                # It has only been told of its work until now.
-                torch.cuda.synchronize()
-            recorder.own_share_done()
+        if bucket.is_last() and recorder.communication_seconds is None:
+            self._given = self._when_done()
         return self._hook(recorder, bucket)
+
+    def post_backward(self, closure_loss: torch.Tensor) -> None:
+        """All have everybody's gradients: in the meantime this rank waited."""
+        super().post_backward(closure_loss)
+        if self._given is not None:
+            self._recorder.waited_seconds += self._when_done() - self._given
+            self._given = None
+
+    def _when_done(self) -> float:
+        if self._recorder.config.batch_shares == "auto" and self.root_device.type == "cuda":
+            # It has only been told of its work until now.
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
 
 def fit(run: Run, recorder: Recorder, strategy: DDPStrategy) -> None:

@@ -8,7 +8,6 @@ rank's own.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -39,7 +38,6 @@ class LocalSGDStrategy(DDPStrategy):
     def optimizer_step(self, *given: Any, **named: Any) -> Any:
         """A rank's own step, and the average when it is time for it."""
         found = super().optimizer_step(*given, **named)
-        self._average.recorder.own_share_done()
         self._steps += 1
         if self._steps % self._every == 0:
             assert self.lightning_module is not None
@@ -52,15 +50,12 @@ class Average:
 
     def __init__(self, recorder: Recorder, device: torch.device) -> None:
         self.recorder = recorder
-        self._shared = SharedAllReduce() if device.type == "cpu" and SUPPORTED else None
+        self._shared = SharedAllReduce(recorder) if device.type == "cpu" and SUPPORTED else None
 
     def in_training(self, model: nn.Module) -> None:
         """The same, with the rank's waiting and the bytes that it hands over recorded."""
-        begun = time.perf_counter()
-        size = self(model)
-        if self.recorder.communication_seconds is not None:
-            self.recorder.communication_seconds += time.perf_counter() - begun
-        self.recorder.payload_bytes += size
+        with self.recorder.exchanging():
+            self.recorder.payload_bytes += self(model)
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> int:
@@ -77,7 +72,14 @@ class Average:
         if self._shared is not None:
             self._shared.average(flat)
         else:
-            dist.all_reduce(flat.div_(dist.get_world_size()))
+            flat.div_(dist.get_world_size())
+            if flat.is_cuda:
+                # It has only been told of its work until now.
+                torch.cuda.synchronize()
+            with self.recorder.waiting_for_others():
+                dist.all_reduce(flat)
+                if flat.is_cuda:
+                    torch.cuda.synchronize()
 
 
 def train(run: Run, recorder: Recorder) -> None:

@@ -9,8 +9,6 @@ ranks (when to stop, the evaluations' sums) go through a gloo process group.
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
-import time
-
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
@@ -31,24 +29,24 @@ class AllReduce:
 
     def hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Begins to average one bucket over all ranks; the last one of a step waits for all."""
-        begun = time.perf_counter()
         gradients = bucket.buffer()
-        # MPI reads and writes host memory: of a CPU's gradients these are the bucket itself.
-        host = gradients.div_(MPI.COMM_WORLD.size).cpu()
         future: torch.futures.Future[Tensor] = torch.futures.Future()
-        request = MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, host.numpy())
-        self._pending.append((request, host, gradients, future))
+        with recorder.exchanging():
+            # MPI reads and writes host memory: of a CPU's gradients these are the bucket itself.
+            host = gradients.div_(MPI.COMM_WORLD.size).cpu()
+            request = MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, host.numpy())
+            self._pending.append((request, host, gradients, future))
+            if bucket.is_last():
+                self._finish(recorder)
+            else:
+                MPI.Request.Testall([request for request, *_ in self._pending])
         recorder.payload_bytes += gradients.nbytes
-        if bucket.is_last():
-            self._finish()
-        else:
-            MPI.Request.Testall([request for request, *_ in self._pending])
-        if recorder.communication_seconds is not None:
-            recorder.communication_seconds += time.perf_counter() - begun
         return future
 
-    def _finish(self) -> None:
-        wait([request for request, *_ in self._pending])
+    def _finish(self, recorder: Recorder) -> None:
+        # MPI adds in there, too: what is its waiting can't be told apart.
+        with recorder.waiting_for_others():
+            wait([request for request, *_ in self._pending])
         for _, host, gradients, future in self._pending:
             future.set_result(gradients if host is gradients else gradients.copy_(host))
         self._pending.clear()
