@@ -44,6 +44,8 @@ class Conductor(pl.Callback):
         self.device = feed.device
         self.status = "ok"
         self.agree_at = 1
+        # What the ranks' clocks say, on its way.
+        self.asked: tuple[Tensor, dist.Work | None] | None = None
         self.written_at = -1
         self.window = Window()
 
@@ -68,8 +70,7 @@ class Conductor(pl.Callback):
         self.recorder.step(module.take_loss(), samples, epoch=self.feed.epoch + 1)
         if self.feed.shares.automatic:
             self._rebalance(samples)
-        if self.recorder.steps >= self.agree_at:
-            self._agree(trainer)
+        self._agree(trainer)
         every = config.evaluate_every
         if every and self.recorder.steps % every == 0:
             self._evaluate(module)
@@ -102,14 +103,31 @@ class Conductor(pl.Callback):
             self._sum(torch.zeros(1))
 
     def _agree(self, trainer: pl.Trainer) -> None:
-        """All ranks end at the same step, by the slowest one's clock."""
-        self.recorder.flush()
-        mine = torch.tensor([self.recorder.train_seconds, float(self.recorder.diverged)], dtype=torch.float64)
-        with self._waiting():
+        """All ranks end at the same step, by the slowest one's clock.
+
+        It is asked after one step and answered after the next, in which they exchange anyway: a rank would
+        otherwise wait here for the slowest one's optimizer.
+        """
+        if self.asked is not None:
+            self._hear(trainer)
+        elif self.recorder.steps >= self.agree_at:
+            self.recorder.flush()
+            clocks = [self.recorder.train_seconds, float(self.recorder.diverged)]
+            mine, work = torch.tensor(clocks, dtype=torch.float64), None
             if self.run.world_size > 1:
                 mine = mine.to(self.device)
-                dist.all_reduce(mine, dist.ReduceOp.MAX)
-            seconds, diverged = mine.tolist()
+                work = dist.all_reduce(mine, dist.ReduceOp.MAX, async_op=True)
+            self.asked = mine, work
+            if work is None:
+                self._hear(trainer)
+
+    def _hear(self, trainer: pl.Trainer) -> None:
+        assert self.asked is not None
+        (found, work), self.asked = self.asked, None
+        with self._waiting():
+            if work is not None:
+                work.wait()
+            seconds, diverged = found.tolist()
         if diverged:
             self.status, trainer.should_stop = "diverged", True
         elif seconds > self.run.config.max_minutes * 60:
@@ -125,6 +143,8 @@ class Conductor(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: Training) -> None:
         """Ends the record; what is measured here is outside the clock."""
         recorder = self.recorder
+        if self.asked is not None:
+            self._hear(trainer)
         if self.run.config.checkpoint_every:
             self._checkpoint(trainer, module)
         recorder.facts |= memory.peak(self.device) | module.facts(self.device)
