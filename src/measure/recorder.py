@@ -65,9 +65,9 @@ class Recorder:
         self.input_seconds: float | None = 0.0
         # Seconds in which it computed, where a strategy knows them; else what is left of the others.
         self.busy_seconds: float | None = None
-        # Seconds in which it could do nothing but wait for other ranks, in training steps.
-        self.waited_seconds = 0.0
-        # Those of the last step in which it did not wait for them.
+        # Seconds of training steps that passed with exchanges, also where the backend's can't be told whole.
+        self.exchange_seconds = 0.0
+        # The others of the last step, in which the rank did its own share.
         self.own_seconds = 0.0
         self.payload_bytes = 0
         self.facts: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class Recorder:
         self._last_wall = time.time()
         self._last = self._last_flush = time.perf_counter()
         # As they were at the last step's end: what is waited for after it is in nobody's time.
-        self._waited = 0.0
+        self._exchanged = 0.0
         self._communicated: float | None = 0.0
 
     @property
@@ -180,8 +180,8 @@ class Recorder:
         now = time.perf_counter() if ended is None else max(ended, self._last)
         seconds = now - self._last
         self._last = now
-        self.own_seconds = seconds - (self.waited_seconds - self._waited)
-        self._waited = self.waited_seconds
+        self.own_seconds = seconds - (self.exchange_seconds - self._exchanged)
+        self._exchanged = self.exchange_seconds
         self._communicated = self.communication_seconds
         self._last_wall = time.time() - (time.perf_counter() - now)
         self.train_seconds += seconds
@@ -222,13 +222,14 @@ class Recorder:
     @contextmanager
     def off_clock(self) -> Iterator[None]:
         """Stops the clock of the running step."""
-        paused, waited = time.perf_counter(), self.waited_seconds
+        paused = time.perf_counter()
+        exchanged = self.exchange_seconds, self.communication_seconds
         wall = time.time()
         try:
             yield
         finally:
             self._last += time.perf_counter() - paused
-            self.waited_seconds = waited
+            self.exchange_seconds, self.communication_seconds = exchanged
             self._off_clock.append((wall, time.time()))
 
     @contextmanager
@@ -248,17 +249,10 @@ class Recorder:
         try:
             yield
         finally:
+            seconds = time.perf_counter() - start
+            self.exchange_seconds += seconds
             if self.communication_seconds is not None:
-                self.communication_seconds += time.perf_counter() - start
-
-    @contextmanager
-    def waiting_for_others(self) -> Iterator[None]:
-        """The part of it in which it waits; all of it where that can't be told apart."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.waited_seconds += time.perf_counter() - start
+                self.communication_seconds += seconds
 
     def evaluated(
         self,

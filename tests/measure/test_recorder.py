@@ -120,24 +120,22 @@ def test_the_window_opens_after_the_warm_up(tmp_path: Path, clock: Clock, warmup
     assert found["window"] == [1100 + warmup, 1104]
 
 
-def test_a_ranks_own_time_is_the_step_less_what_it_waited_for_others(tmp_path: Path, clock: Clock) -> None:
+def test_a_ranks_own_time_is_the_step_less_its_exchanges(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path, "hardware.warmup_steps=0")
     made.begin()
     for waited in (0.5, 0.25):
         clock.pass_(1)
         with made.exchanging():
-            clock.pass_(0.125)
-            with made.waiting_for_others():
-                clock.pass_(waited)
+            clock.pass_(waited)
         made.step(1.0, 8, epoch=1)
-        assert made.own_seconds == 1.125
-        with made.off_clock(), made.waiting_for_others():
+        assert made.own_seconds == 1.0
+        with made.off_clock(), made.exchanging():
             clock.pass_(7)
     # After the last step it is in no step's time.
-    with made.exchanging(), made.waiting_for_others():
+    with made.exchanging():
         clock.pass_(3)
     made.finish("ok")
-    assert record(tmp_path)["communication_seconds"] == 1.0
+    assert record(tmp_path)["communication_seconds"] == 0.75
     assert record(tmp_path)["busy_seconds"] == 2.0
 
 

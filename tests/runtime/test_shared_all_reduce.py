@@ -17,6 +17,6 @@ def test_the_mean_of_any_size_is_glooes_bit_identical_on_all_ranks_and_leaves_no
     # As the launcher starts ranks; three of them on two cores must give way to each other.
     for name, value in KEEP_FREED_MEMORY.items():
         monkeypatch.setenv(name, value)
-    run_ranks("tests.runtime.all_reduce_rank", [tmp_path], world=world, logs=tmp_path, limit=90)
+    run_ranks("tests.runtime.all_reduce_rank", [], world=world, logs=tmp_path, limit=90)
     logs = [path.read_text() for path in tmp_path.glob("*.log")]
     assert len(logs) == world and all("agreed" in log for log in logs)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -83,7 +82,7 @@ class Conductor(pl.Callback):
         if speed is not None:
             mine = torch.zeros(self.run.world_size, dtype=torch.float64)
             mine[self.run.rank] = speed
-            with self._waiting():
+            with self.recorder.exchanging():
                 speeds = self._sum(mine).tolist()
             if self.feed.shares.rebalance(speeds):
                 self.window = Window()
@@ -124,7 +123,7 @@ class Conductor(pl.Callback):
     def _hear(self, trainer: pl.Trainer) -> None:
         assert self.asked is not None
         (found, work), self.asked = self.asked, None
-        with self._waiting():
+        with self.recorder.exchanging():
             if work is not None:
                 work.wait()
             seconds, diverged = found.tolist()
@@ -179,11 +178,6 @@ class Conductor(pl.Callback):
             )
             # Rank 0 logs to MLflow in there; the others wait for it off the clock too.
             self._sum(torch.zeros(1))
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        with self.recorder.exchanging(), self.recorder.waiting_for_others():
-            yield
 
     def _sum(self, values: Tensor) -> Tensor:
         if self.run.world_size > 1:

@@ -39,10 +39,10 @@ class HookedDDPStrategy(DDPStrategy):
         return self._hook(recorder, bucket)
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
-        """All have everybody's gradients: in the meantime this rank waited."""
+        """All have everybody's gradients."""
         super().post_backward(closure_loss)
         if self._given is not None:
-            self._recorder.waited_seconds += self._when_done() - self._given
+            self._recorder.exchange_seconds += self._when_done() - self._given
             self._given = None
 
     def _when_done(self) -> float:

@@ -33,10 +33,9 @@ RING = 8
 
 
 class SharedAllReduce:
-    """A DDP communication hook among others; the recorder is told of waits and, by the hook, of payload."""
+    """A DDP communication hook; its state is the recorder, told of waits and payload."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self) -> None:
         self._world = 0
         self._block = 0
 
@@ -66,26 +65,21 @@ class SharedAllReduce:
     def _put(self, part: Tensor, ahead: int = 0) -> None:
         """This rank's share of the average into its slot."""
         block = self._block + ahead
-        self._until(self._added, block - RING + 1)
+        while self._added.min() < block - RING + 1:
+            quota.give_way()
         torch.mul(part, 1 / self._world, out=self._slot(block, self._rank, part))
         self._ready[self._rank] = block + 1
 
     def _add(self, part: Tensor) -> None:
         """The sum of all ranks' slots into the gradients."""
         block = self._block
-        self._until(self._ready, block + 1)
+        while self._ready.min() < block + 1:
+            quota.give_way()
         torch.add(self._slot(block, 0, part), self._slot(block, 1, part), out=part)
         for rank in range(2, self._world):
             part.add_(self._slot(block, rank, part))
         self._added[self._rank] = block + 1
         self._block += 1
-
-    def _until(self, counters: np.ndarray, least: int) -> None:
-        """Waits for all ranks to have come so far."""
-        if counters.min() < least:
-            with self._recorder.waiting_for_others():
-                while counters.min() < least:
-                    quota.give_way()
 
     def _slot(self, block: int, rank: int, part: Tensor) -> Tensor:
         return self._slots[block % RING, rank].view(part.dtype)[: len(part)]

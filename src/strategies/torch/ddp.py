@@ -39,7 +39,7 @@ def train(run: Run, recorder: Recorder) -> None:
         recorder.communication_seconds = None
     strategy = data_parallel.HookedDDPStrategy(
         recorder,
-        SharedAllReduce(recorder).hook if shared_memory else backend_hook,
+        SharedAllReduce().hook if shared_memory else backend_hook,
         parallel_devices=[device] * run.world_size,
         cluster_environment=runtime.environment(),
         process_group_backend=backend,

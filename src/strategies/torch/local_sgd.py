@@ -50,10 +50,14 @@ class Average:
 
     def __init__(self, recorder: Recorder, device: torch.device) -> None:
         self.recorder = recorder
-        self._shared = SharedAllReduce(recorder) if device.type == "cpu" and SUPPORTED else None
+        self._device = device
+        self._shared = SharedAllReduce() if device.type == "cpu" and SUPPORTED else None
 
     def in_training(self, model: nn.Module) -> None:
         """The same, with the rank's waiting and the bytes that it hands over recorded."""
+        if self._device.type == "cuda":
+            # It has only been told of its work until now.
+            torch.cuda.synchronize()
         with self.recorder.exchanging():
             self.recorder.payload_bytes += self(model)
 
@@ -72,14 +76,7 @@ class Average:
         if self._shared is not None:
             self._shared.average(flat)
         else:
-            flat.div_(dist.get_world_size())
-            if flat.is_cuda:
-                # It has only been told of its work until now.
-                torch.cuda.synchronize()
-            with self.recorder.waiting_for_others():
-                dist.all_reduce(flat)
-                if flat.is_cuda:
-                    torch.cuda.synchronize()
+            dist.all_reduce(flat.div_(dist.get_world_size()))
 
 
 def train(run: Run, recorder: Recorder) -> None:

@@ -37,16 +37,14 @@ class AllReduce:
             request = MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, host.numpy())
             self._pending.append((request, host, gradients, future))
             if bucket.is_last():
-                self._finish(recorder)
+                self._finish()
             else:
                 MPI.Request.Testall([request for request, *_ in self._pending])
         recorder.payload_bytes += gradients.nbytes
         return future
 
-    def _finish(self, recorder: Recorder) -> None:
-        # MPI adds in there, too: what is its waiting can't be told apart.
-        with recorder.waiting_for_others():
-            wait([request for request, *_ in self._pending])
+    def _finish(self) -> None:
+        wait([request for request, *_ in self._pending])
         for _, host, gradients, future in self._pending:
             future.set_result(gradients if host is gradients else gradients.copy_(host))
         self._pending.clear()
