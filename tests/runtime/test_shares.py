@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from src.runtime.shares import SHORT, WINDOW, Shares, Window, apportion
+from src.runtime.shares import ENOUGH, SHORT, WINDOW, Shares, Window, apportion
 from tests.support import config
 
 DDP = ("strategy=ddp", "workers=2", "batch=256")
@@ -14,13 +14,16 @@ DDP = ("strategy=ddp", "workers=2", "batch=256")
     ("batch", "speeds", "least", "expected"),
     [
         (256, [1, 1], 1, [128, 128]),
-        # 254 x 4/5 = 203.2 and 50.8, and one more each.
-        (256, [4, 1], 1, [204, 52]),
+        # 204.8 and 51.2.
+        (256, [4, 1], 1, [205, 51]),
         (10, [1, 1, 1], 1, [4, 3, 3]),
-        (10, [1, 2, 1], 1, [3, 4, 3]),
+        (10, [1, 2, 1], 1, [3, 5, 2]),
         # A twentieth, but not less than its four micro-batches need.
         (16, [1, 0.001], 4, [12, 4]),
-        (7, [0.5, 2.5], 1, [2, 5]),
+        (7, [0.5, 2.5], 1, [1, 6]),
+        # What is left is shared by the others, of whom one is too slow then, too.
+        (100, [10, 1, 80], 10, [10, 10, 80]),
+        (100, [10, 1, 89], 10, [10, 10, 80]),
     ],
 )
 def test_shares_are_whole_and_in_proportion(
@@ -54,10 +57,18 @@ def test_repeated_looks_end_near_the_best_shares(slow: float, fixed: float) -> N
         if not shares.rebalance(speeds):
             break
         looks += 1
-    best = min(max(seconds(0, 256 - count), seconds(1, count)) for count in range(1, 256))
+    best = min(max(seconds(0, 256 - count), seconds(1, count)) for count in range(ENOUGH, 257 - ENOUGH))
     assert max(seconds(rank, count) for rank, count in enumerate(shares.counts)) <= 1.1 * best
     # A change of load is followed within 50 steps, the window in which it comes and the next one included.
     assert 2 * WINDOW + looks * SHORT <= 50
+
+
+def test_statistics_of_a_ranks_own_need_samples() -> None:
+    for words, least in (((), 8), (("microbatches=4",), 32), (("batch=8",), 4)):
+        shares = Shares(config(*DDP, "batch_shares=auto", *words))
+        # Equal ones are as small as it gets for 8 samples.
+        assert shares.rebalance([1000.0, 0.1]) == (least != 4)
+        assert shares.counts[1] == least, words
 
 
 def test_what_saves_little_changes_nothing() -> None:
