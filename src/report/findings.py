@@ -158,14 +158,14 @@ def _meeting(of: Sequence[Curve], to: Sequence[Curve]) -> list[tuple[float, floa
 def _comparison(claim: Claim) -> tuple[str, float]:
     """What a claim expects of a ratio, and the bound past which the ratio is not 1."""
     expect = claim["expect"]
-    if expect not in ("higher", "lower", "same"):
-        raise ValueError(f"expect {expect!r} is none of higher, lower, same")
+    if expect not in ("higher", "lower", "same", "not higher"):
+        raise ValueError(f"expect {expect!r} is none of higher, lower, same, not higher")
     return expect, 1 + claim.get("tolerance", TOLERANCE)
 
 
 def _ratio_word(value: float, expect: str, bound: float) -> str:
     found = "higher" if value > bound else "lower" if value < 1 / bound else "same"
-    if found == expect:
+    if found == expect or (expect == "not higher" and found != "higher"):
         return CONFIRMED
     return UNDECIDED if found == "same" else CONTRADICTED
 

@@ -80,6 +80,9 @@ RATIO = {"rule": "ratio", "metric": "loss", "of": {"workers": 2}, "to": {"worker
         (1.5, "same", "contradicted"),
         (0.5, "lower", "confirmed"),
         (1.02, "same", "confirmed"),
+        (1.5, "not higher", "contradicted"),
+        (1.02, "not higher", "confirmed"),
+        (0.5, "not higher", "confirmed"),
         (1.02, "higher", "undecided"),
     ],
 )
