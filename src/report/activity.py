@@ -6,6 +6,7 @@ Every function returns a matplotlib figure, or `None` where the study has nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -16,6 +17,8 @@ from src.report.canvas import DASHES, Look, Point
 TRACES = 12
 TRACE_POINTS = 240
 TIMELINES = 8
+# Letters of a title over one of three panels.
+WIDTH = 46
 # Of a stage, and of a worker with its servers; what is left blank is idle.
 ACTIVITIES = {
     **{"forward": "#0072B2", "loss": "#56B4E9", "backward": "#009E73", "optimizer": "#CC79A7"},
@@ -46,7 +49,9 @@ def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
             xs, ys = [row["time"] - start for row in rows], [row["utilization"] for row in rows]
             axis.plot(xs, ys, DASHES[place % 4], color=look[point.label].color, linewidth=1)
         row = point.row
-        axis.set_title(f"{canvas.series(point).name}\n{row['model']}, batch {row['batch']}", fontsize=7.5)
+        axis.set_title(
+            f"{fill(canvas.series(point).name, WIDTH)}\n{row['model']}, batch {row['batch']}", fontsize=7.5
+        )
         axis.set_ylim(0, None)
     for axis in axes[count:]:
         axis.set_visible(False)
@@ -63,11 +68,13 @@ def staleness(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
         return None
     columns = min(3, len(known))
     rows = -(-len(known) // columns)
-    figure, axes = canvas.grid(rows, columns, (3.4 * columns, 0.7 + 1.9 * rows))
+    figure, axes = canvas.grid(rows, columns, (3.4 * columns, 0.7 + 2.1 * rows))
     for axis, (point, shares) in zip(axes, known, strict=False):
         axis.bar(list(shares), list(shares.values()), color=look[point.label].color)
         mean = point.row["staleness_mean"]
-        axis.set_title(f"{canvas.series(point).name}\nmean {mean:.2f}, most {max(shares)}", fontsize=7.5)
+        axis.set_title(
+            f"{fill(canvas.series(point).name, WIDTH)}\nmean {mean:.2f}, most {max(shares)}", fontsize=7.5
+        )
         axis.set_ylim(0, 1)
     for axis in axes[len(known) :]:
         axis.set_visible(False)

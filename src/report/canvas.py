@@ -22,6 +22,8 @@ from src.report.runs import Row, Run
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*<>ph"
+# More lines than these are named beside the figure: in it they would hide what is drawn.
+CROWD = 8
 STYLE = {
     **{"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True},
     **{
@@ -115,6 +117,24 @@ def median_by(found: Sequence[Point], x: Callable[[Point], Any], metric: str) ->
     for point in found:
         values.setdefault(x(point), []).append(point.row[metric])
     return {key: median(values[key]) for key in sorted(values)}
+
+
+def legend(figure: Figure, axes: Sequence[Axes], size: float = 7.5, *, beside: bool = True) -> None:
+    """Names each axis's lines in it; of a crowd all names once, `beside` the figure, which grows, or none."""
+    known = [axis.get_legend_handles_labels() for axis in axes]
+    if max(len(names) for _, names in known) <= CROWD:
+        for axis, (_, names) in zip(axes, known, strict=True):
+            if names:
+                axis.legend(fontsize=size)
+        return
+    if not beside:
+        return
+    named = {name: handle for handles, names in known for handle, name in zip(handles, names, strict=True)}
+    width, height = figure.get_size_inches()
+    # A letter is about 0.6 of its size wide, a line 1.6 high; a point is 1/72 inch.
+    longer = (0.6 * max(map(len, named)) + 6) * size / 72
+    figure.set_size_inches(width + longer, max(height, (1.6 * len(named) + 4) * size / 72))
+    figure.legend(named.values(), named.keys(), loc="outside right upper", fontsize=size)
 
 
 def grid(rows: int, columns: int, size: tuple[float, float], **ratios: Any) -> tuple[Figure, list[Axes]]:

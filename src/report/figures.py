@@ -54,7 +54,7 @@ def speedups(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         _speedup(axis, panel, look)
         axis.set(title=name)
-        axis.legend(fontsize=7.5)
+    canvas.legend(figure, axes)
     return figure
 
 
@@ -95,7 +95,7 @@ def batches(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
         for axis, (metric, heading) in zip(axes[3 * place : 3 * place + 3], metrics.items(), strict=True):
             _against_batch(axis, panel, look, metric)
             axis.set(title=name, xlabel="batch", ylabel=heading)
-        axes[3 * place].legend(fontsize=7.5)
+    canvas.legend(figure, axes[::3])
     return figure
 
 
@@ -123,7 +123,7 @@ def overview(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
     ratios = [p for p in panel if p.row.get("speedup") is not None]
     if ratios:
         _speedup(middle, ratios, look)
-        middle.legend(fontsize=8)
+        canvas.legend(figure, [middle], 8, beside=False)
     middle.set(title="speed-up against ideal")
     swept = len({p.row["batch"] for p in panel}) > MANY_BATCHES
     if any(len(p.run.epochs) > 1 for p in panel) and not swept:
@@ -137,7 +137,6 @@ def overview(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
             style = look[p.label]
             right.plot(p.row.get("train_seconds"), p.row.get("accuracy"), style.marker, color=style.color)
         right.set(title="test accuracy", xlabel="seconds of training")
-    if right.get_legend_handles_labels()[1]:
-        right.legend(fontsize=8)
+    canvas.legend(figure, [right], 8, beside=False)
     figure.suptitle(name)
     return figure

@@ -30,7 +30,7 @@ def curves(found: Sequence[Point], look: Mapping[str, Look], over: str) -> Figur
         for axis, metric in zip(axes[2 * place : 2 * place + 2], ("accuracy", "loss"), strict=True):
             draw(axis, panel, look, metric, over)
             axis.set(title=name, xlabel=HEADINGS[over], ylabel=f"test {metric}")
-        axes[2 * place].legend(fontsize=7)
+    canvas.legend(figure, axes[::2], 7)
     return figure
 
 

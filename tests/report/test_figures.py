@@ -74,3 +74,25 @@ def test_frameworks_share_a_panel_over_epochs_and_never_over_time(drawn: Drawn) 
     ours, theirs = learning.curves(*drawn, "train_seconds").axes[::2]
     assert "tf_single, 1 w" not in lines(ours)
     assert "tf_single, 1 w" in lines(theirs)
+
+
+@pytest.mark.parametrize("count", [canvas.CROWD, canvas.CROWD + 1])
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_crowd_of_lines_is_named_beside_the_figure_and_not_over_it(count: int, beside: bool) -> None:
+    figure, axes = canvas.grid(1, 2, (6, 3))
+    for axis in axes:
+        for number in range(count):
+            axis.plot([0, 1], [0, number], label=f"a strategy with settings {number}")
+    canvas.legend(figure, axes, beside=beside)
+    crowded = count > canvas.CROWD
+    assert [axis.get_legend() is None for axis in axes] == [crowded] * 2
+    assert [len(found.get_texts()) for found in figure.legends] == [count] * (crowded and beside)
+    figure.draw_without_rendering()
+    for found in figure.legends:
+        # Nothing is drawn where the names are, and they have room.
+        box = found.get_window_extent()
+        assert box.x0 >= max(axis.get_tightbbox().x1 for axis in axes)
+        assert box.x1 <= figure.bbox.x1
+        assert box.y0 >= 0
+    assert all(axis.get_position().width * figure.get_figwidth() > 1.5 for axis in axes)
+    plt.close(figure)
