@@ -30,6 +30,7 @@ TERMINATE_SECONDS = 3.0
 # How long after a first failure another rank may still report one: a rank that loses its peer often
 # exits before the peer that caused it.
 BLAME_SECONDS = 1.0
+HEAR_SECONDS = 0.1
 # A rank's exit status for results that are not crashes.
 EXIT_OUT_OF_MEMORY = 77
 EXIT_DISK_FULL = 78
@@ -181,7 +182,7 @@ def supervise(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             stop(ranks)
-            return _blame(failures) if failures else Outcome(timed_out=True, code=1)
+            return _blame(ranks, failures) if failures else Outcome(timed_out=True, code=1)
         with contextlib.suppress(queue.Empty):
             index, code = ended.get(timeout=min(0.5, remaining))
             dispensable = ranks[index].place.dispensable and code not in RESULTS
@@ -194,15 +195,31 @@ def supervise(
                 failures.append((index, code))
                 deadline = min(deadline, time.monotonic() + BLAME_SECONDS)
         tick()
+    with contextlib.suppress(queue.Empty):
+        # Who served them may have ended first, and be heard of last.
+        while failures and running:
+            index, code = ended.get(timeout=HEAR_SECONDS)
+            running.discard(index)
+            failures += [(index, code)] if code else []
     stop(ranks)
-    return _blame(failures)
+    return _blame(ranks, failures)
 
 
-def _blame(failures: list[tuple[int, int]]) -> Outcome:
-    """The cause among the failures: a killed rank or a known result first, then the earliest."""
+def _blame(ranks: list[Rank], failures: list[tuple[int, int]]) -> Outcome:
+    """The cause among the failures: a killed rank or a known result first, then the earliest.
+
+    A killed process that serves the others takes them along: it comes before those that were killed with it.
+    """
     if not failures:
         return Outcome()
-    failures.sort(key=lambda failure: failure[1] not in RESULTS and failure[1] > 0)
+
+    def order(failure: tuple[int, int]) -> int:
+        index, code = failure
+        if code < 0 and ranks[index].place.serves:
+            return 0
+        return 1 if code in RESULTS or code < 0 else 2
+
+    failures.sort(key=order)
     return Outcome(*failures[0])
 
 

@@ -88,6 +88,25 @@ def test_a_killed_rank_is_to_blame_even_when_its_peers_fail_first(start: Start) 
     assert outcome == Outcome(failed=1, code=-signal.SIGKILL)
 
 
+@pytest.mark.parametrize("other", [LONG, None], ids=["others run on", "alone"])
+def test_a_killed_server_is_to_blame_for_those_that_are_killed_with_it(
+    start: Start, other: str | None
+) -> None:
+    gone = f"import os, time; time.sleep(0.05); os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    started = start(gone, gone, *([other] if other else []))
+    started[0].place = dataclasses.replace(started[0].place, serves=True)
+    # It is heard of last.
+    server, client = (rank.process for rank in started[:2])
+    wait = server.wait
+
+    def late(timeout: float | None = None) -> int:
+        client.wait()
+        return wait(timeout)
+
+    server.wait = late  # type: ignore[method-assign]
+    assert supervise(started)[0] == Outcome(failed=0, code=-signal.SIGKILL)
+
+
 @pytest.mark.parametrize("known", [EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL])
 def test_a_known_result_counts_more_than_the_failures_it_causes(start: Start, known: int) -> None:
     outcome, _ = supervise(start(fail(1), fail(known, after=0.3)))
