@@ -30,7 +30,7 @@ TERMINATE_SECONDS = 3.0
 # How long after a first failure another rank may still report one: a rank that loses its peer often
 # exits before the peer that caused it.
 BLAME_SECONDS = 1.0
-HEAR_SECONDS = 0.1
+HEAR_SECONDS = 0.5
 # A rank's exit status for results that are not crashes.
 EXIT_OUT_OF_MEMORY = 77
 EXIT_DISK_FULL = 78

@@ -247,5 +247,5 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], name: s
 
 def test_shares_follow_speeds(cases: Path) -> None:
     recorded = [rows(cases / "pair/ddp-cnn-shares-that-change" / rank / "steps.csv") for rank in "01"]
-    # One sample each, and of the other 30 what speeds of 1 and 3 give.
-    assert [[int(row["samples"]) for row in own][:2] for own in recorded] == [[16, 9], [16, 23]]
+    # Of 32 samples what speeds of 1 and 3 give.
+    assert [[int(row["samples"]) for row in own][:2] for own in recorded] == [[16, 8], [16, 24]]
