@@ -102,7 +102,7 @@ def trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
         before, addresses = 0, set[str]()
         if kill_after is not None:
             before = _wait_for(parent, out / "ranks" / str(kind.task[1]) / "steps.csv", kill_after)
-            for process, cluster, task in _tasks(parent.pid):
+            for process, cluster, task in _tasks(parent.pid, out):
                 addresses |= {address for kinds in cluster.values() for address in kinds}
                 if task == kind.task:
                     process.send_signal(signal.SIGKILL)
@@ -123,7 +123,7 @@ def trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
         rows,
         before,
         after,
-        [process.pid for process, _, _ in _tasks(parent.pid)],
+        [process.pid for process, _, _ in _tasks(parent.pid, out)],
         [address for address in addresses if _is_bound(address)],
     )
 
@@ -171,12 +171,15 @@ def _wait_for(parent: subprocess.Popen[str], path: Path, steps: int) -> int:
     raise RuntimeError(f"{path} never had {steps} steps")
 
 
-def _tasks(parent: int) -> Iterator[tuple[psutil.Process, dict[str, list[str]], tuple[str, int]]]:
-    """Processes that a parent has started, with their cluster and their task in it."""
+def _tasks(parent: int, out: Path) -> Iterator[tuple[psutil.Process, dict[str, list[str]], tuple[str, int]]]:
+    """Processes that a run's parent, or its mpiexec, has started, with their cluster and their task in it."""
+    config = (out / "config.yaml").resolve()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             told = process.environ()
-            if told.get("SCALEGUIDE_PARENT") == str(parent) and process.status() != psutil.STATUS_ZOMBIE:
+            *_, last = process.cmdline() or [""]
+            ours = told.get("SCALEGUIDE_PARENT") == str(parent) or Path(process.cwd(), last) == config
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
                 if CLUSTER in told:
                     known = json.loads(told[CLUSTER])
                     yield process, known["cluster"], (known["kind"], known["number"])
