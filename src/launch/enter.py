@@ -69,12 +69,10 @@ def main() -> None:
         code = process.wait()
         with contextlib.suppress(OSError):
             tell(stream, {"code": code})
-        if not code:
-            # MPICH says good-bye to mpiexec in exit handlers only, and a rank runs none: seeing this process
-            # end, mpiexec would take the rank for a failed one and end the others. The parent ends them all.
-            signal.pause()
-    # mpiexec ends the others.
-    os._exit(1)
+        # Until the parent ends them all. mpiexec takes a process that ends for a failed rank, and ends the
+        # others: MPICH's even one that ends well, as it hears a good-bye from exit handlers only, and a rank
+        # runs none. After a failure the parent couldn't tell which rank was first.
+        signal.pause()
 
 
 def tell(stream: IO[bytes], what: Mapping[str, object]) -> None:

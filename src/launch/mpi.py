@@ -33,7 +33,7 @@ from src.launch.tensorflow import QUIET
 
 # Until all processes have been started; an interpreter without libraries starts at once.
 ENTER_SECONDS = 60.0
-# Of a rank that mpiexec took along when another one failed.
+# Of a rank that ended with mpiexec, or with its process there.
 EXIT_TAKEN_ALONG = 1
 # Open MPI refuses root, and more ranks than cores; the ranks pin themselves. Others ignore this.
 OPEN_MPI = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,6 +87,24 @@ def test_a_killed_rank_is_to_blame_and_the_others_are_taken_along(start: Start) 
 def test_a_rank_s_own_exit_status_reaches_the_parent(start: Start, code: int) -> None:
     started = start("time.sleep(600)", f"os._exit({code})")
     assert supervise(started) == Outcome(failed=2, code=code)
+
+
+def test_a_failed_rank_is_to_blame_also_when_it_is_heard_late(start: Start) -> None:
+    # MPICH's mpiexec ends the other one only if they have joined.
+    join = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); "
+    started = start(join + "time.sleep(600)", join + "os._exit(1)")
+    other, failed = (rank.process for rank in started[1:])
+    wait = failed.wait
+
+    def late(timeout: float | None = None) -> int:
+        code = wait(timeout)
+        # mpiexec must not have ended the other one meanwhile.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            other.wait(2)
+        return code
+
+    failed.wait = late  # type: ignore[method-assign]
+    assert supervise(started) == Outcome(failed=2, code=1)
 
 
 def test_ranks_end_with_mpiexec(start: Start) -> None:
