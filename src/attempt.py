@@ -14,6 +14,7 @@ from src import tracking
 from src.config import Config
 from src.data import available
 from src.launch import ranks as launch
+from src.launch.place import CAME
 from src.measure import environment
 from src.measure.sampler import Sampler
 from src.progress import LiveProgress
@@ -106,7 +107,13 @@ def _watch(config: Config, work: Path, attempt: Attempt) -> None:
         while True:
             _follow(sampler, attempt.ranks)
             limit = deadline - time.monotonic()
-            attempt.outcome = launch.supervise(attempt.ranks, limit=limit, tick=progress.tick, revive=revive)
+            attempt.outcome = launch.supervise(
+                attempt.ranks,
+                limit=limit,
+                tick=progress.tick,
+                revive=revive,
+                came=lambda rank: (work / "ranks" / str(rank.number) / CAME).exists(),
+            )
             outcome = attempt.outcome
             if not outcome.code or outcome.timed_out or outcome.code in FINAL:
                 return

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from src.launch.place import CAME
+
 # From the event to the end of the command.
 SECONDS = 10.0
 # Until a run trains, on a busy machine.
@@ -144,6 +146,43 @@ def test_ranks_die_with_their_parent(
     process.wait()
     until(lambda: commands.left() == [], SECONDS, "the ranks' end")
     assert len((commands.folder / "run/ranks/0/steps.csv").read_text().splitlines()) > 3
+
+
+# Under a bound the others would stand still after a few steps.
+BOUND = ("strategy=parameter_server", "strategy.mode=ssp", "strategy.max_restarts=0", "workers=2", *LONG)
+
+
+def test_nobody_waits_for_a_worker_that_never_came(commands, until: Until, mnist: None) -> None:
+    process = commands.start(*BOUND, "tracking.backend=none", "out=run")
+
+    def kill() -> bool:
+        with contextlib.suppress(LookupError):
+            commands.rank(1).kill()
+            return True
+        return False
+
+    until(kill, START, "the second worker")
+    until(lambda: process.poll() is not None, START, "the command's end")
+    assert process.returncode == 1
+    assert commands.left() == []
+    assert "error: rank 1 was killed by SIGKILL" in commands.said()[1]
+
+
+def test_others_go_on_without_a_worker_that_came_and_did_nothing(commands, until: Until, mnist: None) -> None:
+    process = commands.start(*BOUND, "tracking.backend=none", "out=run")
+    ranks = commands.folder / "run" / "ranks"
+    until((ranks / "1" / CAME).exists, START, "the second worker")
+    commands.rank(1).kill()
+
+    def steps_of_the_other() -> bool:
+        assert process.poll() is None, commands.said()
+        path = ranks / "0" / "steps.csv"
+        return path.exists() and path.read_bytes().count(b"\n") > 50
+
+    until(steps_of_the_other, START, "fifty steps of the first worker")
+    process.send_signal(signal.SIGTERM)
+    until(lambda: process.poll() is not None, SECONDS, "the command's end")
+    assert commands.left() == []
 
 
 @pytest.fixture

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# A file in ranks/<rank>/ that a worker who waits for requests leaves once it takes part: from then on those
+# who wait for it hear of its end.
+CAME = "came"
+
 
 @dataclass(frozen=True)
 class Place:

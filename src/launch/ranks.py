@@ -24,7 +24,7 @@ from typing import Protocol
 
 from src.config import Config
 from src.launch import devices, quota
-from src.launch.place import Place
+from src.launch.place import CAME, Place
 
 TERMINATE_SECONDS = 3.0
 # How long after a first failure another rank may still report one: a rank that loses its peer often
@@ -95,6 +95,9 @@ def start(config: Config, folder: Path, *, started: float, resume: Path | None =
     further = {"SCALEGUIDE_STARTED": repr(started), "SCALEGUIDE_PARENT": str(os.getpid())}
     if resume is not None:
         further["SCALEGUIDE_RESUME"] = str(resume)
+    # Of a start before this one.
+    for mark in folder.glob(f"ranks/*/{CAME}"):
+        mark.unlink()
     ranks, spawn = begin(launcher, config, folder / "logs")
     try:
         # Nobody has let them in: who should have is to blame.
@@ -162,11 +165,13 @@ def supervise(
     limit: float,
     tick: Callable[[], None],
     revive: Callable[[Rank], bool] = lambda rank: False,
+    came: Callable[[Rank], bool] = lambda rank: True,
 ) -> Outcome:
     """Waits until every rank that has an end of its own has ended, calling `tick` about twice a second.
 
     The first rank that fails, or `limit` seconds, ends all of them. One that the job can do without is
-    offered to `revive`, which may start it again; it fails when no such rank is left.
+    offered to `revive`, which may start it again; it fails when no such rank is left, or if that one
+    never `came`: others may wait for it for ever, and don't hear of its end.
     """
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
 
@@ -191,7 +196,7 @@ def supervise(
                 continue
             running.discard(index)
             alone = not any(ranks[other].place.dispensable for other in running)
-            if code and (alone or not dispensable):
+            if code and (alone or not dispensable or not came(ranks[index])):
                 failures.append((index, code))
                 deadline = min(deadline, time.monotonic() + BLAME_SECONDS)
         tick()

@@ -16,7 +16,7 @@ import pytest
 
 from src.launch import ranks
 from src.launch.devices import Device
-from src.launch.place import Place
+from src.launch.place import CAME, Place
 from src.launch.ranks import EXIT_DISK_FULL, EXIT_OUT_OF_MEMORY, Outcome, Rank
 
 LONG = "import time; time.sleep(600)"
@@ -153,13 +153,15 @@ def test_stopping_twice_does_no_harm(start: Start) -> None:
 
 
 def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from src import compose
+    from src import command_line, compose
 
     monkeypatch.chdir(tmp_path)
     words = ["strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.share_devices=true", "out=run"]
-    (config,) = compose.cells(compose.parse(words))
-    for name in ("logs", "ranks"):
+    (config,) = compose.cells(command_line.parse(words))
+    for name in ("logs", "ranks/1"):
         (tmp_path / "run" / name).mkdir(parents=True)
+    mark = tmp_path / "run" / "ranks" / "1" / CAME
+    mark.touch()
     seen: list[dict[str, str]] = []
     popen = subprocess.Popen
 
@@ -174,6 +176,7 @@ def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch
     try:
         assert [rank.log for rank in started] == [Path(f"run/logs/rank-{n}.log") for n in (0, 1)]
         assert [env["RANK"] for env in seen] == ["0", "1"]
+        assert not mark.exists(), "it was another process's"
         assert {env["WORLD_SIZE"] for env in seen} == {"2"}
         assert len({env["MASTER_PORT"] for env in seen}) == 1
         assert {env["OMP_NUM_THREADS"] for env in seen} == {"1"}
@@ -191,11 +194,11 @@ def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch
 def test_ranks_already_started_are_ended_when_a_later_one_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from src import compose
+    from src import command_line, compose
 
     monkeypatch.chdir(tmp_path)
     words = ["strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.share_devices=true", "out=run"]
-    (config,) = compose.cells(compose.parse(words))
+    (config,) = compose.cells(command_line.parse(words))
     (tmp_path / "run" / "logs").mkdir(parents=True)
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
@@ -235,6 +238,13 @@ def test_the_job_goes_on_without_who_is_dispensable_and_offers_to_revive_it(star
         == Outcome()
     )
     assert offered == [started[0]]
+
+
+def test_who_is_dispensable_ends_the_job_if_it_never_came(start: Start) -> None:
+    started = start(fail(3, after=0.3), fail(4), LONG, LONG)
+    serving(started, 0, 1, 2)
+    outcome = ranks.supervise(started, limit=60, tick=lambda: None, came=lambda rank: rank is not started[0])
+    assert outcome == Outcome(failed=0, code=3)
 
 
 def test_the_last_dispensable_one_that_is_lost_ends_the_job(start: Start) -> None:

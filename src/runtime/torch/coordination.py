@@ -17,6 +17,7 @@ from torch import Tensor
 from src.config import Config
 from src.data import arrays
 from src.launch import cluster, quota
+from src.launch.place import CAME
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.runtime.torch import basics, checkpoint
@@ -52,9 +53,10 @@ class Store(Protocol):
 
 
 class TakesTurns(Protocol):
-    """A worker; `work` returns once the coordinator lets it go."""
+    """A worker."""
 
-    def work(self) -> None: ...
+    def work(self, came: Callable[[], object]) -> None:
+        """Returns once the coordinator lets it go; calls `came` once the others know of it."""
 
 
 def serve_worker(
@@ -71,7 +73,7 @@ def serve_worker(
     worker = make(run, cluster.known()[0])
     quota.begin()
     with contextlib.suppress(ConnectionError):
-        worker.work()
+        worker.work((folder / CAME).touch)
     stay()
 
 
@@ -94,7 +96,8 @@ def coordinate(
     """Gives the seeded model, or the resumed one, to `store`, and shares of batches to the workers that
     connect to the coordinator's address; evaluates by them and records for all.
 
-    `fixed`: rank r has share r of each batch. A step has so many `fetches` and `pushes` of all parameters.
+    `fixed`: rank r has share r of each batch, unless it is lost. A step has so many `fetches` and
+    `pushes` of all parameters.
     """
     gpus = run.config.hardware["device"] == "gpu"
     # Those are the workers' alone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -25,10 +25,11 @@ class Worker(ABC):
         self._replica = Replica(run)
         self._coordinator = wire.connect(coordinator, seconds=CONNECT_SECONDS)
 
-    def work(self) -> None:
-        """Until the coordinator lets it go."""
+    def work(self, came: Callable[[], object] = lambda: None) -> None:
+        """Until the coordinator lets it go; calls `came` once it and the servers know of this worker."""
         self.enter()
         told = self._coordinator.ask("here", rank=self._run.rank)
+        came()
         # A run that is resumed, or that this worker comes back to, has moved them.
         self._replica.load_buffers(told.arrays)
         self.welcome(told)

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from src.config import Config
 from src.launch import quota
+from src.launch.place import CAME
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.runtime.tensorflow import checkpoint
@@ -46,6 +47,8 @@ def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
         protocol="grpc",
         config=options,
     )
+    if cluster.task_type == "worker":
+        (folder / CAME).touch()
     server.join()
     raise AssertionError("a server has no end")
 
