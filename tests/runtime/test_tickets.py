@@ -27,7 +27,7 @@ BATCHES = np.arange(8).reshape(2, 4)
 class Job:
     """Two workers, a shard, and the coordinator's tickets."""
 
-    def __init__(self, bound: float) -> None:
+    def __init__(self, bound: float, *, fixed: bool = False) -> None:
         run = Run(
             config("strategy=parameter_server", "strategy.mode=ssp", "workers=2", "batch=4"),
             *(0, 2, SimpleNamespace(train_samples=8, test_samples=1), Path(), (0,)),
@@ -46,7 +46,7 @@ class Job:
             store,
             moved=(0, 0),
             buffers=self.buffers,
-            fixed=False,
+            fixed=fixed,
             write=lambda *_: None,
         )
         self.trained: list[int] = []
@@ -111,6 +111,22 @@ def test_what_a_lost_worker_had_is_done_by_another(bound: float) -> None:
     job.work(0)
     assert job.join()
     assert sorted(job.trained) == [1, 2, 3, 4]
+
+
+def test_a_fixed_share_is_nobody_elses_unless_its_worker_is_lost() -> None:
+    job = Job(0, fixed=True)
+    late, _ = job.come(1)
+    waits = job.work(0)
+    job.tickets.hand_out(BATCHES, 1)
+    # The second share of the first batch is the other one's, who isn't done with it.
+    assert waits.wait(5)
+    assert job.trained == [1]
+    assert late.receive().figures["ticket"] == 2
+    late.close()
+    job.shard.leave(1)
+    job.tickets.hand_out(BATCHES, 2)
+    assert job.join()
+    assert sorted(job.trained) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_what_only_a_lost_worker_could_give_is_not_waited_for() -> None:

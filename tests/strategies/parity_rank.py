@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,13 @@ from src.runtime.torch.feed import Batch
 from src.runtime.torch.replica import Replica
 from src.runtime.torch.server import Server
 from src.runtime.torch.turn_worker import Worker
+from src.runtime.wire import Message
 from src.worker import Run
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41
 EVALUATION_BATCH = 16
+LATE_SECONDS = 0.2
 shard, batch_indices, share_of = order.shard, order.batch_indices, Shares.of
 
 
@@ -107,7 +109,7 @@ def apply(change: str | None) -> None:
     order.shard, order.batch_indices, Shares.of = shard, batch_indices, share_of
     DistributedDataParallel.register_comm_hook = register_comm_hook
     pipeline_stage.unmoved_buffers = unmoved_buffers
-    Window.add = add
+    Window.add, Worker.answer = add, answer
     if change == "wrong shard":
         Shares.of = lambda shares, rank, *items: share_of(shares, 0, *items)
     elif change == "missing average":
@@ -116,6 +118,8 @@ def apply(change: str | None) -> None:
         )
     elif change == "recomputation that moves buffers":
         pipeline_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+    elif change == "late answers":
+        Worker.answer = answer_late
     elif change == "speeds of 1 and 3":
         Window.add = lambda *_: 1.0 + 2 * int(os.environ["RANK"])
     elif change == "union of two ranks":
@@ -125,8 +129,15 @@ def apply(change: str | None) -> None:
         )
 
 
-unmoved_buffers, add = pipeline_stage.unmoved_buffers, Window.add
+unmoved_buffers, add, answer = pipeline_stage.unmoved_buffers, Window.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
+
+
+def answer_late(worker: Worker, asked: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:
+    """Rank 1 says that it is free long after the other one has done its next share."""
+    given = answer(worker, asked)
+    time.sleep(LATE_SECONDS * worker._run.rank)
+    return given
 
 
 def keep_own(_: None, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -48,6 +48,8 @@ CASES = (
     Case("sync-cnn-adam", served("sync", 2, *CNN, "optimizer.name=adam", "optimizer.lr=0.001")),
     Case("sync-resnet", served("sync", 2, *RESNET, "microbatches=2")),
     Case("ssp-0", served("ssp", 2, *CNN, *PLAIN, "strategy.staleness=0")),
+    # Whoever is free first doesn't take the other one's share.
+    Case("ssp-0-late", served("ssp", 2, *CNN, *PLAIN, "strategy.staleness=0"), "late answers"),
     Case("async-alone", served("async", 1, *CNN, "strategy.servers=2")),
     Case("ssp-alone", served("ssp", 1, *CNN)),
     Case("shat-alone", served("shat", 1, *CNN)),
@@ -93,6 +95,7 @@ def without_gradients(outcome: Outcome) -> Outcome:
         ("sync-cnn-adam", "single-cnn-adam"),
         ("sync-resnet", "rank-0-buffers"),
         ("ssp-0", "single-cnn-plain"),
+        ("ssp-0-late", "single-cnn-plain"),
         ("async-alone", "single-cnn"),
         ("ssp-alone", "single-cnn"),
         ("shat-alone", "single-cnn"),

@@ -63,8 +63,8 @@ class Tickets(Turns):
         write: Callable[[tuple[np.ndarray, ...], int, int, list[int]], None],
     ) -> None:
         """`moved`: bytes that a step fetches and pushes, on average. `buffers` is what workers begin with.
-        `fixed`: rank r has share r of each batch. `write` writes a checkpoint, given the buffers, whole
-        epochs, steps of the next one, and the workers' own.
+        `fixed`: rank r has share r of each batch, unless it is lost. `write` writes a checkpoint, given
+        the buffers, whole epochs, steps of the next one, and the workers' own.
         """
         super().__init__(run, recorders)
         self._moved = moved
@@ -102,9 +102,11 @@ class Tickets(Turns):
                 share = batch[part]
                 self._count += 1
                 figures = {"ticket": self._count, "epoch": epoch}
-                ticket = Ticket("train", (share,), figures, rank if self._fixed else None)
+                ticket = Ticket("train", (share,), figures)
                 with self._changed:
                     self._changed.wait_for(lambda: len(self._waiting) + self._out < AHEAD * workers)
+                    away = rank in self._lost and rank not in self._present
+                    ticket.rank = rank if self._fixed and not away else None
                     self._waiting.append(ticket)
                     self._changed.notify_all()
         if time.monotonic() - self._resolved_at > RESOLVE_SECONDS:
