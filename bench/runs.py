@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from src import compose
+from src import command_line, compose
 from src.data import available
 from src.launch import mpi, tf_cluster, tf_config
 from src.launch.devices import usable_cores
@@ -98,11 +98,11 @@ def tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
         command = [sys.executable, str(PEERS / "tf_distributed.py"), kind, *arguments]
         if kind != "mpi":
             return _result(_call(command, cores))
-        (chosen,) = compose.cells(compose.parse(["strategy=tf_mpi", "workers=2"]))
+        (chosen,) = compose.cells(command_line.parse(["strategy=tf_mpi", "workers=2"]))
         started = [str(mpi.program(chosen)), "-n", "2", *command]
         return _result(_call(started, cores, mpi.places(chosen)[0].environment))
     strategy, launcher, script = CLUSTERS[kind]
-    (chosen,) = compose.cells(compose.parse([f"strategy={strategy}", "workers=2"]))
+    (chosen,) = compose.cells(command_line.parse([f"strategy={strategy}", "workers=2"]))
     command = [sys.executable, str(PEERS / script[0]), *script[1:], *arguments]
     places = launcher.places(chosen)
     serving = [

@@ -26,7 +26,7 @@ from src.report import tables
 from src.report.runs import Row, Run
 
 if TYPE_CHECKING:
-    from src.report.page import View
+    from src.report.views import View
 
 WIDTH = 120
 # Left out of the printed tables, in this order, where a line would grow too long; the files have them all.
@@ -125,13 +125,13 @@ def _print(rows: Sequence[Row]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from src.report import page
+    from src.report import views
 
     console = Console(highlight=False)
     if not console.is_terminal or console.width > WIDTH:
         console = Console(width=WIDTH, highlight=False)
-    for name in page.VIEWS:
-        view = page.view(name, rows)
+    for name in views.VIEWS:
+        view = views.view(name, rows)
         shown = _fitting(view, console.width)
         table = Table(title=view.title, title_justify="left", box=None, padding=(0, 1), pad_edge=False)
         for place, width in shown.items():

@@ -1,4 +1,4 @@
-"""From a command line to checked cells: flags to the front, sweeps expanded, every cell composed.
+"""From a command line to checked cells: sweeps expanded, every cell composed.
 
 Hydra's own sweeper and launcher run the cells later; here all of them are composed and checked
 first, because stock Hydra notices a wrong last cell only after the others have run.
@@ -10,13 +10,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
@@ -24,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src import config as configuration
+from src.command_line import CommandLine
 from src.config import CONF, Config
 from src.rules import DESCRIPTIVE, GROUPS, ConfigError, check_types, nearest
 
@@ -31,68 +30,6 @@ from src.rules import DESCRIPTIVE, GROUPS, ConfigError, check_types, nearest
 NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every")
 NAME_LIMIT = 100
-# Hydra's flags that would lead it past conf/config.yaml, whose cells are checked here.
-REFUSED_FLAGS = ("--config-name", "-cn", "--config-path", "-cp", "--package", "-p", "--experimental-rerun")
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """A command line as Hydra's parser sees it."""
-
-    overrides: list[str]
-    multirun: bool
-    config_dir: str | None
-    informational: bool
-
-
-def flags_first(arguments: Sequence[str]) -> list[str]:
-    """Flags, with their values, before overrides: argparse takes overrides on one side only.
-
-    Raises:
-        ConfigError: for an unknown flag.
-    """
-    actions = {
-        flag: action
-        for flag, action in get_args_parser()._option_string_actions.items()
-        if flag not in REFUSED_FLAGS
-    }
-    flags: list[str] = []
-    overrides: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
-        if not word.startswith("-"):
-            overrides.append(word)
-            continue
-        name = word.split("=")[0]
-        if name not in actions:
-            raise ConfigError(f"{name}: no such flag; did you mean {nearest(name, actions)}?")
-        flags.append(word)
-        takes_value = actions[name].nargs != 0 and "=" not in word
-        if takes_value and waiting and not waiting[0].startswith("-") and "=" not in waiting[0]:
-            flags.append(waiting.pop(0))
-    return flags + overrides
-
-
-def parse(arguments: Sequence[str]) -> CommandLine:
-    """Reads a command line whose flags stand first.
-
-    Raises:
-        ConfigError: for a flag without its value, or with one that it can't take.
-    """
-    parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]
-    given = parser.parse_args(list(arguments))
-    informational = any((given.help, given.hydra_help, given.cfg, given.info, given.shell_completion))
-    if given.resolve and not (given.cfg or given.help):
-        raise ConfigError("--resolve: goes with --cfg or --help alone")
-    # Shell completion has words of its own.
-    overrides = [] if given.shell_completion else given.overrides
-    return CommandLine(overrides, given.multirun, given.config_dir, informational)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigError(message.removeprefix("argument "))
 
 
 def cells(line: CommandLine) -> list[Config]:

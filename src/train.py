@@ -21,7 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from src import attempt as attempts
-from src import compose, resend, rundir, tracking
+from src import command_line, compose, resend, rundir, tracking
 from src.attempt import Attempt
 from src.config import Config, ConfigError
 from src.data import available
@@ -46,8 +46,8 @@ def main() -> int:
     """Returns the exit status: 0, 1 after a crash, 2 for a mistake, 130 after Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        arguments = compose.flags_first(sys.argv[1:])
-        line = compose.parse(arguments)
+        arguments = command_line.flags_first(sys.argv[1:])
+        line = command_line.parse(arguments)
         sys.argv[1:] = arguments
         # What --help or --cfg is asked about is checked as well, and nothing more.
         checked = compose.cells(line)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
-from src import compose
+from src import command_line, compose
 from src.config import Config
 from src.launch import ranks as launch
 
@@ -25,7 +25,7 @@ def config(*words: str) -> Config:
     with mock.patch.dict(os.environ):
         # A cap on a test run's minutes would end these trainings of ten steps early.
         os.environ.pop("SCALEGUIDE_MAX_MINUTES", None)
-        return compose.cells(compose.parse(compose.flags_first([*fixed, *words])))[0]
+        return compose.cells(command_line.parse(command_line.flags_first([*fixed, *words])))[0]
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from src import compose
+from src import command_line, compose
 from src.config import Config
 from src.rules import ConfigError, nearest
 
@@ -250,11 +250,11 @@ def test_a_batch_larger_than_the_data_is_a_mistake(commands, mnist: None) -> Non
     ],
 )
 def test_flags_come_first_with_their_values(typed: list[str], sorted_: list[str]) -> None:
-    assert compose.flags_first(typed) == sorted_
+    assert command_line.flags_first(typed) == sorted_
 
 
 def cells(*typed: str) -> list[Config]:
-    return compose.cells(compose.parse(compose.flags_first([*typed, "hardware.device=cpu"])))
+    return compose.cells(command_line.parse(command_line.flags_first([*typed, "hardware.device=cpu"])))
 
 
 def test_a_sweep_with_its_flag_in_the_middle_is_expanded() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from src import compose, rundir
+from src import command_line, compose, rundir
 from src.config import Config, ConfigError
 from src.rundir import RunDirectory
 
@@ -23,7 +23,7 @@ Make = Callable[..., Config]
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """A configuration whose `out` is `run`, in a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
-    (config,) = compose.cells(compose.parse(["hardware.device=cpu", "out=run"]))
+    (config,) = compose.cells(command_line.parse(["hardware.device=cpu", "out=run"]))
     return lambda **changed: dataclasses.replace(config, **changed)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+from src.data.order import steps_per_epoch
 from src.measure.merge import KEYS
-from src.measure.recorder import EPOCH_FIELDS, STEP_FIELDS
+from src.measure.rank_files import EPOCH_FIELDS, STEP_FIELDS
 from src.measure.sampler import FIELDS
 
 ROOT = Path(__file__).parents[1]
@@ -408,7 +410,10 @@ def test_a_crash_in_a_sweep_leaves_the_other_cells_alone(commands, mnist: None) 
 
 
 def test_a_run_that_its_minutes_stop_is_evaluated_and_no_failure(commands, mnist: None) -> None:
-    done = commands.run("model=mlp", "tracking.backend=none", "epochs=50", SCALEGUIDE_MAX_MINUTES="0.01")
+    done = commands.run(
+        *("model=mlp", "tracking.backend=none", "epochs=50", "checkpoint_every=1000000"),
+        SCALEGUIDE_MAX_MINUTES="0.01",
+    )
     assert done.returncode == 0, done.stderr
     (folder,) = (commands.folder / "runs").iterdir()
     assert folder.name == "single-mlp-mnist-w1-b128-s0-epochs=50"
@@ -419,6 +424,10 @@ def test_a_run_that_its_minutes_stop_is_evaluated_and_no_failure(commands, mnist
     assert 0.6 <= found["train_seconds"] < 15
     assert 0 < found["accuracy"] < 1
     assert "time_limit" in done.stdout
+    kept = torch.load(folder / "checkpoint.pt", weights_only=True)
+    assert kept["epoch"] + kept["step"] / steps_per_epoch(60000, 128) == pytest.approx(
+        found["epochs"], abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("strategy", ["single", "tf_single", "tf_parameter_server"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from src.config import Config
 from src.measure import arithmetic, timeline
-from src.measure.recorder import STEP_FIELDS
+from src.measure.rank_files import STEP_FIELDS
 from src.rundir import write
 
 # Every key of metrics.json, in the order in which it is written (docs/ARCHITECTURE.md, "Results").

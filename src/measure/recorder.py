@@ -6,30 +6,20 @@ less what ran `off_clock` (evaluation, checkpoints, tracking), is the step's tim
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, SupportsFloat, TextIO
+from typing import Any, Protocol, SupportsFloat
 
 from src.config import Config
 from src.launch import quota
 from src.measure import probe
-from src.rundir import whole, write
+from src.measure.rank_files import RankFiles
+from src.rundir import write
 
-STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
-EPOCH_FIELDS = (
-    "epoch",
-    "seconds",
-    "train_loss",
-    "train_accuracy",
-    "loss",
-    "accuracy",
-    "validation_seconds",
-)
 FLUSH_SECONDS = 0.5
 
 
@@ -78,12 +68,7 @@ class Recorder:
         self._epoch_start_seconds = 0.0
         self._window: dict[str, float] = {}
         self._off_clock: list[tuple[float, float]] = []
-        self._epochs_path = folder / "epochs.csv"
-        self._steps_path = folder / "steps.csv"
-        self._steps_file: TextIO | None = None
-        # Of a job that was started again; `resume_at` says what of it stands.
-        self._kept_steps: list[dict[str, str]] = []
-        self._kept_epochs: list[dict[str, str]] = []
+        self._files = RankFiles(folder)
         # Whether it measures its rank's own cores.
         self._probes = True
         self._last_wall = time.time()
@@ -110,41 +95,24 @@ class Recorder:
         What this rank had recorded of them before the job was started again is kept.
         """
         self.steps = self.first_step = step
-        self._kept_steps = [row for row in _rows(self._steps_path) if int(row["step"]) <= step]
-        if self._kept_steps:
-            self.first_step = int(self._kept_steps[0]["step"]) - 1
-        self.train_seconds = sum(float(row["seconds"]) for row in self._kept_steps)
-        for row in _rows(self._epochs_path):
-            taken = round(float(row["epoch"]) * per_epoch)
-            if taken > batches:
-                break
+        steps, epochs = self._files.keep(step, batches=batches, per_epoch=per_epoch)
+        if steps:
+            self.first_step = int(steps[0]["step"]) - 1
+        self.train_seconds = sum(float(row["seconds"]) for row in steps)
+        for row in epochs:
             self._epoch_start_seconds += float(row["seconds"])
+            taken = round(float(row["epoch"]) * per_epoch)
             self._reach(float(row["accuracy"]), self._epoch_start_seconds, taken)
-            self._kept_epochs.append(row)
 
     def begin(self) -> None:
         """Marks the start of the first step: what came before is start-up."""
-        self._open()
+        self._files.open()
         self.facts["probe_before"] = probe.gflops() if self._probes else None
         quota.begin()
         self.facts["startup_seconds"] = time.time() - self._started
         self._last = self._last_flush = time.perf_counter()
         if self.trained_steps >= self.config.warmup_steps:
             self._open_window(time.time())
-
-    def _open(self) -> None:
-        """From here on the files hold what is kept, and what follows."""
-        kept = ((self._steps_path, STEP_FIELDS, self._kept_steps),)
-        if self._kept_epochs:
-            kept += ((self._epochs_path, EPOCH_FIELDS, self._kept_epochs),)
-        else:
-            self._epochs_path.unlink(missing_ok=True)
-        for path, fields, rows in kept:
-            with whole(path) as temporary, temporary.open("w", newline="") as file:
-                writer = csv.DictWriter(file, fields)
-                writer.writeheader()
-                writer.writerows(rows)
-        self._steps_file = self._steps_path.open("a", newline="")
 
     def note(self, text: str) -> None:
         """Something that the person who waits should see; rank 0's is shown."""
@@ -204,19 +172,15 @@ class Recorder:
 
     def flush(self) -> None:
         """Writes pending steps to disk, and notices a loss that is no number."""
-        if self._steps_file is None:
-            self._open()
-        assert self._steps_file is not None
-        writer = csv.writer(self._steps_file)
+        rows = []
         for epoch, step, seconds, samples, loss, staleness in self._pending:
             value = None if loss is None else float(loss)
             self.diverged |= value is not None and not math.isfinite(value)
-            row = (epoch, step, f"{seconds:.9f}", samples, value, staleness)
-            writer.writerow(["" if cell is None else cell for cell in row])
+            rows.append((epoch, step, f"{seconds:.9f}", samples, value, staleness))
             if self._tracker is not None:
                 self._untracked.append({"step": step, "loss": value, "seconds": seconds})
         self._pending.clear()
-        self._steps_file.flush()
+        self._files.write_steps(rows)
         self._last_flush = time.perf_counter()
 
     @contextmanager
@@ -286,7 +250,7 @@ class Recorder:
             "validation_seconds": seconds,
         }
         self._epoch_start_seconds = train_seconds
-        self._write_epoch({key: "" if value is None else value for key, value in row.items()})
+        self._files.write_epoch(row)
         if self._tracker is not None:
             self._tracker.steps(self._untracked)
             self._tracker.epoch(row, step)
@@ -297,20 +261,11 @@ class Recorder:
         if target is not None and self.reached is None and accuracy >= target:
             self.reached = {"seconds_to_target": seconds, "steps_to_target": steps}
 
-    def _write_epoch(self, row: Mapping[str, Any]) -> None:
-        new = not self._epochs_path.exists()
-        with self._epochs_path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, EPOCH_FIELDS)
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-
     def finish(self, status: str) -> None:
         """Closes the record; without it a rank counts as failed."""
         self.flush()
         quota.end()
-        assert self._steps_file is not None
-        self._steps_file.close()
+        self._files.close()
         if self._window:
             wall = self.train_seconds - self._window["train"]
             waited = _since(self._window["input"], self.input_seconds)
@@ -343,11 +298,3 @@ class Recorder:
 
 def _since(before: float, now: float | None) -> float | None:
     return None if now is None else now - before
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    """Whole rows of a table; a killed rank may have left half a line."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if None not in row.values()]

@@ -1,10 +1,8 @@
-"""How a study is shown: the columns that a reader sees, values with units, and the self-contained page."""
+"""How a study is shown: the self-contained page."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,71 +11,8 @@ from jinja2 import Environment, FileSystemLoader
 
 from src.report import activity, canvas, figures, findings, learning
 from src.report.runs import Row, Run, retry_command
+from src.report.views import KINDS, VIEWS, show, view
 
-
-@dataclass(frozen=True)
-class Column:
-    """A column as it is shown: the row's key, a heading, and what `show` makes of a value."""
-
-    key: str
-    heading: str
-    kind: str = "text"
-
-
-@dataclass(frozen=True)
-class View:
-    """A table as text: headings, cells with the row's status, and notes on what was left out."""
-
-    title: str
-    headings: list[str]
-    rows: list[tuple[str, list[str]]]
-    notes: list[str]
-    numeric: list[bool]
-
-
-_RUN = (Column("label", "strategy"), Column("model", "model"), Column("dataset", "data"))
-_SIZE = (
-    *(Column("scaling", "scaling"), Column("seed", "seed", "count")),
-    *(Column("workers", "workers", "count"), Column("batch", "batch", "count")),
-)
-_SPEEDUP, _STATUS = Column("speedup", "speed-up", "ratio"), Column("status", "status")
-VIEWS: dict[str, tuple[Column, ...]] = {
-    "scaling": (
-        *(*_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate")),
-        *(Column("step_seconds_median", "step", "seconds"), Column("seconds_per_epoch", "epoch", "seconds")),
-        *(_SPEEDUP, Column("scaling_efficiency", "effic.", "percent")),
-        *(
-            Column("efficiency_own", "own eff.", "percent"),
-            Column("train_time_efficiency", "T1/(N TN)", "percent"),
-        ),
-        *(
-            Column("bubble_fraction", "bubble", "percent"),
-            Column("bubble_ideal", "ideal b.", "percent"),
-            _STATUS,
-        ),
-    ),
-    "accuracy": (
-        *(*_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss")),
-        *(Column("accuracy", "accuracy", "accuracy"), Column("train_accuracy", "train acc.", "accuracy")),
-        *(Column("seconds_to_target", "to target", "seconds"), _SPEEDUP),
-        *(Column("parity", "parity"), Column("parity_gap", "gap", "gap"), _STATUS),
-    ),
-    "utilization": (
-        *(*_RUN, *_SIZE, Column("utilization_mean", "used", "percent")),
-        *(Column("busy_fraction", "busy", "percent"), Column("input_wait_fraction", "input", "percent")),
-        *(Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes")),
-        *(Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes")),
-        *(
-            Column("helper_cpu_seconds", "helpers", "seconds"),
-            Column("model_flops_utilization", "MFU", "percent"),
-        ),
-        _STATUS,
-    ),
-}
-KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
-KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
-# A column with one value for every run is said once, above the table.
-SAID_ONCE = ("model", "dataset", "scaling", "seed")
 BEST = (
     ("most samples/s", "samples_per_second", max),
     ("most accurate", "accuracy", max),
@@ -121,70 +56,6 @@ FIGURES = (
         "chrome://tracing.",
     ),
 )
-
-
-def view(name: str, rows: Sequence[Row]) -> View:
-    """One of `VIEWS` over merged rows: constant columns are said once, columns without a figure left out."""
-    once, kept, empty = [], [], []
-    for column in VIEWS[name]:
-        values = {row.get(column.key) for row in rows}
-        if column.key in SAID_ONCE and len(values - {None}) <= 1:
-            once += [f"{column.heading} {value}" for value in values if value is not None]
-        elif column.kind != "text" and values <= {None}:
-            empty.append(column.heading)
-        else:
-            kept.append(column)
-    notes = [f"Not measured by any run, or not comparable: {', '.join(empty)}."] if empty else []
-    if name == "scaling" and any(row.get("probe_flag") for row in rows):
-        notes.append("* the machine was faster or slower by more than 10 % in the run compared with (probe).")
-    if any(row.get("shared_device") for row in rows):
-        notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
-    return View(
-        ", ".join([name, *once]),
-        [column.heading for column in kept],
-        [(str(row["status"]), [_cell(row, column) for column in kept]) for row in rows],
-        notes,
-        [column.kind != "text" for column in kept],
-    )
-
-
-def _cell(row: Row, column: Column) -> str:
-    text = show(row.get(column.key), column.kind)
-    if column.key == "status" and row.get("shared_device"):
-        return f"{text}, shared device"
-    flagged = column.key in ("speedup", "efficiency_own") and row.get("probe_flag") and text != "-"
-    return f"{text}*" if flagged else text
-
-
-def show(value: Any, kind: str = "text") -> str:
-    """`value` rounded and with its unit, by the column's kind; `-` for `None`."""
-    if value is None:
-        return "-"
-    if kind == "text" or isinstance(value, str) or not math.isfinite(value):
-        return str(value)
-    if kind == "seconds":
-        return f"{_digits(value * 1e3)} ms" if abs(value) < 1 else f"{_digits(value)} s"
-    if kind == "bytes":
-        return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-    if kind == "joules":
-        return _scaled(value, 1000, ("J", "kJ", "MJ", "GJ"))
-    if kind == "rate":
-        return _digits(value)
-    if kind == "gap" and value == 0:
-        return "0"
-    forms = {"ratio": ".2f", "percent": ".0%", "accuracy": ".2%", "loss": ".4f", "gap": ".0e", "count": "g"}
-    return format(value, forms.get(kind, ".4g"))
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
-
-
-def _scaled(value: float, base: int, units: Sequence[str]) -> str:
-    power = 0
-    while abs(value) >= base and power < len(units) - 1:
-        value, power = value / base, power + 1
-    return f"{_digits(value)} {units[power]}"
 
 
 def render(study: Mapping[str, Any], runs: Sequence[Run], rows: Sequence[Row]) -> str:

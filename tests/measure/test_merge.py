@@ -12,7 +12,7 @@ import pytest
 
 from src.config import Config
 from src.measure.merge import KEYS, merge
-from src.measure.recorder import EPOCH_FIELDS, STEP_FIELDS
+from src.measure.rank_files import EPOCH_FIELDS, STEP_FIELDS
 from tests.support import config
 
 STEPS = 52  # two of warm-up, fifty timed

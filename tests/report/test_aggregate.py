@@ -15,7 +15,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from src import aggregate
-from src.report import findings, page
+from src.report import findings, views
 from tests.report.conftest import BAD, Study
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_params_without_a_study_is_one_line_and_exit_2(tmp_path: Path, capsys: p
 def test_long_names_and_all_columns_still_fit_a_line(
     empty_study: Study, capsys: pytest.CaptureFixture
 ) -> None:
-    figures = {key: 12345.678 for key in page.KINDS if key not in ("label", "status", "parity", "strategy")}
+    figures = {key: 12345.678 for key in views.KINDS if key not in ("label", "status", "parity", "strategy")}
     for model in ("resnet101_with_a_stem", "mobilenet_v2"):
         empty_study.run(model, "tf_parameter_server", model={"name": model}, workers=2, scaling="weak")
         folder = empty_study.directory / "runs" / model

@@ -6,8 +6,8 @@ import pytest
 
 from src.report import runs as study_runs
 from src.report import tables
-from src.report.page import show
 from src.report.runs import Row, Run
+from src.report.views import show
 from tests.report.conftest import LOSSES, Study
 
 
