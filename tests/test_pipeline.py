@@ -117,6 +117,8 @@ class Tree:
             "SCALEGUIDE_MAX_MINUTES": "0.03",
             "SCALEGUIDE_MAX_CELLS": "2",
         }
+        # Stages leave bytecode beside the code that they depend on.
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "copy"]):
             assert self.run("git", *words).returncode == 0
 
