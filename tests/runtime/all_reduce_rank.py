@@ -6,14 +6,13 @@ python -m tests.runtime.all_reduce_rank      with a launcher's environment varia
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from src.runtime.torch.shared_all_reduce import BLOCK_BYTES, RING, SharedAllReduce
+from tests.runtime.agreed import leave
 
 
 def check(average: SharedAllReduce, size: int, dtype: torch.dtype, seed: int) -> None:
@@ -48,10 +47,7 @@ def main() -> None:
     if dist.get_world_size() > 1:
         assert mapped, "no shared memory is in use"
     assert all(line.endswith("(deleted)") for line in mapped), f"a file is left: {mapped}"
-    print("agreed", flush=True)
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)
+    leave()
 
 
 if __name__ == "__main__":
