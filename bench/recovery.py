@@ -28,7 +28,9 @@ from src.launch.cluster import CLUSTER
 STEPS = 200
 BATCH = 64
 SERVED = ("strategy=tf_parameter_server", "strategy.servers=2")
-TORCH_SERVED = ("strategy=parameter_server", "strategy.mode=async", "strategy.servers=2")
+# At the default rate stale gradients with momentum now and then leave a model that learns nothing.
+STALE = ("optimizer.lr=0.01",)
+TORCH_SERVED = ("strategy=parameter_server", "strategy.mode=async", "strategy.servers=2", *STALE)
 LIMIT_SECONDS = 300.0
 # No interpreter has imported TensorFlow in less.
 ABSENT_SECONDS = 1.0
@@ -62,7 +64,7 @@ KINDS = {
     ),
     "a server of torch's parameter_server": Kind(TORCH_SERVED, ("server", 0), 1, steps=2 * STEPS),
     "a worker of hogwild": Kind(
-        ("strategy=hogwild", "strategy.max_restarts=0"), ("worker", 1), 0, steps=2 * STEPS
+        ("strategy=hogwild", "strategy.max_restarts=0", *STALE), ("worker", 1), 0, steps=2 * STEPS
     ),
     "a rank of mpi": Kind(("strategy=mpi",), ("rank", 1), 0, ends=True),
 }
