@@ -22,8 +22,9 @@ BOUND = 1e-4
 # Four micro-batches of eight samples, however they are shared out: BatchNorm sees one at a time.
 MODELS = {"resnet18": ("model=resnet18", "dataset.limit=640"), "cnn": ("model=cnn", "dataset.limit=4800")}
 STEPS = {"resnet18": 20, "cnn": 150}
-# A rounding error grows by up to a thousand times a step in ResNet-18, and doesn't in the CNN. Two steps see
-# the weights, the order of samples, and the optimizer's state.
+# Where a pipeline is cut is measured, and one cut rounds unlike another. A rounding error grows by up to a
+# thousand times a step in ResNet-18, and doesn't in the CNN. Two steps see the weights, the order of samples,
+# and the optimizer's state.
 COMPARED = {"resnet18": 2, "cnn": 10}
 # No multiple of it ends one of the first three epochs.
 KEPT_EVERY = {"resnet18": 7, "cnn": 40}
