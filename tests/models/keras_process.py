@@ -25,7 +25,7 @@ from src.worker import Run
 from tests.support import config
 
 SHAPE = (28, 28, 1)
-STEMS = ("3x3", "7x7", "small")
+STEMS = {"resnet18": ("3x3", "7x7", "small"), "resnet50": ("3x3", "7x7")}
 # The first convolution's place among the layers.
 FIRST = {"resnet18": 2, "resnet50": 2, "mobilenet_v2": 1}
 
@@ -89,9 +89,7 @@ def main() -> None:
     found = {
         "parameters": {name: trainable(model) for name, model in models.items()},
         "stems": {
-            f"{name} {stem}": trainable(built(name, stem))
-            for name in ("resnet18", "resnet50")
-            for stem in STEMS
+            f"{name} {stem}": trainable(built(name, stem)) for name, stems in STEMS.items() for stem in stems
         },
         "small": [list(built(name, "small").layers[place].output.shape) for name, place in FIRST.items()],
         "shapes": {name: list(model.output_shape) for name, model in models.items()},

@@ -20,13 +20,13 @@ Until = Callable[[Callable[[], object], float, str], float]
 START = 120.0
 BOUND = 1e-4
 # Four micro-batches of eight samples, however they are shared out: BatchNorm sees one at a time.
-MODELS = {"resnet18": ("model=resnet18", "dataset.limit=640"), "cnn": ("model=cnn", "dataset.limit=4800")}
-STEPS = {"resnet18": 20, "cnn": 150}
+MODELS = {"resnet18": ("model=resnet18", "dataset.limit=320"), "cnn": ("model=cnn", "dataset.limit=4800")}
+STEPS = {"resnet18": 10, "cnn": 150}
 # Where a pipeline is cut is measured, and one cut rounds unlike another. A rounding error grows by up to a
 # thousand times a step in ResNet-18, and doesn't in the CNN. Two steps see the weights, the order of samples,
 # and the optimizer's state.
 COMPARED = {"resnet18": 2, "cnn": 10}
-# No multiple of it ends one of the first three epochs.
+# No multiple of it ends an epoch of the two.
 KEPT_EVERY = {"resnet18": 7, "cnn": 40}
 COMMON = ("batch=32", "epochs=2", "optimizer.lr=0.01", "dataset.test_limit=1000")
 FIXED = ("tracking.backend=none", "out=run", "hardware.device=cpu", "hardware.share_devices=true")
