@@ -27,9 +27,9 @@ from src.launch.cluster import CLUSTER
 
 STEPS = 200
 BATCH = 64
-SERVED = ("strategy=tf_parameter_server", "strategy.servers=2")
 # At the default rate stale gradients with momentum now and then leave a model that learns nothing.
 STALE = ("optimizer.lr=0.01",)
+SERVED = ("strategy=tf_parameter_server", "strategy.servers=2", *STALE)
 TORCH_SERVED = ("strategy=parameter_server", "strategy.mode=async", "strategy.servers=2", *STALE)
 LIMIT_SECONDS = 300.0
 # No interpreter has imported TensorFlow in less.
