@@ -77,10 +77,10 @@ def test_what_one_wrote_another_goes_on_from(
     folder, file = commands.folder / "run", commands.folder / "kept.pt"
     every = f"checkpoint_every={KEPT_EVERY[model]}"
     process = commands.start(*STRATEGIES[writer], *words, every, "epochs=1000")
-    found = folder / "checkpoint.pt"
-    until(lambda: found.exists() or process.poll() is not None, START, "the first checkpoint")
+    written = folder / "checkpoint.pt"
+    until(lambda: written.exists() or process.poll() is not None, START, "the first checkpoint")
     assert process.poll() is None, commands.said()
-    found.rename(file)
+    written.rename(file)
     commands.end()
     process.wait()
     kept = torch.load(file, weights_only=True)
