@@ -33,8 +33,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
 	dvc repro
 
-test: $(INSTALLED)  ## the whole test suite, lint included
-	python -m pytest $(PYTEST_ARGS)
+test: $(INSTALLED)  ## the tests of eight minutes: every strategy runs, lint included
+	python -m pytest -m 'not slow' $(PYTEST_ARGS)
+
+test-all: $(INSTALLED)  ## all other tests, 25 minutes: kills, resumes, studies, types
+	python -m pytest -m slow $(PYTEST_ARGS)
 
 study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep
 	dvc exp run -S study=$(NAME)
@@ -48,13 +51,19 @@ ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs
 
 bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal: three hours
 	python -m bench $(BENCH_ARGS)
-	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.unequal)
+	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.start && python -m bench.unequal)
 
-lint: $(INSTALLED)  ## ruff: format and rules
+format: $(INSTALLED)  ## ruff: sort imports and format
+	ruff check --select I --fix .
+	ruff format .
+
+lint: $(INSTALLED)  ## ruff: format and rules; which package imports which; types
 	ruff format --check .
 	ruff check .
+	lint-imports
+	mypy
 
 clean:  ## what runs and studies made here; the environment and fetched raw data in the cache stay
-	rm -rf downloads data prepared results runs bench/out mlflow.db mlartifacts .pytest_cache .ruff_cache
+	rm -rf downloads data prepared results runs bench/out mlflow.db mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
-.PHONY: help install run test study retry ui bench lint clean
+.PHONY: help install run test test-all study retry ui bench format lint clean

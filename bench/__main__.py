@@ -1,7 +1,8 @@
-"""`make bench`: Scaleguide against plain scripts of each kind, interleaved, on pinned cores.
+"""Compare Scaleguide's speed with that of plain scripts: `make bench`, or `python -m bench`.
 
-Each round runs every contestant once, in turn; a comparison is the median over rounds of the ratio
-within a round. C(2) is what two `single` runs at once reach, over one alone.
+Each round runs every contestant once, in turn, on pinned cores. A comparison is the median over all rounds
+of the ratio of two contestants' rates within one round. The capacity C(2) is the summed rate of two `single`
+runs at once over the rate of one alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import defaultdict
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
-from src.launch.devices import usable_cores
+from src.machine.devices import usable_cores
 from src.measure.arithmetic import capacity
 
 STEPS = {"cnn": 160, "resnet18": 56}
@@ -24,7 +25,10 @@ Rates = dict[str, list[float]]
 
 
 def main() -> int:
-    """Runs the rounds, prints the table, keeps it and every figure behind it in bench/out/."""
+    """Run the rounds and print their table; return the exit status, 2 on fewer than two cores.
+
+    The table is written to bench/out/ too, as `results` or `curve`: Markdown, and JSON with every figure.
+    """
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--models", default="cnn,resnet18")
@@ -36,7 +40,7 @@ def main() -> int:
         return 2
     runs.OUT.mkdir(parents=True, exist_ok=True)
     models = args.models.split(",")
-    comparisons, figures = (_curve if args.curve else _table)(models, args.batch, args.rounds)
+    comparisons, figures = (_measure_curve if args.curve else _measure_table)(models, args.batch, args.rounds)
     text, name = table(comparisons), "curve" if args.curve else "results"
     (runs.OUT / f"{name}.md").write_text(text + "\n")
     (runs.OUT / f"{name}.json").write_text(json.dumps(figures, indent=1))
@@ -44,66 +48,71 @@ def main() -> int:
     return 0
 
 
-def _table(models: list[str], batch: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
-    """Every contestant at one batch."""
+def _measure_table(models: list[str], batch: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
+    """Run every contestant with each model at one batch; return the comparisons, and the rates by model."""
     comparisons: list[Comparison] = []
     figures: dict[str, Rates] = {}
     for model in models:
-        figures[model] = _rounds(model, batch, count)
+        figures[model] = _run_rounds(model, batch, count)
         comparisons += _compare(model, figures[model])
         print(table(comparisons), flush=True)
     return comparisons, figures
 
 
-def _curve(models: list[str], _: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
-    """Two workers over the batch."""
+def _measure_curve(models: list[str], _: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
+    """Run two `ddp` workers at each batch of `CURVE`; return comparisons, and rates by model and batch.
+
+    The second argument, `_measure_table`'s batch, isn't used.
+    """
     comparisons: list[Comparison] = []
     figures: dict[str, Rates] = {}
     for model in models:
         for batch in CURVE:
-            rates = figures[f"{model} batch {batch}"] = _scaling(model, batch, count)
+            rates = figures[f"{model} batch {batch}"] = _run_scaling_rounds(model, batch, count)
             comparisons.append(_against_capacity(f"{model}, batch {batch}", rates, None))
             print(table(comparisons[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     return comparisons, figures
 
 
-def _rounds(model: str, batch: int, count: int) -> Rates:
+def _run_rounds(model: str, batch: int, count: int) -> Rates:
     rates: Rates = defaultdict(list)
     contestants = {
-        "single": lambda: runs.ours("single", model, batch, STEPS[model]),
-        "DataLoader loop": lambda: runs.peer("torch_dataloader.py", model, batch, STEPS[model]),
-        "in-memory loop": lambda: runs.peer("torch_memory.py", model, batch, STEPS[model]),
-        "ddp": lambda: runs.ours("ddp", model, batch, STEPS[model], workers=2),
-        "plain DDP": lambda: runs.peer("torch_ddp.py", model, batch, STEPS[model], workers=2),
+        "single": lambda: runs.run_scaleguide("single", model, batch, STEPS[model]),
+        "DataLoader loop": lambda: runs.run_peer("torch_dataloader.py", model, batch, STEPS[model]),
+        "in-memory loop": lambda: runs.run_peer("torch_memory.py", model, batch, STEPS[model]),
+        "ddp": lambda: runs.run_scaleguide("ddp", model, batch, STEPS[model], workers=2),
+        "plain DDP": lambda: runs.run_peer("torch_ddp.py", model, batch, STEPS[model], workers=2),
     }
     if model == "cnn":
-        contestants["tf_single"] = lambda: runs.ours("tf_single", model, batch, STEPS[model])
-        contestants["model.fit"] = lambda: runs.peer("tf_fit.py", model, batch, STEPS[model])
+        contestants["tf_single"] = lambda: runs.run_scaleguide("tf_single", model, batch, STEPS[model])
+        contestants["model.fit"] = lambda: runs.run_peer("tf_fit.py", model, batch, STEPS[model])
     for round_number in range(count):
         for name, contestant in contestants.items():
             result = contestant()
             rates[name].append(result.rate)
             rates[f"{name} start-up"].append(result.startup)
             print(f"{model} round {round_number + 1}: {name} {result.rate:,.0f} samples/s", file=sys.stderr)
-        rates["together"].append(runs.together(model, batch, STEPS[model]))
+        rates["together"].append(runs.summed_rate(model, batch, STEPS[model]))
     return dict(rates)
 
 
-def _scaling(model: str, batch: int, count: int) -> Rates:
+def _run_scaling_rounds(model: str, batch: int, count: int) -> Rates:
     rates: Rates = defaultdict(list)
     steps = max(56, STEPS[model] * BATCH // batch // 2)
     for _ in range(count):
-        rates["single"].append(runs.ours("single", model, batch, steps).rate)
-        rates["ddp"].append(runs.ours("ddp", model, batch, steps, workers=2).rate)
-        rates["together"].append(runs.together(model, batch, steps))
+        rates["single"].append(runs.run_scaleguide("single", model, batch, steps).rate)
+        rates["ddp"].append(runs.run_scaleguide("ddp", model, batch, steps, workers=2).rate)
+        rates["together"].append(runs.summed_rate(model, batch, steps))
     return dict(rates)
 
 
 def _compare(model: str, rates: Rates) -> list[Comparison]:
-    def pair(ours: str, theirs: str, goal: float) -> Comparison:
-        return Comparison(f"{model}: {ours} / {theirs}", ratios(rates[ours], rates[theirs]), goal)
+    def pair(numerator: str, denominator: str, goal: float) -> Comparison:
+        return Comparison(
+            f"{model}: {numerator} / {denominator}", ratios(rates[numerator], rates[denominator]), goal
+        )
 
-    found = [
+    comparisons = [
         pair("single", "DataLoader loop", 1.1),
         pair("single", "in-memory loop", 1.0),
         pair("ddp", "plain DDP", 1.0),
@@ -117,11 +126,11 @@ def _compare(model: str, rates: Rates) -> list[Comparison]:
         pair("plain DDP start-up", "ddp start-up", 1 / 1.5),
     ]
     if "model.fit" in rates:
-        found += [
+        comparisons += [
             pair("tf_single", "model.fit", 1.0),
             pair("model.fit start-up", "tf_single start-up", 1 / 1.5),
         ]
-    return found
+    return comparisons
 
 
 def _against_capacity(label: str, rates: Rates, goal: float | None) -> Comparison:

@@ -1,4 +1,4 @@
-"""`python -m bench.exchange`: ways to exchange gradients between two workers, and what each of them moves."""
+"""Compare ways to exchange gradients between two workers: `python -m bench.exchange`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench import runs
 from bench.compare import Comparison, ratios, table
 
 MODEL, BATCH, STEPS = "resnet18", 128, 70
-# Words of each contestant.
+# The overrides of each contestant on the command line of `src.train`.
 CONTESTANTS = {
     "ddp": ("strategy=ddp",),
     "ddp over gloo": ("strategy=ddp", "strategy.all_reduce=backend"),
@@ -22,8 +22,8 @@ GOALS = {"mpi": 0.95}
 
 
 def main() -> int:
-    """Runs the rounds and prints the tables; every figure is kept in bench/out/exchange.json."""
-    rounds = runs.rounds("exchange", __doc__)
+    """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
+    rounds = runs.parse_rounds("exchange", __doc__)
     rates: dict[str, list[float]] = defaultdict(list)
     payload: dict[str, float] = {}
     names = list(CONTESTANTS)
@@ -38,9 +38,9 @@ def main() -> int:
                 "dataset.test_limit=1000",
             )
             out = runs.OUT / f"exchange-{name.replace(' ', '-')}"
-            found = runs.train(*words, f"dataset.limit={BATCH * STEPS}", out=out)
-            rates[name].append(found["samples_per_second"])
-            payload[name] = found["payload_bytes"] / STEPS / 1e6
+            metrics = runs.train(*words, f"dataset.limit={BATCH * STEPS}", out=out)
+            rates[name].append(metrics["samples_per_second"])
+            payload[name] = metrics["payload_bytes"] / STEPS / 1e6
         last = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in rates.items())
         print(f"exchange round {number + 1}: {last}", file=sys.stderr, flush=True)
     comparisons = [
@@ -50,11 +50,11 @@ def main() -> int:
         Comparison("parameter_server sync / mpi", ratios(rates["parameter_server sync"], rates["mpi"]), None)
     )
     moved = "\n".join(f"| {name} | {payload[name]:,.0f} |" for name in names)
-    whole = f"{table(comparisons)}\n\n| exchanged by | MB a step, all workers |\n| --- | --- |\n{moved}\n"
-    (runs.OUT / "exchange.md").write_text(whole)
-    kept = {"samples_per_second": rates, "payload_megabytes_a_step": payload}
-    (runs.OUT / "exchange.json").write_text(json.dumps(kept, indent=1))
-    print(whole)
+    text = f"{table(comparisons)}\n\n| exchanged by | MB a step, all workers |\n| --- | --- |\n{moved}\n"
+    (runs.OUT / "exchange.md").write_text(text)
+    figures = {"samples_per_second": rates, "payload_megabytes_a_step": payload}
+    (runs.OUT / "exchange.json").write_text(json.dumps(figures, indent=1))
+    print(text)
     return 0
 
 

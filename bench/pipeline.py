@@ -1,8 +1,9 @@
-"""`python -m bench.pipeline`: how near a pipeline of two stages comes to its ideal step.
+"""Compare the step of a pipeline of two stages with its ideal step: `python -m bench.pipeline`.
 
-The ideal step of a cut is (m - 1) max t + sum t + the slowest optimizer step, t being a stage's forward and
-backward pass of one micro-batch. t is measured where the other stage is idle: under `model_split` with the
-same cut and the same micro-batches. Both stages working at once is limited by the machine: C(2) / 2.
+The ideal step of a cut takes (m - 1) max t + sum t + the slowest optimizer step, where m is the number of
+micro-batches and t the seconds of a stage's forward and backward pass of one micro-batch. Each t is measured
+while the other stage is idle: under `model_split`, with the same cut and the same micro-batches. The machine
+limits how fast both stages can work at once, by the factor C(2) / 2.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import random
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import correlation, median
@@ -29,10 +31,10 @@ CUTS = 10
 
 
 def main() -> int:
-    """Runs the rounds and prints the tables; every figure is kept in bench/out/pipeline.json."""
-    rounds = runs.rounds("pipeline", __doc__)
+    """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
+    rounds = runs.parse_rounds("pipeline", __doc__)
     comparisons, figures = _against_ideal(rounds)
-    text = [table(comparisons), _bubbles(), _random_cuts(figures), _memory()]
+    text = [table(comparisons), _bubble_table(), _random_cuts(figures), _memory_table()]
     Path("bench/out/pipeline.md").write_text("\n\n".join(text) + "\n")
     Path("bench/out/pipeline.json").write_text(json.dumps(figures, indent=1))
     print("\n\n".join(text))
@@ -40,7 +42,7 @@ def main() -> int:
 
 
 def _run(strategy: str = "pipeline", *words: str, m: int = MICROBATCHES) -> dict[str, Any]:
-    """Metrics of one run, with its cut and its timeline."""
+    """Train two stages; return the run's metrics, with its `cut` and its `timeline`."""
     out = runs.OUT / f"{strategy}-{MODEL}"
     return runs.train(
         *(f"strategy={strategy}", "workers=2", f"model={MODEL}", f"batch={BATCH}", f"microbatches={m}"),
@@ -49,8 +51,11 @@ def _run(strategy: str = "pipeline", *words: str, m: int = MICROBATCHES) -> dict
     )
 
 
-def ideal(split: dict[str, Any]) -> float:
-    """The ideal step of a run under `model_split`, from what its stages took alone."""
+def ideal_seconds(split: dict[str, Any]) -> float:
+    """Return the seconds of a cut's ideal step.
+
+    `split` are the metrics of a run under `model_split` with that cut, and its `timeline`.
+    """
     passes: dict[tuple[int, int, int], float] = defaultdict(float)
     updates: dict[int, list[float]] = defaultdict(list)
     for event in split["timeline"]:
@@ -60,12 +65,20 @@ def ideal(split: dict[str, Any]) -> float:
         elif event["cat"] == "optimizer":
             updates[event["pid"]].append(seconds)
     stages = sorted(updates)
-    taken = [median(value for (pid, _, _), value in passes.items() if pid == stage) for stage in stages]
-    return ideal_step_seconds(taken, split["microbatches"], max(median(updates[stage]) for stage in stages))
+    stage_seconds = [
+        median(value for (pid, _, _), value in passes.items() if pid == stage) for stage in stages
+    ]
+    slowest_update = max(median(updates[stage]) for stage in stages)
+    return ideal_step_seconds(stage_seconds, split["microbatches"], slowest_update)
 
 
 def _against_ideal(count: int) -> tuple[list[Comparison], dict[str, Any]]:
-    contestants = [*(partial(_method, method) for method in METHODS), _by_hand, _plain_script, _alone]
+    contestants: list[Callable[[], dict[str, float]]] = [
+        *(partial(_run_method, method) for method in METHODS),
+        _run_by_hand,
+        _run_plain_script,
+        _run_single,
+    ]
     rates: dict[str, list[float]] = defaultdict(list)
     for number in range(count):
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
@@ -85,53 +98,54 @@ def _against_ideal(count: int) -> tuple[list[Comparison], dict[str, Any]]:
     return comparisons, dict(rates)
 
 
-def _method(method: str) -> dict[str, float]:
-    found = _run("pipeline", f"strategy.partition={method}")
-    rates = {method: found["samples_per_second"]}
+def _run_method(method: str) -> dict[str, float]:
+    metrics = _run("pipeline", f"strategy.partition={method}")
+    rates = {method: metrics["samples_per_second"]}
     if method == "optimal":
-        rates["ideal"] = BATCH / ideal(_run("model_split", _given(found["cut"])))
+        rates["ideal"] = BATCH / ideal_seconds(_run("model_split", _cut_override(metrics["cut"])))
     return rates
 
 
-def _by_hand() -> dict[str, float]:
+def _run_by_hand() -> dict[str, float]:
     return {"by hand": _run("pipeline", f"strategy.partition={BY_HAND}")["samples_per_second"]}
 
 
-def _plain_script() -> dict[str, float]:
-    return {"plain script": runs.peer("torch_pipeline.py", MODEL, BATCH, STEPS, workers=2).rate}
+def _run_plain_script() -> dict[str, float]:
+    return {"plain script": runs.run_peer("torch_pipeline.py", MODEL, BATCH, STEPS, workers=2).rate}
 
 
-def _alone() -> dict[str, float]:
-    rate = runs.ours("single", MODEL, BATCH, STEPS).rate
-    return {"single": rate, "half of C(2)": runs.together(MODEL, BATCH, STEPS) / rate / 2}
+def _run_single() -> dict[str, float]:
+    rate = runs.run_scaleguide("single", MODEL, BATCH, STEPS).rate
+    return {"single": rate, "half of C(2)": runs.summed_rate(MODEL, BATCH, STEPS) / rate / 2}
 
 
-def _given(cut: dict[str, Any]) -> str:
-    """The override that asks for this cut in two."""
-    place = cut["boundaries"][0]
-    return f"strategy.partition=[{place},{cut['operations'] - place}]"
+def _cut_override(cut: dict[str, Any]) -> str:
+    """Return the override that asks for the given cut into two stages."""
+    boundary = cut["boundaries"][0]
+    return f"strategy.partition=[{boundary},{cut['operations'] - boundary}]"
 
 
-def _bubbles() -> str:
-    """Measured idle share beside the schedule's own."""
+def _bubble_table() -> str:
+    """Return a table of the measured bubble beside the schedule's ideal one, by number of micro-batches."""
     lines = ["| micro-batches | samples/s | idle | ideal |", "| ---: | ---: | ---: | ---: |"]
     for m in (1, 2, 4, 8, 16):
-        found = _run("pipeline", "strategy.partition=optimal", m=m)
+        metrics = _run("pipeline", "strategy.partition=optimal", m=m)
         lines.append(
-            f"| {m} | {found['samples_per_second']:,.0f} | {found['bubble_fraction']:.0%} | "
+            f"| {m} | {metrics['samples_per_second']:,.0f} | {metrics['bubble_fraction']:.0%} | "
             f"{ideal_bubble('gpipe', 2, m):.0%} |"
         )
     return "\n".join(lines)
 
 
 def _random_cuts(figures: dict[str, Any]) -> str:
-    """Whether a step's predicted time says how long it takes."""
+    """Say how predicted and measured step times of random cuts correlate; add both to `figures`."""
     operations = _run()["cut"]["operations"]
     predicted, measured = [], []
-    for place in sorted(random.Random(0).sample(range(1, operations), CUTS)):
-        found = _run("pipeline", _given({"boundaries": [place], "operations": operations}))
-        predicted.append(found["cut"]["predicted_step_seconds"])
-        measured.append(found["step_seconds_median"])
+    for boundary in sorted(random.Random(0).sample(range(1, operations), CUTS)):
+        cut = {"boundaries": [boundary], "operations": operations}
+        metrics = _run("pipeline", _cut_override(cut))
+        predicted.append(metrics["cut"]["predicted_step_seconds"])
+        measured.append(metrics["step_seconds_median"])
     figures |= {"predicted": predicted, "measured": measured}
     return (
         f"{CUTS} random cuts: predicted and measured step times correlate at "
@@ -139,15 +153,18 @@ def _random_cuts(figures: dict[str, Any]) -> str:
     )
 
 
-def _memory() -> str:
-    """Measured peak of the largest stage; four stages share two cores, which memory doesn't mind."""
-    lines = ["| stages | checkpoint | peak of a stage | predicted |", "| ---: | --- | ---: | ---: |"]
-    for stages, checkpoint in itertools.product((1, 2, 4), ("never", "except_last", "always")):
-        words = (f"workers={stages}", f"strategy.checkpoint={checkpoint}", "hardware.share_devices=true")
-        found = _run("pipeline", *words, "batch=512", f"dataset.limit={512 * 8}")
-        predicted = max(stage["memory_bytes"] for stage in found["cut"]["stages"])
+def _memory_table() -> str:
+    """Return a table of the largest stage's peak memory, measured and predicted.
+
+    Four stages share two cores, which changes their speed but not their memory.
+    """
+    lines = ["| stages | recompute | peak of a stage | predicted |", "| ---: | --- | ---: | ---: |"]
+    for stages, recompute in itertools.product((1, 2, 4), ("none", "except_last", "full")):
+        words = (f"workers={stages}", f"strategy.recompute={recompute}", "hardware.share_devices=true")
+        metrics = _run("pipeline", *words, "batch=512", f"dataset.limit={512 * 8}")
+        predicted = max(stage["memory_bytes"] for stage in metrics["cut"]["stages"])
         lines.append(
-            f"| {stages} | {checkpoint} | {found['memory_peak_bytes'] / 2**20:,.0f} MiB | "
+            f"| {stages} | {recompute} | {metrics['memory_peak_bytes'] / 2**20:,.0f} MiB | "
             f"{predicted / 2**20:,.0f} MiB |"
         )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""One measured run of each contestant, as a fresh process pinned to the same cores."""
+"""Measure one run of a contestant, Scaleguide or a plain script, as fresh processes on pinned cores."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from src import command_line, compose
-from src.data import available
-from src.launch import mpi, tf_cluster, tf_config
-from src.launch.devices import usable_cores
+from src.config import command_line, compose
+from src.data import available, catalog
+from src.launch.launcher import launcher_of
+from src.launch.mpi_ranks import library_environment, mpiexec_path
+from src.machine.devices import usable_cores
 
 PEERS = Path(__file__).parent / "peers"
 OUT = Path("bench/out")
 LIMIT_SECONDS = 600
-# Peers of several processes: our strategy with the same ones, its launcher, the script.
+# Peers of several processes: the strategy that starts the same processes, and the script with its arguments.
 CLUSTERS = {
-    "multiworker": ("tf_multiworker", tf_config, ("tf_distributed.py", "multiworker")),
-    "served": ("tf_parameter_server", tf_cluster, ("tf_parameter_server.py",)),
+    "multiworker": ("tf_multiworker", ("tf_distributed.py", "multiworker")),
+    "served": ("tf_parameter_server", ("tf_parameter_server.py",)),
 }
 
 
-def rounds(bench: str, about: str | None) -> int:
-    """How many rounds the user wants of `python -m bench.BENCH`; ends the program on fewer than two cores."""
-    parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}", description=about)
+def parse_rounds(bench: str, description: str | None) -> int:
+    """Read the command line of `python -m bench.BENCH`; return the number of rounds that the user asks for.
+
+    Makes the folder `OUT`, and ends the program on fewer than two cores. `description` is the text of
+    `--help`.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}", description=description)
     parser.add_argument("--rounds", type=int, default=7)
     chosen: int = parser.parse_args().rounds
     if len(usable_cores()) < 2:
@@ -42,29 +47,46 @@ def rounds(bench: str, about: str | None) -> int:
 
 @dataclass(frozen=True)
 class Result:
-    """Throughput in samples/s of the whole job, and seconds from command to first step."""
+    """The measures of one run: samples/s of the whole job, and seconds from the command to the first step."""
 
     rate: float
     startup: float
 
 
-def ours(
+def run_scaleguide(
     strategy: str, model: str, batch: int, steps: int, *further: str, workers: int = 1, slot: int = 0
 ) -> Result:
-    """`python -m src.train` over `steps` steps; `slot` picks the core when several run at once."""
+    """Train `steps` steps with `python -m src.train`, and return the measures.
+
+    Args:
+        strategy: name of the strategy.
+        model: name of the model.
+        batch: the global batch, in samples.
+        steps: number of optimizer steps.
+        further: further overrides of the command line.
+        workers: number of workers.
+        slot: index of the only core that a run beside another one may use; 0 for no such limit.
+
+    Raises RuntimeError where the run fails.
+    """
     out = OUT / f"{strategy}-{model}-{slot}"
     words = [f"strategy={strategy}", f"model={model}", f"workers={workers}", f"batch={batch}"]
     cores = usable_cores()
-    mine = {cores[slot]} if slot else set(cores)
-    metrics = train(*words, *further, f"dataset.limit={batch * steps}", out=out, cores=mine)
+    allowed = {cores[slot]} if slot else set(cores)
+    metrics = train(*words, *further, f"dataset.limit={batch * steps}", out=out, cores=allowed)
     return Result(metrics["samples_per_second"], metrics["startup_seconds"])
 
 
 def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, Any]:
-    """Metrics of one run; of a model that was cut, `cut`, and of one whose steps were timed, `timeline`
-    (its complete events) as well."""
+    """Train with the overrides `words` on `cores`, or on all cores; return the metrics of the run.
+
+    Metrics of a cut model also have its partition as `cut`; those of a run with a timeline have the
+    complete events as `timeline`.
+
+    Raises RuntimeError where the run fails.
+    """
     fixed = ["max_minutes=30", f"out={out}", "overwrite=true", "tracking.backend=none"]
-    _call([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
+    _run_command([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
     metrics = json.loads((out / "metrics.json").read_text())
     if (out / "partition.json").exists():
         metrics["cut"] = json.loads((out / "partition.json").read_text())
@@ -74,66 +96,104 @@ def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, An
     return metrics
 
 
-def together(model: str, batch: int, steps: int, *, strategy: str = "single") -> float:
-    """Summed samples/s of two independent runs on one device each, at once."""
+def sweep(*words: str, seeds: Sequence[int], out: Path) -> list[dict[str, Any]]:
+    """Train one cell for each seed in one sweep; return the metrics of each cell.
+
+    Metrics also have the entries of `environment.json` as `environment`. The cells' directories are made in
+    the folder `out`.
+
+    Raises RuntimeError where a cell fails.
+    """
+    chosen = ["-m", f"seed={','.join(map(str, seeds))}", f"out={out}/${{seed}}"]
+    fixed = ["max_minutes=30", "overwrite=true", "tracking.backend=none"]
+    _run_command([sys.executable, "-m", "src.train", *words, *chosen, *fixed], set(usable_cores()))
+    cells = []
+    for seed in seeds:
+        metrics, environment = (
+            json.loads((out / str(seed) / name).read_text()) for name in ("metrics.json", "environment.json")
+        )
+        cells.append({**metrics, "environment": environment})
+    return cells
+
+
+def summed_rate(model: str, batch: int, steps: int, *, strategy: str = "single") -> float:
+    """Return the summed samples/s of two independent runs at once, on one device each."""
     with ThreadPoolExecutor(2) as pool:
-        pair = list(pool.map(lambda slot: ours(strategy, model, batch, steps, slot=slot), (0, 1)))
+        pair = list(pool.map(lambda slot: run_scaleguide(strategy, model, batch, steps, slot=slot), (0, 1)))
     return sum(result.rate for result in pair)
 
 
-def peer(script: str, model: str, batch: int, steps: int, *, workers: int = 1) -> Result:
-    """A peer script on the first `workers` cores; several workers run under torchrun."""
+def run_peer(script: str, model: str, batch: int, steps: int, *, workers: int = 1) -> Result:
+    """Run a peer script on the first `workers` cores and return its measures; several workers use torchrun.
+
+    Raises RuntimeError where the script fails.
+    """
     command = [sys.executable]
     if workers > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command += [str(PEERS / script), *_peer_arguments(model, batch, steps)]
-    return _result(_call(command, set(usable_cores()[:workers])))
+    return _parse_result(_run_command(command, set(usable_cores()[:workers])))
 
 
-def tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
-    """TensorFlow's peer script on the first two cores; of `multiworker` and `served`, each process of it."""
+def run_tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
+    """Run TensorFlow's peer script of a kind on the first two cores, and return its measures.
+
+    `kind` is a strategy as the script calls it. Under `multiworker` and `served` the script is started once
+    for each process of the cluster, under `mpi` by `mpiexec`.
+
+    Raises RuntimeError where a process fails that should end well.
+    """
     cores = set(usable_cores()[:2])
     arguments = _peer_arguments(model, batch, steps)
     if kind not in CLUSTERS:
         command = [sys.executable, str(PEERS / "tf_distributed.py"), kind, *arguments]
         if kind != "mpi":
-            return _result(_call(command, cores))
+            return _parse_result(_run_command(command, cores))
         (chosen,) = compose.cells(command_line.parse(["strategy=tf_mpi", "workers=2"]))
-        started = [str(mpi.program(chosen)), "-n", "2", *command]
-        return _result(_call(started, cores, mpi.places(chosen)[0].environment))
-    strategy, launcher, script = CLUSTERS[kind]
+        mpi_command = [str(mpiexec_path(chosen)), "-n", "2", *command]
+        return _parse_result(_run_command(mpi_command, cores, library_environment(chosen)))
+    strategy, script = CLUSTERS[kind]
     (chosen,) = compose.cells(command_line.parse([f"strategy={strategy}", "workers=2"]))
     command = [sys.executable, str(PEERS / script[0]), *script[1:], *arguments]
-    places = launcher.places(chosen)
+    specs = launcher_of(chosen).process_specs(chosen)
     serving = [
-        subprocess.Popen(command, env=_environment(place.environment), stderr=subprocess.DEVNULL)
-        for place in places
-        if place.serves
+        subprocess.Popen(command, env=_environment(spec.environment), stderr=subprocess.DEVNULL)
+        for spec in specs
+        if spec.serves
     ]
     try:
         with ThreadPoolExecutor(2) as pool:
-            lasting = [place.environment for place in places if not place.serves]
-            outputs = list(pool.map(lambda told: _call(command, cores, told), lasting))
+            environments = [spec.environment for spec in specs if not spec.serves]
+            outputs = list(
+                pool.map(lambda environment: _run_command(command, cores, environment), environments)
+            )
     finally:
         for process in serving:
             process.kill()
             process.wait()
-    return _result(outputs[0])
+    return _parse_result(outputs[0])
 
 
 def _peer_arguments(model: str, batch: int, steps: int) -> list[str]:
-    data, raw = _data()
-    known = {"data": data, "raw": raw, "model": model, "batch": batch, "steps": steps, "started": time.time()}
-    return [f"--{key}={value}" for key, value in known.items()]
+    data, raw = _prepare_data()
+    values = {
+        "data": data,
+        "raw": raw,
+        "model": model,
+        "batch": batch,
+        "steps": steps,
+        "started": time.time(),
+    }
+    return [f"--{key}={value}" for key, value in values.items()]
 
 
-def _result(output: str) -> Result:
-    found = json.loads(output.strip().splitlines()[-1])
-    return Result(found["samples_per_second"], found["startup_seconds"])
+def _parse_result(output: str) -> Result:
+    report = json.loads(output.strip().splitlines()[-1])
+    return Result(report["samples_per_second"], report["startup_seconds"])
 
 
-def _call(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
+def _run_command(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
+    completed = subprocess.run(
         command,
         env=_environment(extra or {}),
         capture_output=True,
@@ -141,22 +201,23 @@ def _call(command: list[str], cores: set[int], extra: Mapping[str, str] | None =
         timeout=LIMIT_SECONDS,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return done.stdout
+    if completed.returncode:
+        ends = f"{completed.stdout[-2000:]}\n{completed.stderr[-4000:]}"
+        raise RuntimeError(f"{' '.join(command)} failed:\n{ends}")
+    return completed.stdout
 
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3", **extra}
 
 
-def _data() -> tuple[Path, Path]:
-    """Prepared MNIST, and a folder in which torchvision finds its raw files."""
-    dataset = available.choice("mnist")
+def _prepare_data() -> tuple[Path, Path]:
+    """Return the folder of the prepared MNIST arrays, and the one where torchvision finds the raw files."""
+    dataset = catalog.choice("mnist")
     root = OUT / "torchvision"
     raw = root / "MNIST" / "raw"
     if not raw.exists():
         from src.data.sources import fetch
 
-        fetch(dataset, raw, available.cache_folder())
+        fetch(dataset, raw, catalog.cache_folder())
     return available.ensure(dataset), root

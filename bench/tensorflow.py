@@ -1,4 +1,4 @@
-"""`python -m bench.tensorflow`: TensorFlow's strategies on two devices against plain scripts of each."""
+"""Compare TensorFlow's strategies on two devices with plain scripts: `python -m bench.tensorflow`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench import runs
 from bench.compare import Comparison, ratios, table
 
 MODEL, BATCH, STEPS = "cnn", 128, 160
-# Our strategies, and what the plain script calls them.
+# Scaleguide's strategies, and the names by which the plain script knows them.
 KINDS = {
     "tf_mirrored": "mirrored",
     "tf_custom": "custom",
@@ -21,28 +21,28 @@ KINDS = {
     "tf_model_split": "split",
     "tf_parameter_server": "served",
 }
-# Where the plain script cuts.
+# The cut that the plain script makes, too.
 SPLIT = ("strategy.partition=[flatten]",)
 
 
 def main() -> int:
-    """Runs the rounds and prints the table; every figure is kept in bench/out/tensorflow.json."""
-    rounds = runs.rounds("tensorflow", __doc__)
+    """Run the rounds and print the table, which bench/out/ keeps with every figure behind it; return 0."""
+    rounds = runs.parse_rounds("tensorflow", __doc__)
     rates: dict[str, list[float]] = defaultdict(list)
     startups: dict[str, list[float]] = defaultdict(list)
     contestants: list[tuple[str, Any]] = [
-        ("tf_single", partial(runs.ours, "tf_single", MODEL, BATCH, STEPS)),
-        *((name, partial(_ours, name)) for name in KINDS),
-        *((kind, partial(runs.tf_peer, kind, MODEL, BATCH, STEPS)) for kind in KINDS.values()),
+        ("tf_single", partial(runs.run_scaleguide, "tf_single", MODEL, BATCH, STEPS)),
+        *((name, partial(_run_strategy, name)) for name in KINDS),
+        *((kind, partial(runs.run_tf_peer, kind, MODEL, BATCH, STEPS)) for kind in KINDS.values()),
     ]
     for number in range(rounds):
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         first = number % len(contestants)
         for name, contestant in contestants[first:] + contestants[:first]:
-            found = contestant()
-            rates[name].append(found.rate)
-            startups[name].append(found.startup)
-        rates["together"].append(runs.together(MODEL, BATCH, STEPS, strategy="tf_single"))
+            result = contestant()
+            rates[name].append(result.rate)
+            startups[name].append(result.startup)
+        rates["together"].append(runs.summed_rate(MODEL, BATCH, STEPS, strategy="tf_single"))
         last = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in rates.items())
         print(f"tensorflow round {number + 1}: {last}", file=sys.stderr, flush=True)
     comparisons = [
@@ -56,15 +56,15 @@ def main() -> int:
         ),
     ]
     (runs.OUT / "tensorflow.md").write_text(table(comparisons) + "\n")
-    kept = {"samples_per_second": rates, "startup_seconds": startups}
-    (runs.OUT / "tensorflow.json").write_text(json.dumps(kept, indent=1))
+    figures = {"samples_per_second": rates, "startup_seconds": startups}
+    (runs.OUT / "tensorflow.json").write_text(json.dumps(figures, indent=1))
     print(table(comparisons))
     return 0
 
 
-def _ours(strategy: str) -> runs.Result:
+def _run_strategy(strategy: str) -> runs.Result:
     words = SPLIT if strategy == "tf_model_split" else ()
-    return runs.ours(strategy, MODEL, BATCH, STEPS, *words, workers=2)
+    return runs.run_scaleguide(strategy, MODEL, BATCH, STEPS, *words, workers=2)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""`python -m bench.unequal`: `batch_shares=auto` on devices of unequal speed, against what each trains alone.
+"""Compare `batch_shares=auto` on devices of unequal speed with its ideal: `python -m bench.unequal`.
 
-The ideal is the sum of that, each device alone on the batch that is its share in proportion to the nominal
-speeds. What a step takes is told apart: the faster rank's share, at its speed alone; how much longer that is
-beside the other rank; and the exchange, in which it adds, and waits for the other one.
+The ideal rate is the sum of what each device reaches alone, on a batch as large as its share in proportion to
+the nominal speeds. The seconds of a step are divided, for the faster rank, into those that its share takes at
+its speed alone, those that computing takes longer beside the other rank, and the exchange, in which the rank
+sums gradients and waits for the other one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from statistics import median
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
-from src.runtime.shares import apportion
+from src.config.batch_shares import apportion
 
 MODEL, BATCH, STEPS = "resnet18", 256, 30
-# By then `auto` must have settled, as after any change of load.
+# Steps after which the shares under `auto` must have settled, as after any change of load.
 SETTLED = 50
 SLOW = (0.5, 0.25)
 GOAL = 0.90
@@ -27,7 +28,15 @@ GOAL = 0.90
 
 @dataclass(frozen=True)
 class Step:
-    """A mean step: seconds, the faster rank's samples, and the parts that add up to those seconds."""
+    """The mean step of the faster rank, and the parts that its seconds are divided into.
+
+    Attributes:
+        seconds: the whole step; `alone`, `beside` and `exchange` add up to it.
+        samples: samples of the faster rank.
+        alone: seconds that these samples take where the rank runs alone.
+        beside: seconds that they take longer beside the other rank.
+        exchange: seconds in which the rank exchanges gradients, waiting included.
+    """
 
     seconds: float
     samples: float
@@ -37,75 +46,98 @@ class Step:
 
 
 def breakdown(samples: float, seconds: float, busy: float, rate: float) -> Step:
-    """Of a step in which the rank computes for `busy` seconds; alone it trains `rate` samples a second."""
+    """Divide the `seconds` of a rank's step on `samples` samples into their parts.
+
+    The rank computes for `busy` of these seconds, and trains `rate` samples/s where it runs alone.
+    """
     return Step(seconds, samples, samples / rate, busy - samples / rate, seconds - busy)
 
 
-def trained(name: str, samples: int, *words: str, warmup: int = 5) -> tuple[float, float, float]:
-    """Samples of rank 0 in a mean step after `warmup` of them, the step's seconds, and those it computes."""
-    count = (warmup + STEPS) * samples
-    further = (f"model={MODEL}", f"batch={samples}", "optimizer.lr=0.01", f"hardware.warmup_steps={warmup}")
+def mean_step(name: str, batch: int, *words: str, warmup: int = 5) -> tuple[float, float, float]:
+    """Train `STEPS` steps after `warmup` others; return the measures of rank 0's mean step.
+
+    Args:
+        name: names the run's directory.
+        batch: the global batch, in samples.
+        words: further overrides of the command line.
+        warmup: steps that are left out.
+
+    Returns:
+        Rank 0's samples, the step's seconds, and those of them in which rank 0 computes.
+    """
+    count = (warmup + STEPS) * batch
+    further = (f"model={MODEL}", f"batch={batch}", "optimizer.lr=0.01", f"hardware.warmup_steps={warmup}")
     out = runs.OUT / f"unequal-{name}"
     runs.train(*words, *further, f"dataset.limit={count}", "dataset.test_limit=100", out=out)
     with (out / "workers.csv").open(newline="") as file:
         first = next(csv.DictReader(file))
-    taken, seconds, busy = (float(first[column]) for column in ("samples", "seconds", "busy_seconds"))
+    samples, seconds, busy = (float(first[column]) for column in ("samples", "seconds", "busy_seconds"))
     steps = int(first["steps"])
-    return taken / steps, seconds / steps, busy / steps
+    return samples / steps, seconds / steps, busy / steps
 
 
 def main() -> int:
-    """Runs the rounds and prints the tables; every figure is kept in bench/out/unequal.json."""
-    rounds = runs.rounds("unequal", __doc__)
+    """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
+    rounds = runs.parse_rounds("unequal", __doc__)
     ideals: dict[str, list[float]] = defaultdict(list)
     steps: dict[str, list[Step]] = defaultdict(list)
     for number in range(rounds):
         for slow in SLOW:
             ratio = f"1:{1 / slow:g}"
-            given = apportion(BATCH, [1.0, slow])
+            shares = apportion(BATCH, [1.0, slow])
             rates = []
-            for speed, share in zip((1.0, slow), given, strict=True):
-                samples, seconds, _ = trained("alone", share, "strategy=single", f"hardware.speeds=[{speed}]")
+            for speed, share in zip((1.0, slow), shares, strict=True):
+                samples, seconds, _ = mean_step(
+                    "alone", share, "strategy=single", f"hardware.speeds=[{speed}]"
+                )
                 rates.append(samples / seconds)
             both = ("strategy=ddp", "workers=2", f"hardware.speeds=[1.0,{slow}]")
-            given_words = f"batch_shares=[{given[0]},{given[1]}]"
+            proportional = f"batch_shares=[{shares[0]},{shares[1]}]"
             for name, words, warmup in (
                 (f"auto {ratio}", "batch_shares=auto", SETTLED),
-                (f"in proportion {ratio}", given_words, 5),
+                (f"in proportion {ratio}", proportional, 5),
             ):
-                found = trained("both", BATCH, *both, words, warmup=warmup)
-                steps[name].append(breakdown(*found, rates[0]))
+                measures = mean_step("both", BATCH, *both, words, warmup=warmup)
+                steps[name].append(breakdown(*measures, rates[0]))
                 ideals[name].append(BATCH / sum(rates))
         last = ", ".join(
-            f"{name} {BATCH / found[-1].seconds:,.0f} samples/s" for name, found in steps.items()
+            f"{name} {BATCH / steps_by_round[-1].seconds:,.0f} samples/s"
+            for name, steps_by_round in steps.items()
         )
         print(f"unequal round {number + 1}: {last}", file=sys.stderr, flush=True)
     comparisons = [
         Comparison(
             f"{name} / ideal",
-            ratios(ideals[name], [step.seconds for step in found]),
+            ratios(ideals[name], [step.seconds for step in steps_by_round]),
             GOAL if name.startswith("auto") else None,
         )
-        for name, found in steps.items()
+        for name, steps_by_round in steps.items()
     ]
-    whole = f"{table(comparisons)}\n\n{milliseconds(steps, ideals)}\n"
-    (runs.OUT / "unequal.md").write_text(whole)
-    kept = {name: [asdict(step) for step in found] for name, found in steps.items()}
-    (runs.OUT / "unequal.json").write_text(json.dumps({"ideal_seconds": ideals, "steps": kept}, indent=1))
-    print(whole)
+    text = f"{table(comparisons)}\n\n{milliseconds(steps, ideals)}\n"
+    (runs.OUT / "unequal.md").write_text(text)
+    parts = {name: [asdict(step) for step in steps_by_round] for name, steps_by_round in steps.items()}
+    (runs.OUT / "unequal.json").write_text(json.dumps({"ideal_seconds": ideals, "steps": parts}, indent=1))
+    print(text)
     return 0
 
 
 def milliseconds(steps: dict[str, list[Step]], ideals: dict[str, list[float]]) -> str:
-    """The medians of each part, as a Markdown table."""
+    """Return a Markdown table of the median parts of a step, in milliseconds.
+
+    Args:
+        steps: the steps of all rounds, by contestant.
+        ideals: the ideal seconds of a step in all rounds, by contestant.
+    """
     lines = [
         "| ms of a step | ideal | measured | alone | slower beside the other | exchange | its samples |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, found in steps.items():
-        part = {field.name: median(getattr(step, field.name) for step in found) for field in fields(Step)}
-        shown = (median(ideals[name]), part["seconds"], part["alone"], part["beside"], part["exchange"])
-        cells = " | ".join(f"{1000 * seconds:.0f}" for seconds in shown)
+    for name, steps_by_round in steps.items():
+        part = {
+            field.name: median(getattr(step, field.name) for step in steps_by_round) for field in fields(Step)
+        }
+        columns = (median(ideals[name]), part["seconds"], part["alone"], part["beside"], part["exchange"])
+        cells = " | ".join(f"{1000 * seconds:.0f}" for seconds in columns)
         lines.append(f"| {name} | {cells} | {part['samples']:.0f} |")
     return "\n".join(lines)
 

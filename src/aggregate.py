@@ -1,9 +1,11 @@
-"""The last stage of a study: tables, report and findings from its runs, and what to do about failed cells.
+"""Write a study's tables and report from its runs, and say how to run failed cells again.
+
+This is the last stage of a study, `aggregate` in dvc.yaml:
 
     python -m src.aggregate             # writes results/<study>/tables and report.html, prints the tables
     python -m src.aggregate --failed    # prints the failed and missing cells' names alone
 
-Exits 1 when a cell failed or is missing, after everything is written.
+The exit status is 1 when a cell has failed or is missing; tables and report are written all the same.
 """
 
 from __future__ import annotations
@@ -20,23 +22,23 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from src import rundir
 from src.report import runs as study_runs
 from src.report import tables
-from src.report.runs import Row, Run
+from src.report.runs import Row, StudyRun
+from src.run.tables import write_table, write_text
 
 if TYPE_CHECKING:
     from src.report.views import View
 
 WIDTH = 120
-# Left out of the printed tables, in this order, where a line would grow too long; the files have them all.
+# Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
 SPARED = (
     *("T1/(N TN)", "own eff.", "train acc.", "gap", "saved", "payload", "input", "helpers", "to target"),
     *("step", "seed", "scaling", "data"),
 )
-# The strategy may fold to the first width, another text to the second; a number may not fold at all.
+# Widths to which texts may be folded: the first column, and any other. Numbers are never folded.
 FOLDED = 26, 14
-# What `dvc metrics show` and `dvc exp show` list for each cell.
+# Figures of each cell that `dvc metrics show` and `dvc exp show` list.
 METRICS = (
     *("status", "accuracy", "loss", "samples_per_second", "train_seconds", "speedup", "scaling_efficiency"),
     *("bubble_fraction", "memory_peak_bytes", "parity_gap", "parity"),
@@ -44,7 +46,10 @@ METRICS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the stage; returns its exit code."""
+    """Run the stage with command-line arguments, by default those of this process; return the exit status.
+
+    The status is 0, 1 when a cell has failed or is missing, or 2 when no study can be read.
+    """
     options = _parse(arguments)
     try:
         study = yaml.safe_load(options.params.read_text())["study"]
@@ -59,13 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("".join(f"{run.cell}\n" for run in failed), end="")
         return 0
     rows = write(study, runs, directory)
-    _print(rows)
+    _print_tables(rows)
     if failed:
         print(retry_help(failed))
     return 1 if failed else 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser("python -m src.aggregate", description="Tables and report of a study.")
     parser.add_argument(
         "--params", type=Path, default=Path("params.yaml"), help="the file that holds the study"
@@ -75,8 +81,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def write(study: Mapping[str, Any], runs: Sequence[Run], directory: Path) -> list[Row]:
-    """Writes `tables/` and `report.html` under `directory`; returns the merged row of each run."""
+def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -> list[Row]:
+    """Write `tables/` and `report.html` under `directory`.
+
+    Args:
+        study: the contents of `study` in params.yaml.
+        runs: the study's runs, missing ones included.
+        directory: the study's folder.
+
+    Returns:
+        A row for each run with the columns of all tables.
+    """
     from src.report import page
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -84,30 +99,31 @@ def write(study: Mapping[str, Any], runs: Sequence[Run], directory: Path) -> lis
         folder = Path(work) / "tables"
         folder.mkdir()
         rows = _write_tables(runs, folder)
-        # Never into the files that are there: DVC may have linked them to its cache.
+        # The old files are replaced, never written into: DVC may have linked them to its cache.
         shutil.rmtree(directory / "tables", ignore_errors=True)
         folder.rename(directory / "tables")
-    rundir.write(directory / "report.html", page.render(study, runs, rows))
+    write_text(directory / "report.html", page.render(study, runs, rows))
     return rows
 
 
-def _write_tables(runs: Sequence[Run], folder: Path) -> list[Row]:
+def _write_tables(runs: Sequence[StudyRun], folder: Path) -> list[Row]:
+    """Write tables, curves, metrics and the overview into `folder`; return a merged row for each run."""
     from src.report import figures, page
 
-    made = {
+    rows_by_table = {
         "scaling": tables.scaling(runs),
         "accuracy": tables.accuracy(runs),
         "utilization": tables.utilization(runs),
     }
     columns = {"scaling": tables.SCALING, "accuracy": tables.ACCURACY, "utilization": tables.UTILIZATION}
-    # A time may stand beside another framework's only with the ratio to each one's own single run.
+    # Times of two frameworks stand in one table only beside each one's ratio to its own single run.
     for name in ("accuracy", "utilization"):
-        for row, scaled in zip(made[name], made["scaling"], strict=True):
+        for row, scaled in zip(rows_by_table[name], rows_by_table["scaling"], strict=True):
             row["speedup"] = scaled.get("speedup")
-    for name, table in made.items():
-        tables.write_csv(folder / f"{name}.csv", columns[name], table)
-    tables.write_csv(folder / "curves.csv", tables.CURVES, tables.curves(runs))
-    rows = tables.merged(runs, made, study_runs.labels(runs))
+    for name, table in rows_by_table.items():
+        write_table(folder / f"{name}.csv", columns[name], table)
+    write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
+    rows = tables.merged(runs, rows_by_table, study_runs.labels(runs))
     summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in rows}
     (folder / "metrics.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     overview = figures.overview(*page.picture(runs, rows))
@@ -117,10 +133,12 @@ def _write_tables(runs: Sequence[Run], folder: Path) -> list[Row]:
 
 
 def _finite(value: Any) -> Any:
+    """Return `value`, or `None` for a float that JSON can't hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _print(rows: Sequence[Row]) -> None:
+def _print_tables(rows: Sequence[Row]) -> None:
+    """Print the tables of a study's runs, as wide as the terminal but no wider than `WIDTH`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -132,16 +150,19 @@ def _print(rows: Sequence[Row]) -> None:
         console = Console(width=WIDTH, highlight=False)
     for name in views.VIEWS:
         view = views.view(name, rows)
-        shown = _fitting(view, console.width)
+        widths = _fitting_columns(view, console.width)
         table = Table(title=view.title, title_justify="left", box=None, padding=(0, 1), pad_edge=False)
-        for place, width in shown.items():
-            numeric = view.numeric[place]
-            justify = "right" if numeric else "left"
+        for column, width in widths.items():
+            numeric = view.numeric[column]
             table.add_column(
-                view.headings[place], justify=justify, no_wrap=numeric, overflow="fold", min_width=width
+                view.headings[column],
+                justify="right" if numeric else "left",
+                no_wrap=numeric,
+                overflow="fold",
+                min_width=width,
             )
         for status, cells in view.rows:
-            row = [Text(cells[place]) for place in shown]
+            row = [Text(cells[column]) for column in widths]
             table.add_row(*row, style=None if status == "ok" else "yellow")
         console.print(table)
         for note in view.notes:
@@ -149,20 +170,20 @@ def _print(rows: Sequence[Row]) -> None:
         console.print()
 
 
-def _fitting(view: View, width: int) -> dict[int, int]:
-    """The columns that fit on a line: their places, and the least width of each."""
+def _fitting_columns(view: View, width: int) -> dict[int, int]:
+    """Return the columns that fit on a line of `width` characters, as the least width of each by index."""
     widths: dict[int, int] = {}
-    for place, heading in enumerate(view.headings):
-        longest = max([len(heading), *(len(cells[place]) for _, cells in view.rows)])
-        widths[place] = longest if view.numeric[place] else min(longest, FOLDED[place > 0])
+    for column, heading in enumerate(view.headings):
+        longest = max([len(heading), *(len(cells[column]) for _, cells in view.rows)])
+        widths[column] = longest if view.numeric[column] else min(longest, FOLDED[column > 0])
     for heading in SPARED:
         if sum(widths.values()) + 2 * len(widths) > width and heading in view.headings:
             del widths[view.headings.index(heading)]
     return widths
 
 
-def retry_help(failed: Sequence[Run]) -> str:
-    """What failed, why if known, and the commands that run it again."""
+def retry_help(failed: Sequence[StudyRun]) -> str:
+    """Return a text on failed cells: what failed, why if known, and the commands to run them again."""
     blocks = [
         f"{run.status}: {run.cell}\n"
         f"  {run.error or 'no reason is known'}\n"

@@ -1,4 +1,4 @@
-"""The `fetch` stage: the raw files of the study's datasets, verified, into downloads/.
+"""Fetch and verify the raw files of a study's datasets: the `fetch` stage of dvc.yaml.
 
 `python -m src.fetch` leaves downloads/NAME/FILE for exactly the datasets that `study.datasets` in params.yaml
 lists. Verified files are kept in the cache folder, so that nothing is downloaded twice.
@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from src.data.available import UnknownDataset, cache_folder, choice
+from src.data.catalog import UnknownDataset, cache_folder, choice
 from src.data.errors import DataError, clear_disk_errors
 from src.data.sources import fetch
 
@@ -24,9 +24,11 @@ NO_FILES = "none"
 
 
 def fetch_study(names: list[str]) -> None:
-    """Make downloads/ hold exactly the raw files of these datasets.
+    """Make downloads/ hold exactly the raw files of the datasets with these names.
 
-    Raises UnknownDataset, before anything is fetched or removed, or DataError.
+    Raises:
+        UnknownDataset: for a name without a dataset, before anything is fetched or removed.
+        DataError: for files that can't be fetched, or a disk that can't be written.
     """
     datasets = [choice(name) for name in names]
     with clear_disk_errors(DOWNLOADS):
@@ -37,10 +39,11 @@ def fetch_study(names: list[str]) -> None:
 
 
 def _fetch_one(dataset: dict[str, Any], folder: Path) -> None:
+    """Make `folder` hold exactly the raw files of a dataset, or a note where there are none."""
     fetch(dataset, folder, cache_folder())
     with clear_disk_errors(folder):
         if not dataset["files"]:
-            # DVC takes no empty folder for an output.
+            # DVC doesn't accept an empty folder as an output.
             (folder / NO_FILES).write_text(
                 f"{dataset['name']} has no raw files: {dataset['reader']} makes or finds the data itself.\n",
                 encoding="utf-8",
@@ -49,6 +52,7 @@ def _fetch_one(dataset: dict[str, Any], folder: Path) -> None:
 
 
 def _keep_only(folder: Path, names: set[str]) -> None:
+    """Remove everything from a folder except entries with these names."""
     for path in folder.iterdir():
         if path.name in names:
             continue
@@ -59,6 +63,7 @@ def _keep_only(folder: Path, names: set[str]) -> None:
 
 
 def _study_datasets() -> list[str]:
+    """Return the dataset names in params.yaml; raise `DataError` where there is no list of them."""
     try:
         names = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))["study"]["datasets"]
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
@@ -71,6 +76,7 @@ def _study_datasets() -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the stage and return the exit status: 0, 1 for data that can't be had, 2 for an unknown name."""
     parser = argparse.ArgumentParser(
         prog="python -m src.fetch",
         description="Fetch the raw files of the datasets in params.yaml (study.datasets) into downloads/.",

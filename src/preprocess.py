@@ -1,4 +1,4 @@
-"""The `preprocess` stage: raw files become arrays that ranks map into memory.
+"""Turn a dataset's raw files into arrays that can be mapped into memory: dvc.yaml's stage `preprocess`.
 
 `python -m src.preprocess NAME` reads data/NAME and writes prepared/NAME: train_images.npy, train_labels.npy,
 test_images.npy, test_labels.npy and meta.json.
@@ -7,132 +7,19 @@ test_images.npy, test_labels.npy and meta.json.
 from __future__ import annotations
 
 import argparse
-import importlib
-import json
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from src.data.arrays import ARRAY_NAMES, Splits
-from src.data.available import PREPARED, UnknownDataset, choice, fingerprint
-from src.data.errors import DataError, clear_disk_errors
-
-CHUNK_BYTES = 1 << 24
-
-
-def prepare(dataset: dict[str, Any], raw: Path, target: Path) -> None:
-    """Read the raw files in `raw` by the dataset's reader and write its arrays and meta.json to `target`.
-
-    `target` is replaced once everything is written. Raises DataError for missing or unusable data, a reader
-    that can't be imported, and a full disk.
-    """
-    name = dataset["name"]
-    for file in dataset["files"]:
-        if not (raw / file).is_file():
-            raise DataError(
-                f"{name}: {raw / file} is missing; `dvc repro fetch data.dvc preprocess` makes it"
-            )
-    splits = _reader(dataset)(raw, dataset.get("options") or {})
-    check(splits, name)
-    with clear_disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as work:
-            new = Path(work) / "new"
-            new.mkdir()
-            mean, std = _write(splits, new)
-            meta = {
-                "name": name,
-                "shape": list(splits.train_images.shape[1:]),
-                "classes": len(splits.names),
-                "names": list(splits.names),
-                "mean": mean,
-                "std": std,
-                "train_samples": len(splits.train_labels),
-                "test_samples": len(splits.test_labels),
-                "data_source": dataset["data_source"],
-                "fingerprint": fingerprint(dataset),
-            }
-            (new / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
-            if target.exists():
-                os.rename(target, Path(work) / "old")
-            os.rename(new, target)
-
-
-def check(splits: Splits, name: str) -> None:
-    """Raise DataError, in a sentence about dataset `name`, unless the arrays are what `Splits` promises."""
-    for part in ("train", "test"):
-        images, labels = getattr(splits, f"{part}_images"), getattr(splits, f"{part}_labels")
-        if images.dtype != np.uint8 or len(images.shape) != 4:
-            raise DataError(
-                f"{name}: {part}_images must be uint8 [samples, height, width, channels], "
-                f"got {images.dtype} {list(images.shape)}"
-            )
-        if labels.dtype != np.int64 or len(labels.shape) != 1:
-            raise DataError(
-                f"{name}: {part}_labels must be int64 [samples], got {labels.dtype} {list(labels.shape)}"
-            )
-        if len(images) != len(labels) or 0 in images.shape:
-            raise DataError(f"{name}: {part}_images {list(images.shape)} but {len(labels)} {part}_labels")
-        if labels.min() < 0 or labels.max() >= len(splits.names):
-            raise DataError(
-                f"{name}: {part}_labels run from {labels.min()} to {labels.max()}, "
-                f"but there are names for classes 0 to {len(splits.names) - 1}"
-            )
-    if splits.train_images.shape[1:] != splits.test_images.shape[1:]:
-        raise DataError(
-            f"{name}: training images are {list(splits.train_images.shape[1:])}, "
-            f"test images {list(splits.test_images.shape[1:])}"
-        )
-
-
-def _reader(dataset: dict[str, Any]) -> Callable[[Path, dict[str, Any]], Splits]:
-    module, _, function = dataset["reader"].rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise DataError(
-            f"{dataset['name']}: reader {dataset['reader']!r} can't be imported: {error}"
-        ) from error
-
-
-def _write(splits: Splits, folder: Path) -> tuple[list[float], list[float]]:
-    """Write the four arrays; returns mean and standard deviation of the training pixels / 255 by channel."""
-    # How often each channel takes each of its 256 values: exact sums, whatever the dataset's size.
-    counts = np.zeros((splits.train_images.shape[3], 256), dtype=np.int64)
-    for name in ARRAY_NAMES:
-        array = getattr(splits, name)
-        with (folder / f"{name}.npy").open("wb") as file:
-            layout = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
-            np.lib.format.write_array_header_1_0(file, layout)
-            for chunk in _chunks(array):
-                # Not np.save: its tofile drops the error number by which a full disk is told from others.
-                file.write(chunk.data)
-                if name == "train_images":
-                    for channel, count in enumerate(counts):
-                        count += np.bincount(chunk[..., channel].ravel(), minlength=256)
-    values = np.arange(256) / 255
-    total = counts[0].sum()
-    mean = counts @ values / total
-    std = np.sqrt((counts * (values - mean[:, np.newaxis]) ** 2).sum(axis=1) / total)
-    # A channel that never varies gets 1, so that dividing by it is harmless.
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
-
-
-def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The array as contiguous runs of rows of about CHUNK_BYTES, for it may be larger than memory."""
-    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
-    rows = max(1, CHUNK_BYTES // row_bytes)
-    for start in range(0, len(array), rows):
-        yield np.ascontiguousarray(array[start : start + rows])
+from src.data.catalog import PREPARED, UnknownDataset, choice
+from src.data.errors import DataError
+from src.data.prepare import prepare
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m src.preprocess", description=__doc__.splitlines()[0])
+    """Run the stage and return the exit status: 0, 1 for data that can't be read, 2 for an unknown name."""
+    parser = argparse.ArgumentParser(
+        prog="python -m src.preprocess", description="Turn raw files into arrays."
+    )
     parser.add_argument("name", help="a dataset of conf/dataset/, whose raw files are in data/NAME")
     name = parser.parse_args(arguments).name
     try:

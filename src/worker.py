@@ -1,14 +1,13 @@
-"""One rank: reads the resolved configuration, trains with its strategy, records.
+"""Run one process of a run, a rank or a service: `python -m src.worker CONFIG`.
 
-Started by the parent (`src.train`) with its rank in the environment; on a machine without Hydra,
-omegaconf or MLflow it can be started by hand on a `config.yaml` whose `tracking.backend` is `none`.
+The parent (`src.train`) starts this process with its rank in the environment. CONFIG is the path of the run's
+resolved `config.yaml`. A user can start the process by hand, even without Hydra, omegaconf and MLflow, where
+`tracking.backend` is `none`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import errno
 import gc
 import json
 import os
@@ -16,124 +15,106 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
-from src import config as configuration
-from src.config import Config, ConfigError
-from src.launch import quota
-from src.launch.ranks import EXIT_DISK_FULL, EXIT_MISTAKE, EXIT_OUT_OF_MEMORY
-from src.models.adapt import import_path
+from src.config import Config, ConfigError, load
+from src.machine import process, quota
+from src.run import exit_status, files, variables
 
-PR_SET_PDEATHSIG = 1
-OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError", "ResourceExhaustedError")
+if TYPE_CHECKING:
+    from src.measure.recorder import RecordListener
+    from src.runtime.common.context import Service, Strategy
 
-
-@dataclass(frozen=True)
-class Run:
-    """What a strategy's `train(run, recorder)` is given."""
-
-    config: Config
-    rank: int
-    world_size: int
-    arrays: Any  # src.data.arrays.Arrays
-    folder: Path
-    cores: tuple[int, ...]
+POLL_SECONDS = 0.01
 
 
 def main() -> None:
-    """Runs one rank; the argument is the path of `config.yaml`."""
-    _follow_parent()
-    cores = _pin()
+    """Run one process to its end, and exit with a status of `src.run.exit_status`."""
+    cores = _set_up_process()
     quota.join()
     path = Path(sys.argv[1])
-    config = configuration.load(path)
-    resume = os.environ.get("SCALEGUIDE_RESUME")
+    config = load(path)
+    resume = os.environ.get(variables.RESUME)
     if resume is not None:
         config = dataclasses.replace(config, resume=resume)
-    rank = int(os.environ.get("RANK", "0"))
-    folder = path.parent / "ranks" / str(rank)
+    folder = files.rank_folder(path.parent, variables.rank())
     try:
-        if "SCALEGUIDE_SERVES" in os.environ:
-            _loaded(config.strategy["serve"])(config, cores, folder)
+        if variables.SERVES in os.environ:
+            serve: Service = _import(config.strategy["serve"])
+            serve(config, cores, folder)
         else:
-            _train(config, rank, path.parent, folder, cores)
+            _train(config, path.parent, cores)
     except ConfigError as mistake:
         print(mistake, flush=True)
-        (folder / "mistake.txt").write_text(str(mistake))
-        os._exit(EXIT_MISTAKE)
+        (folder / files.MISTAKE).write_text(str(mistake))
+        os._exit(exit_status.MISTAKE)
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
         # Threads of a broken backend may block an orderly exit.
-        os._exit(_exit_code(error))
+        os._exit(exit_status.of_error(error))
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(exit_status.OK)
 
 
-def _train(config: Config, rank: int, out: Path, folder: Path, cores: tuple[int, ...]) -> None:
-    train = _loaded(config.strategy["entry"])
-    from src.data import arrays
+def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
+    """Train as one rank of the run in the directory `out`, on these cores."""
+    strategy: Strategy = _import(config.strategy["entry"])
+    from src.data import available
     from src.measure.recorder import Recorder
+    from src.runtime.common.context import RankContext
 
-    data = arrays.of(config.dataset)
-    run = Run(config, rank, int(os.environ.get("WORLD_SIZE", "1")), data, out, cores)
-    tracker = _tracker(out) if rank == 0 else None
-    started = float(os.environ.get("SCALEGUIDE_STARTED", time.time()))
-    train(run, Recorder(config, rank, folder, started=started, tracker=tracker))
+    rank = variables.rank()
+    started = float(os.environ.get(variables.STARTED, time.time()))
+    imported = time.time()
+    listeners = [quota.Limit(), *(_trackers(out) if rank == 0 else ())]
+    waited = time.time() - imported
+    recorder = Recorder(config, rank, files.rank_folder(out, rank), started=started, listeners=listeners)
+    recorder.facts |= {"import_seconds": imported - started, "opening_seconds": waited}
+    arrays = available.load(config.dataset)
+    strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
 
 
-def _loaded(path: str) -> Any:
-    """What an import path names, its framework with it."""
+def _import(path: str) -> Any:
+    """Import and return the object with an import path; this also imports the framework that it uses."""
     # Collecting garbage while frameworks load costs a quarter of that time, and frees nothing.
     gc.disable()
-    found = import_path(path)
+    imported = resolve_name(path)
     gc.freeze()
     gc.enable()
-    return found
+    return imported
 
 
-def _tracker(out: Path) -> Any:
-    """Waits for the parent to open the MLflow run, which it does while the rank imports."""
-    go = out / "ranks" / "go.json"
-    if "SCALEGUIDE_PARENT" not in os.environ:
-        return None
-    while not go.exists():
-        time.sleep(0.01)
-    opened = json.loads(go.read_text())
+def _trackers(out: Path) -> list[RecordListener]:
+    """Wait until the parent has opened the MLflow run; return a listener that logs into it, or none.
+
+    There is none where no run is tracked, or no parent has started this process.
+    """
+    path = out / files.RANKS / files.GO
+    if variables.PARENT not in os.environ:
+        return []
+    while not path.exists():
+        time.sleep(POLL_SECONDS)
+    opened = json.loads(path.read_text())
     if opened["run_id"] is None:
-        return None
-    from src.tracking import RankTracker
+        return []
+    from src.tracking.rank import RankTracker
 
-    return RankTracker(opened["uri"], opened["run_id"])
-
-
-def _follow_parent() -> None:
-    """Dies with the parent, however that ends."""
-    parent = os.environ.get("SCALEGUIDE_PARENT")
-    if parent is None:
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):
-        os._exit(1)
+    return [RankTracker(opened["uri"], opened["run_id"])]
 
 
-def _pin() -> tuple[int, ...]:
-    named = os.environ.get("SCALEGUIDE_CORES")
-    if named:
-        os.sched_setaffinity(0, [int(core) for core in named.split(",")])
+def _set_up_process() -> tuple[int, ...]:
+    """Set up signals, name and cores as the environment says; return the cores that this process may use."""
+    if variables.PARENT in os.environ:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        process.die_with(int(os.environ[variables.PARENT]))
+    if variables.PROCESS in os.environ:
+        process.set_name(os.environ[variables.PROCESS])
+    if os.environ.get(variables.CORES):
+        process.pin(int(core) for core in os.environ[variables.CORES].split(","))
     return tuple(sorted(os.sched_getaffinity(0)))
-
-
-def _exit_code(error: BaseException) -> int:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return EXIT_DISK_FULL
-    names = [kind.__name__ for kind in type(error).__mro__]
-    if any(name in OUT_OF_MEMORY for name in names) or "can't allocate memory" in str(error):
-        return EXIT_OUT_OF_MEMORY
-    return 1
 
 
 if __name__ == "__main__":

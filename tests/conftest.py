@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ import yaml
 
 from src.data import available
 from src.data.errors import DataError
+from tests.forking import start_fork_server
+from tests.support import SHORT
 from tests.trainings import Trainings, begun
 
 ROOT = Path(__file__).parents[1]
@@ -24,16 +27,22 @@ LIMIT = 240.0
 
 
 class Commands:
-    """Runs `python -m src.train` in `folder`, which is empty at first."""
+    """Runs `python -m src.train` in `folder`, which is empty at first.
+
+    `forks` says that its ranks may be forked from processes that all tests share.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.forks = True
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._outputs = folder.with_name(f"{folder.name}-outputs")
         self._outputs.mkdir()
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Starts the command; `said` gives what it printed."""
+        """Start the command; `output` gives what it printed."""
+        if self.forks:
+            start_fork_server("tensorflow" if any("strategy=tf_" in word for word in words) else "torch")
         inherited = {key: value for key, value in os.environ.items() if key != "SCALEGUIDE_MAX_MINUTES"}
         with (self._outputs / "out").open("wb") as out, (self._outputs / "err").open("wb") as err:
             return subprocess.Popen(
@@ -45,7 +54,7 @@ class Commands:
                 stderr=err,
             )
 
-    def said(self) -> tuple[str, str]:
+    def output(self) -> tuple[str, str]:
         """Standard output and standard error of the last command so far."""
         return (self._outputs / "out").read_text(), (self._outputs / "err").read_text()
 
@@ -53,22 +62,22 @@ class Commands:
         """Runs the command to its end."""
         process = self.start(*words, **environment)
         code = process.wait(LIMIT)
-        return subprocess.CompletedProcess(process.args, code, *self.said())
+        return subprocess.CompletedProcess(process.args, code, *self.output())
 
     def left(self) -> list[psutil.Process]:
         """Processes that work in the folder: the command and its ranks."""
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if process.cwd() == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     def rank(self, number: int) -> psutil.Process:
         """The process of a running rank."""
         for process in self.left():
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("RANK") == str(number) and "src.worker" in process.cmdline():
+                if process.name() == f"rank-{number}":
                     return process
         raise LookupError(f"rank {number} doesn't run in {self.folder}")
 
@@ -89,13 +98,20 @@ def _has_trainings(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def trainings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Trainings]:
     """Those that the chosen tests ask for, from the first test on."""
     modules = list(dict.fromkeys(i.module.__name__ for i in request.session.items if _has_trainings(i)))
-    with begun(tmp_path_factory.mktemp("trainings"), modules) as found:
-        yield found
+    with begun(tmp_path_factory.mktemp("trainings"), modules) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +155,25 @@ def module_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
     yield make
     for each in made:
         each.end()
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory, mnist: None) -> Iterator[Callable[[str], Path]]:
+    """The folder of one short run of a strategy, made when first asked for; `stderr` lies beside it."""
+    made: dict[str, Commands] = {}
+
+    def folder(strategy: str) -> Path:
+        if strategy not in made:
+            made[strategy] = commands = Commands(tmp_path_factory.mktemp(strategy).resolve() / "here")
+            backend = "sqlite" if strategy == "single" else "none"
+            completed = commands.run(f"strategy={strategy}", f"tracking.backend={backend}", "out=run", *SHORT)
+            assert completed.returncode == 0, completed.stderr
+            (commands.folder / "stderr").write_text(completed.stderr)
+        return made[strategy].folder / "run"
+
+    yield folder
+    for commands in made.values():
+        commands.end()
 
 
 def _need(name: str, elsewhere: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import subprocess
 import sys
@@ -12,11 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
-from src import command_line, compose
-from src.config import Config
-from src.launch import ranks as launch
+from src.config import Config, command_line, compose
+from src.launch import processes
+from src.launch.launched import LaunchedProcess
+from src.launch.launcher import launcher_of
+from src.launch.spawn import Process
+from src.run import variables
+from tests.forking import start_fork_server
 
 ROOT = Path(__file__).parents[1]
+# Of a short run: 5 of warm-up and more than the 50 that a throughput needs.
+STEPS = 60
+SHORT = (
+    # At a higher rate rounding, or stale gradients with momentum, now and then decide what is learned.
+    *(f"dataset.limit={128 * STEPS}", "optimizer.lr=0.01", "target_accuracy=0.3"),
+    *("hardware.sample_seconds=0.1", "hardware.device=cpu", "hardware.share_devices=true"),
+)
 
 
 def config(*words: str) -> Config:
@@ -34,35 +44,35 @@ def ranks(
     arguments: Sequence[str | Path],
     world: int,
     logs: Path,
-    launcher: str = "torch",
     words: Sequence[str] = ("strategy=ddp",),
 ) -> Iterator[Ranks]:
-    """Starts `python -m module arguments` as `world` ranks; all are gone when the block is left.
+    """Start `python -m module arguments` as `world` ranks; all are gone when the block is left.
 
-    `words` is a strategy and what else the launcher asks of it.
+    `words` is a strategy, whose launcher starts them, and what else that asks of it.
     """
     chosen = config(*words, f"workers={world}", f"batch={world}")
-    launched = importlib.import_module(f"src.launch.{launcher}")
+    start_fork_server(chosen.framework)
+    launcher = launcher_of(chosen)
     logs.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(ROOT):
-        before, spawn = launch.begin(launched, chosen, logs)
+        before, spawn = launcher.open(chosen, logs)
         started = list(before)
         try:
             assert spawn is not None, before[0].log.read_text()
-            for place in launched.places(chosen):
+            for spec in launcher.process_specs(chosen):
                 plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-                if place.serves:
-                    plain["SCALEGUIDE_SERVES"] = "1"
-                log = logs / f"{module}-{place.name}.log"
+                if spec.serves:
+                    plain[variables.SERVES] = "1"
+                log = logs / f"{module}-{spec.name}.log"
                 command = [sys.executable, "-m", module, *map(str, arguments)]
-                process = spawn(command, {**plain, **place.environment}, log)
+                process = spawn(command, {**plain, **spec.environment}, log)
                 _keep_priority(process.pid)
-                started.append(launch.Rank(len(started), [], process, log, place))
-            # Who serves has no end of its own.
-            lasting = [rank.process for rank in started if not rank.place.serves]
-            yield Ranks(lasting, [rank.log for rank in started[len(before) :]])
+                started.append(LaunchedProcess(len(started), [], process, log, spec))
+            # A process that serves has no end of its own.
+            lasting = [launched.process for launched in started if not launched.spec.serves]
+            yield Ranks(lasting, [launched.log for launched in started[len(before) :]])
         finally:
-            launch.stop(started)
+            processes.stop(started)
 
 
 def _keep_priority(pid: int) -> None:
@@ -74,7 +84,7 @@ def _keep_priority(pid: int) -> None:
 class Ranks:
     """Started ranks and their logs."""
 
-    def __init__(self, processes: list[launch.Process], logs: list[Path]) -> None:
+    def __init__(self, processes: list[Process], logs: list[Path]) -> None:
         self._processes = processes
         self._logs = logs
 
@@ -96,8 +106,14 @@ class Ranks:
 
 
 def run_ranks(
-    module: str, arguments: Sequence[str | Path], *, world: int, logs: Path, limit: float = 120
+    module: str,
+    arguments: Sequence[str | Path],
+    *,
+    world: int,
+    logs: Path,
+    limit: float = 120,
+    words: Sequence[str] = ("strategy=ddp",),
 ) -> None:
-    """Runs `world` ranks to their end."""
-    with ranks(module, arguments, world, logs) as started:
+    """Run `world` ranks, of the strategy in `words`, to their end."""
+    with ranks(module, arguments, world, logs, words) as started:
         started.wait(limit)

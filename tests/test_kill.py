@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src.launch.place import CAME
+from src.run.files import READY
 
 # From the event to the end of the command.
 SECONDS = 10.0
@@ -24,7 +24,9 @@ LONG = ("model=cnn", "epochs=1000", "max_minutes=30", "hardware.device=cpu", "ha
 DDP = ("strategy=ddp", "workers=2", *LONG)
 PLUGIN = Path(__file__).parent / "plugin" / "conf"
 MPI = ("strategy=mpi", "workers=2", *LONG)
-PAIRS = pytest.mark.parametrize("pair", [DDP, MPI], ids=["ddp", "mpi"])
+PAIRS = pytest.mark.parametrize(
+    "pair", [pytest.param(DDP, id="ddp"), pytest.param(MPI, id="mpi", marks=pytest.mark.slow)]
+)
 Until = Callable[[Callable[[], object], float, str], float]
 
 
@@ -40,7 +42,7 @@ def training(commands, until: Until) -> Iterator[Callable[..., subprocess.Popen[
         files = [commands.folder / (first or out) / "ranks" / str(rank) / "steps.csv" for rank in ranks]
 
         def rows() -> bool:
-            assert process.poll() is None, commands.said()
+            assert process.poll() is None, commands.output()
             return all(file.exists() and file.read_bytes().count(b"\n") > 3 for file in files)
 
         until(rows, START, "the first steps")
@@ -77,7 +79,7 @@ def test_a_killed_rank_ends_the_run_and_is_named(
     commands.rank(1).kill()
     until(lambda: process.poll() is not None, SECONDS, "the command's end")
     assert process.returncode == 1
-    err = commands.said()[1]
+    err = commands.output()[1]
     assert "rank 1 was killed by SIGKILL" in err
     assert "its log is run/logs/rank-1.log" in err
     assert "Traceback" not in err.splitlines()[0]
@@ -91,10 +93,11 @@ def test_a_killed_rank_ends_the_run_and_is_named(
 @pytest.mark.parametrize(
     ("pair", "number", "backend"),
     [
-        *((DDP, signal.SIGINT, "sqlite"), (DDP, signal.SIGTERM, "none")),
-        *((MPI, signal.SIGINT, "none"), (MPI, signal.SIGTERM, "none")),
+        pytest.param(DDP, signal.SIGINT, "sqlite", id="SIGINT"),
+        pytest.param(DDP, signal.SIGTERM, "none", id="SIGTERM", marks=pytest.mark.slow),
+        pytest.param(MPI, signal.SIGINT, "none", id="mpi-SIGINT", marks=pytest.mark.slow),
+        pytest.param(MPI, signal.SIGTERM, "none", id="mpi-SIGTERM", marks=pytest.mark.slow),
     ],
-    ids=["SIGINT", "SIGTERM", "mpi-SIGINT", "mpi-SIGTERM"],
 )
 def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
     commands,
@@ -110,7 +113,7 @@ def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
     until(lambda: process.poll() is not None, SECONDS, "the command's end")
     assert process.returncode == 130
     assert commands.left() == []
-    err = commands.said()[1]
+    err = commands.output()[1]
     assert "interrupted; what was recorded is in run" in err
     assert "Traceback" not in err
     recorded = steps(commands.folder / "run")
@@ -126,6 +129,7 @@ def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
     assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_starts_no_further_cell(commands, training, until: Until, mnist: None) -> None:
     process = training(*LONG, "tracking.backend=none", "-m", "seed=0,1", out="run-${seed}", first="run-0")
     process.send_signal(signal.SIGINT)
@@ -141,7 +145,7 @@ def test_ranks_die_with_their_parent(
     commands, training, until: Until, mnist: None, pair: tuple[str, ...]
 ) -> None:
     process = training(*pair, "tracking.backend=none")
-    assert len([p for p in commands.left() if "src.worker" in p.cmdline()]) == 2
+    assert len([p for p in commands.left() if p.name().startswith("rank-")]) == 2
     process.kill()
     process.wait()
     until(lambda: commands.left() == [], SECONDS, "the ranks' end")
@@ -152,6 +156,7 @@ def test_ranks_die_with_their_parent(
 BOUND = ("strategy=parameter_server", "strategy.mode=ssp", "strategy.max_restarts=0", "workers=2", *LONG)
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_worker_that_never_came(commands, until: Until, mnist: None) -> None:
     process = commands.start(*BOUND, "tracking.backend=none", "out=run")
 
@@ -165,17 +170,18 @@ def test_nobody_waits_for_a_worker_that_never_came(commands, until: Until, mnist
     until(lambda: process.poll() is not None, START, "the command's end")
     assert process.returncode == 1
     assert commands.left() == []
-    assert "error: rank 1 was killed by SIGKILL" in commands.said()[1]
+    assert "error: rank 1 was killed by SIGKILL" in commands.output()[1]
 
 
+@pytest.mark.slow
 def test_others_go_on_without_a_worker_that_came_and_did_nothing(commands, until: Until, mnist: None) -> None:
     process = commands.start(*BOUND, "tracking.backend=none", "out=run")
     ranks = commands.folder / "run" / "ranks"
-    until((ranks / "1" / CAME).exists, START, "the second worker")
+    until((ranks / "1" / READY).exists, START, "the second worker")
     commands.rank(1).kill()
 
     def steps_of_the_other() -> bool:
-        assert process.poll() is None, commands.said()
+        assert process.poll() is None, commands.output()
         path = ranks / "0" / "steps.csv"
         return path.exists() and path.read_bytes().count(b"\n") > 50
 
@@ -190,11 +196,11 @@ def small_disk(commands) -> Iterator[Path]:
     """A file system of a megabyte; only root may mount one."""
     place = commands.folder / "disk"
     place.mkdir()
-    done = subprocess.run(
+    completed = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True
     )
-    if done.returncode:
-        pytest.skip(f"a small file system can't be mounted here: {done.stderr.strip()}")
+    if completed.returncode:
+        pytest.skip(f"a small file system can't be mounted here: {completed.stderr.strip()}")
     yield place
     commands.end()
     subprocess.run(["umount", "--lazy", str(place)], check=True)
@@ -205,6 +211,7 @@ def fill(place: Path, leave: int) -> None:
     (place / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - leave))
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_is_named(
     commands, training, until: Until, mnist: None, small_disk: Path
 ) -> None:
@@ -216,7 +223,7 @@ def test_a_full_disk_ends_the_run_and_is_named(
     until(lambda: process.poll() is not None, START, "the command's end")
     assert process.returncode == 1
     assert commands.left() == []
-    err = commands.said()[1]
+    err = commands.output()[1]
     assert f"the file system at {small_disk} is full" in err
     assert "Traceback" not in err.replace("| Traceback", "")
     assert (small_disk / "kept.txt").read_text() == "from before\n"
@@ -230,12 +237,13 @@ def test_a_full_disk_ends_the_run_and_is_named(
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_from_the_start_is_named(commands, mnist: None, small_disk: Path) -> None:
     fill(small_disk, leave=0)
-    done = commands.run("model=mlp", "out=disk/run", "tracking.backend=none")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: the file system at {small_disk} is full")
-    assert len(done.stderr.splitlines()) == 1
+    completed = commands.run("model=mlp", "out=disk/run", "tracking.backend=none")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith(f"error: the file system at {small_disk} is full")
+    assert len(completed.stderr.splitlines()) == 1
     (small_disk / "filler").unlink()
     again = commands.run(
         *("model=mlp", "out=disk/run", "tracking.backend=none"), SCALEGUIDE_MAX_MINUTES="0.001"
@@ -260,26 +268,27 @@ def test_data_that_nobody_gives_are_one_sentence(commands, tmp_path: Path) -> No
             }
         )
     )
-    done = commands.run(
+    completed = commands.run(
         *("--config-dir", str(tmp_path / "conf"), "dataset=absent"), SCALEGUIDE_CACHE=str(tmp_path / "cache")
     )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Traceback" not in done.stderr
-    last = done.stderr.splitlines()[-1]
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert "Traceback" not in completed.stderr
+    last = completed.stderr.splitlines()[-1]
     assert last.startswith("error: absent: train-images-idx3-ubyte could not be fetched from any source")
     assert "127.0.0.1" in last and "/nowhere" in last
     assert commands.left() == []
     assert list(commands.folder.rglob("*")) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_hangs_is_ended_at_its_limit(commands, mnist: None) -> None:
-    done = commands.run(
+    completed = commands.run(
         *("--config-dir", str(PLUGIN), "strategy=sleeping", "model=mlp", "tracking.backend=none"),
         *("max_minutes=0.001", "hardware.grace_minutes=0.1", "out=run"),
     )
-    assert done.returncode == 1
-    assert "longer than its wall-clock limit" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert completed.returncode == 1
+    assert "longer than its wall-clock limit" in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
     assert (commands.folder / "run/logs/rank-0.log").read_text() == "asleep\n"
     assert json.loads((commands.folder / "run/metrics.json").read_text())["status"] == "failed"
     assert commands.left() == []

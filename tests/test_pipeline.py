@@ -15,6 +15,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
+from src.run.variables import FORK_SERVERS
 from tests.support import ROOT
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml"))
@@ -40,31 +41,32 @@ def uncapped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def composed(target: Path, *overrides: str) -> dict[str, Any]:
-    """What DVC writes into params.yaml for these overrides."""
+def composed(folder: Path, *studies: str) -> list[dict[str, Any]]:
+    """What DVC writes into params.yaml for each of the studies."""
     conf = str(ROOT / "conf")
-    arguments = repr((str(target), conf, None, "study", conf, list(overrides)))
+    code = "from dvc.utils.hydra import compose_and_dump\n"
+    for name in studies:
+        arguments = (str(folder / f"{name}.yaml"), conf, None, "study", conf, [f"study={name}"])
+        code += f"compose_and_dump(*{arguments!r})\n"
     # In a process of its own: Hydra looks for plugins once in each.
-    code = f"from dvc.utils.hydra import compose_and_dump; compose_and_dump(*{arguments})"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_SECONDS)
-    return yaml.safe_load(target.read_text())
+    return [yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in studies]
 
 
 @pytest.fixture(scope="module")
 def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Every study's composition without caps; a long study takes seconds."""
-    target = tmp_path_factory.mktemp("composed") / "params.yaml"
     with pytest.MonkeyPatch.context() as patch:
         for name in CAPS:
             patch.delenv(name, raising=False)
-        return {name: composed(target, f"study={name}") for name in STUDIES}
+        return dict(zip(STUDIES, composed(tmp_path_factory.mktemp("composed"), *STUDIES), strict=True))
 
 
 def test_the_committed_params_are_the_default_studys(tmp_path: Path) -> None:
     shown = subprocess.run(["git", "show", "HEAD:params.yaml"], cwd=ROOT, capture_output=True, text=True)
     if shown.returncode:
         pytest.skip("not a git checkout")
-    assert yaml.safe_load(shown.stdout) == composed(tmp_path / "params.yaml")
+    assert [yaml.safe_load(shown.stdout)] == composed(tmp_path, "quick")
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -82,16 +84,20 @@ def test_every_study_composes_into_cells_whose_code_exists(
         assert cell["dataset"] in study["datasets"]
 
 
-def test_cells_are_capped_in_the_grids_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = list(composed(tmp_path / "params.yaml", "study=quick")["study"]["cells"])
+def test_cells_are_capped_in_the_grids_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, studies: dict[str, dict[str, Any]]
+) -> None:
+    whole = list(studies["quick"]["study"]["cells"])
     monkeypatch.setenv("SCALEGUIDE_MAX_CELLS", "2")
-    assert list(composed(tmp_path / "params.yaml", "study=quick")["study"]["cells"]) == whole[:2]
+    (capped,) = composed(tmp_path, "quick")
+    assert list(capped["study"]["cells"]) == whole[:2]
 
 
 def test_minutes_are_capped_in_name_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A capped result must not be taken for an uncapped one from DVC's cache.
     monkeypatch.setenv("SCALEGUIDE_MAX_MINUTES", "0.25")
-    for name, cell in composed(tmp_path / "params.yaml", "study=quick")["study"]["cells"].items():
+    (capped,) = composed(tmp_path, "quick")
+    for name, cell in capped["study"]["cells"].items():
         assert name.endswith("-max_minutes=0.25")
         assert "'max_minutes=0.25'" in cell["overrides"]
 
@@ -117,6 +123,8 @@ class Tree:
             "SCALEGUIDE_MAX_MINUTES": "0.03",
             "SCALEGUIDE_MAX_CELLS": "2",
         }
+        # Their code is the repository's.
+        self.environment.pop(FORK_SERVERS, None)
         # Stages leave bytecode beside the code that they depend on.
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "copy"]):
@@ -145,9 +153,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture(scope="module")
 def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
     """The default study, capped, run as a DVC experiment."""
-    done = tree.run("dvc", "exp", "run", "-S", "study=quick")
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return done
+    completed = tree.run("dvc", "exp", "run", "-S", "study=quick")
+    assert completed.returncode == 0, completed.stdout[-4000:] + completed.stderr[-4000:]
+    return completed
 
 
 @pytest.mark.parametrize(
@@ -157,7 +165,7 @@ def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
         ("src/models/torch/cnn.py", lambda cell: cell["model"] == "cnn"),
         ("conf/strategy/ddp.yaml", lambda cell: cell["strategy"] == "ddp"),
         ("src/strategies/torch/single.py", lambda cell: cell["strategy"] == "single"),
-        ("src/runtime/torch/training.py", lambda cell: cell["framework"] == "torch"),
+        ("src/runtime/torch/lightning/fit.py", lambda cell: cell["framework"] == "torch"),
         ("conf/config.yaml", lambda cell: True),
     ],
 )
@@ -182,10 +190,12 @@ def test_an_edit_makes_only_the_cells_that_read_the_file_stale(
             if getattr(stage, "name", "").startswith("train@")
         }
     assert trains.keys() == cells.keys()
-    found = {name for name, deps in trains.items() if {edited, str(Path(edited).parent)} & deps}
-    assert found == {name for name, cell in cells.items() if stale(cell)} != set()
+    holding = {edited, *map(str, Path(edited).parents)}
+    dependents = {name for name, deps in trains.items() if holding & deps}
+    assert dependents == {name for name, cell in cells.items() if stale(cell)} != set()
 
 
+@pytest.mark.slow
 def test_a_study_runs_from_fetching_to_its_report(
     tree: Tree, quick: subprocess.CompletedProcess[str]
 ) -> None:
@@ -203,31 +213,35 @@ def test_a_study_runs_from_fetching_to_its_report(
     assert "accuracy" in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_second_repro_runs_nothing_and_is_quick(
     tree: Tree, quick: subprocess.CompletedProcess[str]
 ) -> None:
     durations = []
     for _ in range(2):
         start = time.monotonic()
-        done = tree.run("dvc", "repro")
+        completed = tree.run("dvc", "repro")
         durations.append(time.monotonic() - start)
-        assert done.returncode == 0, done.stderr
-        assert "Running stage" not in done.stdout
-        assert "Data and pipelines are up to date." in done.stdout
+        assert completed.returncode == 0, completed.stderr
+        assert "Running stage" not in completed.stdout
+        assert "Data and pipelines are up to date." in completed.stdout
     assert min(durations) < REPEAT_SECONDS
     assert not tree.run("git", "status", "--porcelain", "data.dvc").stdout, "the data are as pinned"
 
 
+@pytest.mark.slow
 def test_a_failed_cell_leaves_the_others_tables_and_says_how_to_run_it_again(
     tree: Tree, quick: subprocess.CompletedProcess[str]
 ) -> None:
     (tree.folder / "conf" / "study" / "broken.yaml").write_text(BROKEN)
-    done = tree.run("dvc", "exp", "run", "-S", "study=broken")
-    assert done.returncode != 0
+    completed = tree.run("dvc", "exp", "run", "-S", "study=broken")
+    assert completed.returncode != 0
     cells = yaml.safe_load((tree.folder / "params.yaml").read_text())["study"]["cells"]
     good, bad = cells
-    assert f"dvc repro -f -s train@{bad}" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "math.pi is a float, not a callable" in done.stdout + done.stderr
+    assert f"dvc repro -f -s train@{bad}" in completed.stdout, (
+        completed.stdout[-3000:] + completed.stderr[-3000:]
+    )
+    assert "math.pi is a float, not a callable" in completed.stdout + completed.stderr
     table = (tree.folder / "results" / "broken" / "tables" / "accuracy.csv").read_text()
     rows = {line.split(",")[0]: line for line in table.splitlines()[1:]}
     assert rows.keys() == {good, bad}

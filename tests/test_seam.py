@@ -14,8 +14,8 @@ FIXED = ("--config-dir", PLUGIN, "tracking.backend=none", "out=run", "hardware.d
 
 
 def trained(commands, *words: str, **environment: str) -> dict[str, Any]:
-    done = commands.run(*FIXED, *words, **environment)
-    assert done.returncode == 0, done.stderr
+    completed = commands.run(*FIXED, *words, **environment)
+    assert completed.returncode == 0, completed.stderr
     metrics = json.loads((commands.folder / "run" / "metrics.json").read_text())
     assert metrics["status"] == "ok"
     return metrics

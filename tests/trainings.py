@@ -45,13 +45,13 @@ class Trainings:
 
     def of(self, module: str) -> Path:
         """Where a module's cases are, once they are."""
-        told = self._folder / f"{module}.json"
+        report = self._folder / f"{module}.json"
         deadline = time.monotonic() + LIMIT_SECONDS
         assert self._process is not None
-        while not told.exists() and self._process.poll() is None and time.monotonic() < deadline:
+        while not report.exists() and self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert told.exists(), f"no cases of {module}: {self._log.read_text()[-3000:]}"
-        error = json.loads(told.read_text())["error"]
+        assert report.exists(), f"no cases of {module}: {self._log.read_text()[-3000:]}"
+        error = json.loads(report.read_text())["error"]
         assert error is None, error
         return self._folder / module
 

@@ -1,4 +1,4 @@
-"""What the peer scripts share: arguments, the arrays, and how they report."""
+"""Share code among the peer scripts: arguments, training arrays, the clock and its report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 
 def arguments() -> argparse.Namespace:
+    """Read the command line of a peer script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", required=True, help="folder with prepared arrays")
     parser.add_argument("--raw", help="folder with the raw idx files")
@@ -23,13 +24,13 @@ def arguments() -> argparse.Namespace:
 
 
 def training_arrays(folder: str) -> tuple[np.ndarray, np.ndarray]:
-    """Normalised float images [samples, channels, height, width] and labels."""
+    """Return a folder's normalised float images [samples, channels, height, width], and labels [samples]."""
     images = np.load(f"{folder}/train_images.npy").transpose(0, 3, 1, 2)
     return (images.astype(np.float32) / 255 - 0.1307) / 0.3081, np.load(f"{folder}/train_labels.npy")
 
 
 class Clock:
-    """Samples/s over the steps after the warm-up."""
+    """Times the steps of a training, and reports the samples/s over those after the warm-up."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -38,17 +39,19 @@ class Clock:
         self.last = 0.0
 
     def begin(self) -> None:
+        """Start timing, as the first step begins."""
         self.startup = time.time() - self.args.started
         self.last = time.perf_counter()
 
     def step(self) -> bool:
-        """Counts a step; `True` when it was the last."""
+        """Count a completed step; return whether it was the last one."""
         now = time.perf_counter()
         self.durations.append(now - self.last)
         self.last = now
         return len(self.durations) >= self.args.steps
 
-    def report(self, say: Callable[[str], None] = print) -> None:
+    def report(self, write: Callable[[str], None] = print) -> None:
+        """Write samples/s and start-up seconds as one line of JSON."""
         timed = self.durations[self.args.warmup :]
         rate = len(timed) * self.args.batch / sum(timed)
-        say(json.dumps({"samples_per_second": rate, "startup_seconds": self.startup}))
+        write(json.dumps({"samples_per_second": rate, "startup_seconds": self.startup}))

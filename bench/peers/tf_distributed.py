@@ -1,6 +1,6 @@
-"""Plain tutorial-style scripts of TensorFlow's strategies: mirrored, custom, multiworker, split, mpi.
+"""Train with one of TensorFlow's strategies as a tutorial does: mirrored, custom, multiworker, split or mpi.
 
-python tf_distributed.py KIND --data=...      of `multiworker`, every worker with its TF_CONFIG
+python tf_distributed.py KIND --data=...      under `multiworker` once a worker, each with its TF_CONFIG
 mpiexec -n 2 python tf_distributed.py mpi --data=...
 """
 
@@ -19,21 +19,21 @@ from common import Clock, arguments, training_arrays
 kind = sys.argv.pop(1)
 args = arguments()
 clock = Clock(args)
-place = 0
+rank = 0
 if kind in ("multiworker", "mpi"):
     if kind == "mpi":
         from mpi4py import MPI
 
-        place = MPI.COMM_WORLD.rank
+        rank = MPI.COMM_WORLD.rank
     else:
-        place = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+        rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     # One core a worker, as Scaleguide pins its ranks.
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[place]})
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     tf.config.threading.set_intra_op_parallelism_threads(1)
 else:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    # What TensorFlow takes on two cores; but a stage must not compute on the other stage's core.
+    # As many threads as TensorFlow takes by default on two cores, except that a stage must keep to one core.
     tf.config.threading.set_intra_op_parallelism_threads(1 if kind == "split" else 2)
     tf.config.threading.set_inter_op_parallelism_threads(2)
 strategy: tf.distribute.Strategy
@@ -47,8 +47,8 @@ else:
 
 images, labels = training_arrays(args.data)
 if kind == "mpi":
-    # A half of the samples each; under `tf.distribute` the data set is shared out.
-    images, labels = images[place::2], labels[place::2]
+    # Each rank takes half of the samples; `tf.distribute` divides the data set by itself.
+    images, labels = images[rank::2], labels[rank::2]
 images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
 data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(labels), seed=0)
 size = args.batch // 2 if kind == "mpi" else args.batch
@@ -59,6 +59,7 @@ data = data.with_options(options)
 
 
 def convolutions() -> list[keras.layers.Layer]:
+    """Return the CNN's first half: convolutions and pooling."""
     return [
         keras.layers.Conv2D(20, 5, activation="relu"),
         keras.layers.MaxPooling2D(),
@@ -68,6 +69,7 @@ def convolutions() -> list[keras.layers.Layer]:
 
 
 def classifier() -> list[keras.layers.Layer]:
+    """Return the CNN's second half: dense layers."""
     return [
         keras.layers.Flatten(),
         keras.layers.Dense(500, activation="relu"),
@@ -76,6 +78,7 @@ def classifier() -> list[keras.layers.Layer]:
 
 
 def fit() -> None:
+    """Train by `model.fit`."""
     with strategy.scope():
         model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
         model.compile(
@@ -96,6 +99,7 @@ def fit() -> None:
 
 
 def custom() -> None:
+    """Train by a custom loop of `strategy.run`."""
     with strategy.scope():
         model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
         optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
@@ -119,6 +123,7 @@ def custom() -> None:
 
 
 def split() -> None:
+    """Train the model cut in two, each half on a device of its own."""
     with tf.device("CPU:0"):
         first = keras.Sequential([keras.Input((28, 28, 1)), *convolutions()])
     with tf.device("CPU:1"):
@@ -142,7 +147,7 @@ def split() -> None:
 
 
 def mpi() -> None:
-    """Each rank's gradients of its own batch, averaged array by array."""
+    """Train on a batch a rank, and average the ranks' gradients array by array."""
     model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
     optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
     optimizer.build(model.trainable_variables)
@@ -183,5 +188,5 @@ def _loop(step: Callable[[tf.Tensor, tf.Tensor], tf.Tensor | float]) -> None:
 
 
 {"mirrored": fit, "custom": custom, "multiworker": custom, "split": split, "mpi": mpi}[kind]()
-if place == 0:
+if rank == 0:
     clock.report()

@@ -1,4 +1,4 @@
-"""Plain `model.fit` on `tf.data.Dataset.from_tensor_slices`."""
+"""Train by a plain `model.fit` on `tf.data.Dataset.from_tensor_slices`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A plain tutorial-style script of TensorFlow's ParameterServerStrategy, as its guide has it.
+"""Train under TensorFlow's ParameterServerStrategy, as TensorFlow's guide does.
 
-python tf_parameter_server.py --data=...      of the coordinator, each worker and each server, with TF_CONFIG
+    python tf_parameter_server.py --data=...
+
+is started once for the coordinator, each worker and each server, each with its TF_CONFIG.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ WORKERS = 2
 args = arguments()
 clock = Clock(args)
 cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-# One core a worker, as Scaleguide pins its ranks; the others share them.
+# One core a worker, as Scaleguide pins its ranks; servers and coordinator share these cores.
 cores = sorted(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {cores[cluster.task_id % len(cores)]})
 if cluster.task_type in ("worker", "ps"):
@@ -33,7 +35,7 @@ if cluster.task_type in ("worker", "ps"):
 strategy = tf.distribute.ParameterServerStrategy(cluster)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 share = args.batch // WORKERS
-# What the steps need, and no more: a data set here is a constant of a graph.
+# No more samples than the steps need: the data set becomes a constant of a graph.
 images, labels = training_arrays(args.data)
 images = np.ascontiguousarray(images[: args.batch * args.steps].transpose(0, 2, 3, 1))
 labels = labels[: args.batch * args.steps]
@@ -57,12 +59,15 @@ with strategy.scope():
 
 
 def dataset_fn() -> tf.data.Dataset:
+    """Return one worker's batches."""
     data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(labels)).repeat()
     return data.batch(share, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
 @tf.function
 def step_fn(iterator: tf.data.Iterator) -> tf.Tensor:
+    """Take one step of one worker; return its loss."""
+
     def replica_fn(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             losses = loss_of(labels, model(images, training=True))
@@ -85,9 +90,9 @@ clock.durations.pop()
 for _ in range((args.steps - args.warmup) * WORKERS):
     coordinator.schedule(step_fn, args=(iterator,))
 coordinator.join()
-# All of them together: nobody waits for one step there.
+# All steps are timed together: the coordinator never waits for a single one.
 clock.step()
-each = clock.durations.pop() / (args.steps - args.warmup)
-clock.durations += [each] * (args.steps - args.warmup)
+mean_seconds = clock.durations.pop() / (args.steps - args.warmup)
+clock.durations += [mean_seconds] * (args.steps - args.warmup)
 clock.report()
 os._exit(0)

@@ -1,4 +1,4 @@
-"""The usual loop: torchvision's MNIST, ToTensor and Normalize, a shuffling DataLoader."""
+"""Train by the usual loop: torchvision's MNIST, ToTensor and Normalize, and a shuffling DataLoader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain torchrun script: DistributedDataParallel over gloo, tensors in memory."""
+"""Train by DistributedDataParallel over gloo on tensors in memory; started by torchrun."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 order = torch.randperm(len(labels))
 clock.begin()
 for chosen in order.split(args.batch):
-    mine = chosen.chunk(world)[rank]
+    shard = chosen.chunk(world)[rank]
     optimizer.zero_grad()
-    loss = functional.cross_entropy(model(images[mine]), labels[mine])
+    loss = functional.cross_entropy(model(images[shard]), labels[shard])
     loss.backward()
     optimizer.step()
     loss.item()

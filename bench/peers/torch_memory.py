@@ -1,4 +1,4 @@
-"""The fastest plain loop: the whole training set as one normalised tensor in memory."""
+"""Train by the fastest plain loop: the whole training set is one normalised tensor in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models as a tutorial writes them."""
+"""Build the models as a tutorial writes them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import nn
 
 
 def build(name: str) -> nn.Module:
+    """Return the model `resnet18`, or the small CNN for any other name."""
     if name == "resnet18":
         model = torchvision.models.resnet18(num_classes=10)
         model.conv1 = nn.Conv2d(1, 64, kernel_size=3, stride=2, padding=1, bias=False)

@@ -1,4 +1,4 @@
-"""A plain torchrun script: torch.distributed.pipelining over gloo, resnet18 cut by hand before `layer3`."""
+"""Train by torch.distributed.pipelining over gloo, resnet18 cut by hand before `layer3`; run by torchrun."""
 
 from __future__ import annotations
 

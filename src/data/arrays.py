@@ -1,28 +1,25 @@
-"""The arrays a run trains on: what a reader returns, and the prepared, memory-mapped copy that ranks load."""
+"""Define the arrays that a run trains on, as a reader returns them and as ranks map them into memory."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from src.data import available
 from src.data.errors import DataError
-
-__all__ = ["ARRAY_NAMES", "Arrays", "DataError", "Splits", "load", "of"]
 
 ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 @dataclass(frozen=True)
 class Splits:
-    """What a reader returns. Images are uint8 [samples, height, width, channels], labels int64 [samples].
+    """A dataset as a reader returns it.
 
-    Images may be memory maps, or any array that gives its shape and dtype and loads the rows it is sliced by:
-    a dataset can be larger than memory. `names` holds one name a class, in the order of the labels.
+    Images are uint8 [samples, height, width, channels], labels int64 [samples]. Images may be memory maps, or
+    any array that has a shape and a dtype and loads the rows that it is sliced by, because a dataset can be
+    larger than memory. `names` holds one name a class, in the order of the labels.
     """
 
     train_images: np.ndarray
@@ -34,8 +31,9 @@ class Splits:
 
 @dataclass(frozen=True)
 class Arrays:
-    """A prepared dataset. Images are read-only uint8 maps [samples, height, width, channels], labels int64.
+    """A prepared dataset.
 
+    Images are read-only uint8 maps [samples, height, width, channels], labels int64 [samples].
     `shape` is (height, width, channels); `mean` and `std` are those of all training pixels / 255, by channel.
     """
 
@@ -52,28 +50,27 @@ class Arrays:
 
     @property
     def train_samples(self) -> int:
+        """Number of training samples."""
         return len(self.train_labels)
 
     @property
     def test_samples(self) -> int:
+        """Number of test samples."""
         return len(self.test_labels)
-
-
-def of(dataset: dict[str, Any]) -> Arrays:
-    """The arrays of a configured dataset, fetched and prepared if need be, within its limits."""
-    return load(available.ensure(dataset), dataset.get("limit"), dataset.get("test_limit"))
 
 
 def load(folder: Path, limit: int | None = None, test_limit: int | None = None) -> Arrays:
     """Map the prepared dataset in `folder`: its first `limit` training and `test_limit` test samples, or all.
 
-    Mean and standard deviation stay those of the whole training set. Raises DataError if the folder holds no
-    complete prepared dataset.
+    Mean and standard deviation stay those of the whole training set.
+
+    Raises:
+        DataError: if a limit is below 1, or the folder holds no complete prepared dataset.
     """
     limits = {"train": limit, "test": test_limit}
-    for given in limits.values():
-        if given is not None and given < 1:
-            raise DataError(f"limit must be at least 1, got {given}")
+    for value in limits.values():
+        if value is not None and value < 1:
+            raise DataError(f"limit must be at least 1, got {value}")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAY_NAMES}

@@ -1,4 +1,4 @@
-"""Reader of idx data whose images are enlarged: a stand-in of a larger dataset's shape."""
+"""Read idx data and enlarge its images, as a stand-in for a dataset of larger ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from src.data.arrays import Splits
 
 
 def read(raw: Path, options: dict[str, Any]) -> Splits:
-    """The first `options["train"]` and `options["test"]` samples, each image resized to `options["size"]`.
+    """Read the first `options["train"]` and `options["test"]` samples, images resized to `options["size"]`.
 
-    Images become uint8 [samples, size, size, 1] by bilinear interpolation. Raises DataError as `idx.read`.
+    Images become uint8 [samples, size, size, 1] by bilinear interpolation.
+
+    Raises:
+        DataError: for a file that is not idx, is cut short, or disagrees with its partner.
     """
     whole = idx.read(raw, options)
     train, test, size = options["train"], options["test"], options["size"]
@@ -29,7 +32,7 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
 
 
 def resized(images: np.ndarray, size: int) -> np.ndarray:
-    """uint8 [samples, size, size, 1] from uint8 [samples, height, width, 1]."""
+    """Resize images, uint8 [samples, height, width, 1], to uint8 [samples, size, size, 1]."""
     grown = np.empty((len(images), size, size, 1), dtype=np.uint8)
     for place, image in enumerate(images):
         grown[place, :, :, 0] = np.asarray(

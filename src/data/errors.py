@@ -1,4 +1,4 @@
-"""What is said when data can't be had: one sentence for the user, also of a full disk."""
+"""Define the error of data that can't be had: one sentence for the user, about a full disk, too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
 
 
 def mount_point(path: Path) -> Path:
-    """The mount point of the file system that `path` is on, or would be on once it exists."""
+    """Return the mount point of the file system that `path` is on, or would be on once it exists."""
     path = path.resolve()
     while not os.path.ismount(path):
         path = path.parent

@@ -1,4 +1,4 @@
-"""Reader of the idx format, in which MNIST and its kin are published.
+"""Read the idx format, in which MNIST and its kin are published.
 
     byte 0-1   zero
     byte 2     type of the values; 0x08 is unsigned byte, the only one these datasets use
@@ -24,10 +24,12 @@ UNSIGNED_BYTE = 0x08
 
 
 def read(raw: Path, options: dict[str, Any]) -> Splits:
-    """Read the four files that MNIST-like datasets consist of from the folder `raw`; images stay on disk.
+    """Read the four files of an MNIST-like dataset from the folder `raw`; images are mapped, not loaded.
 
-    `options["names"]` names the classes; without it they are numbered. Raises DataError for a file that is
-    not idx, is cut short, or disagrees with its partner.
+    `options["names"]` names the classes; without it they are numbered.
+
+    Raises:
+        DataError: for a file that is not idx, is cut short, or disagrees with its partner.
     """
     train_images, train_labels = _split(raw, "train")
     test_images, test_labels = _split(raw, "t10k")
@@ -44,7 +46,11 @@ def _split(raw: Path, prefix: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_array(path: Path, dimensions: int) -> np.ndarray:
-    """Map one idx file: uint8, with `dimensions` dimensions. Raises DataError if its bytes don't add up."""
+    """Map one idx file as a read-only uint8 array with `dimensions` dimensions.
+
+    Raises:
+        DataError: for another format, a length that the header contradicts, or no samples.
+    """
     with path.open("rb") as file:
         header = file.read(4 + 4 * dimensions)
     if header[:4] != bytes([0, 0, UNSIGNED_BYTE, dimensions]):

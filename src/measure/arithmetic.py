@@ -1,4 +1,4 @@
-"""Every formula behind a published figure, in one place; each is tested on numbers worked by hand.
+"""Compute every published figure: all formulas are here, each tested on numbers worked by hand.
 
 Times are seconds, rates samples per second, memory and traffic bytes. A figure that cannot be
 computed from what was measured is `None`, never a guess.
@@ -11,14 +11,17 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median, quantiles
 
+# Fewer steps than these give no rate.
 MIN_TIMED_STEPS = 50
+# The losses of the first steps are compared, and their relative gap may be as large as this.
 PARITY_STEPS = 10
 PARITY_BOUND = 1e-4
+# Probes of one machine differ by no more than this share of the faster one.
 PROBE_BOUND = 0.10
 
 
 def samples_per_second(samples: Sequence[int], seconds: Sequence[float]) -> float | None:
-    """Throughput of the whole job: samples of the timed steps over their wall time.
+    """Return a rank's samples per second: the samples of its timed steps over their wall time.
 
     `None` with fewer than `MIN_TIMED_STEPS` timed steps: a shorter window says nothing.
     """
@@ -28,18 +31,19 @@ def samples_per_second(samples: Sequence[int], seconds: Sequence[float]) -> floa
 
 
 def job_rate(rates: Sequence[float], shared: bool) -> float:
-    """The job's samples/s from its ranks': their sum where they share the batch, else one of them.
+    """Return the job's samples/s from its ranks' samples/s.
 
-    Ranks that hold parts of the model all see every sample; their clocks differ by a trifle, so the mean.
+    It is their sum where ranks share the batch (`shared`), else their mean: ranks that hold parts of the
+    model all see every sample, and their clocks differ slightly.
     """
     return sum(rates) if shared else sum(rates) / len(rates)
 
 
-def turns_rate(workers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
-    """The job's samples/s where workers take turns as they can: all samples over the longest time.
+def own_pace_rate(workers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:
+    """Return the job's samples/s where workers step at their own pace: all samples over the longest time.
 
-    Each worker is (samples of its steps, seconds of its steps); one that was lost has less of both.
-    `None` unless one of them has `MIN_TIMED_STEPS`.
+    Each worker is (samples of its steps, seconds of its steps); one that was lost has fewer steps.
+    `None` unless one worker has `MIN_TIMED_STEPS`.
     """
     steps = max((len(seconds) for _, seconds in workers), default=0)
     if steps < MIN_TIMED_STEPS:
@@ -48,7 +52,7 @@ def turns_rate(workers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> fl
 
 
 def spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """First quartile, median and third quartile (inclusive method); `None`s without values."""
+    """Return first quartile, median and third quartile (inclusive method); `None`s without values."""
     if not values:
         return None, None, None
     if len(values) == 1:
@@ -58,31 +62,34 @@ def spread(values: Sequence[float]) -> tuple[float | None, float | None, float |
 
 
 def speedup(rate: float | None, baseline: float | None) -> float | None:
-    """S(N): throughput of N workers over the baseline's."""
+    """Return S(N): the throughput of N workers over that of the baseline, `None` if either is unknown."""
     if rate is None or not baseline:
         return None
     return rate / baseline
 
 
 def scaling_efficiency(speedup: float | None, workers: int) -> float | None:
-    """S(N) / N."""
+    """Return S(N) / N, the speed-up over the number of workers."""
     return None if speedup is None else speedup / workers
 
 
 def train_time_efficiency(single: float | None, workers: int, several: float | None) -> float | None:
-    """T1 / (N * TN) from training times; with a weak-scaled batch this is paper 1's 69.63 %."""
+    """Return T1 / (N * TN) from training times; with a weak-scaled batch this is paper 1's 69.63 %."""
     if single is None or not several:
         return None
     return single / (workers * several)
 
 
 def capacity(alone: float, together: Sequence[float]) -> float:
-    """C(N): N independent `single` runs' summed rate over the rate of one that runs alone."""
+    """Return C(N): the summed rate of N independent `single` runs over the rate of one that runs alone."""
     return sum(together) / alone
 
 
 def parity_gap(losses: Sequence[float], reference: Sequence[float]) -> float | None:
-    """Largest |a - b| / max(1, |b|) over the first `PARITY_STEPS` losses; `None` if either is shorter."""
+    """Return the largest |a - b| / max(1, |b|) over the first `PARITY_STEPS` losses of two runs.
+
+    It is `None` if either run has fewer losses, and infinite if a loss is NaN.
+    """
     pairs = list(zip(losses[:PARITY_STEPS], reference[:PARITY_STEPS], strict=False))
     if len(pairs) < PARITY_STEPS:
         return None
@@ -91,31 +98,34 @@ def parity_gap(losses: Sequence[float], reference: Sequence[float]) -> float | N
 
 
 def parity_holds(gap: float | None) -> bool | None:
-    """Whether a parity gap is within `PARITY_BOUND`."""
+    """Return whether a parity gap is within `PARITY_BOUND`; `None` for an unknown gap."""
     return None if gap is None else gap <= PARITY_BOUND
 
 
 def probes_differ(first: float | None, second: float | None) -> bool:
-    """Whether two probe rates differ by more than `PROBE_BOUND` of the larger one."""
+    """Return whether two known probe rates differ by more than `PROBE_BOUND` of the larger one."""
     if not first or not second:
         return False
     return abs(first - second) / max(first, second) > PROBE_BOUND
 
 
 def occupancy(cpu_seconds: float, wall: float, cores: int) -> float | None:
-    """CPU device utilisation: process CPU seconds over wall time and cores; waits that spin count."""
+    """Return a process's CPU seconds over wall seconds and cores; waits that spin count as use."""
     return None if wall <= 0 else cpu_seconds / (wall * cores)
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
-    """Part of a whole, both in the same unit; `None` when either is missing or the whole is 0."""
+    """Return part / whole, both in the same unit; `None` when either is missing or the whole is 0."""
     if part is None or not whole:
         return None
     return part / whole
 
 
 def ideal_bubble(schedule: str, stages: int, microbatches: int, virtual: int = 1) -> float:
-    """The schedule's own idle share (GPipe and 1F1B; interleaved: Narayanan 2021, section 2.2).
+    """Return the idle share that a pipeline schedule has by itself, with stages of equal time.
+
+    For `gpipe`, `1f1b` and `interleaved` (`virtual` stages a worker) see Narayanan 2021, section 2.2; under
+    `model_split` one stage works at a time.
 
     Raises:
         ValueError: for a schedule without a known formula.
@@ -130,26 +140,32 @@ def ideal_bubble(schedule: str, stages: int, microbatches: int, virtual: int = 1
 
 
 def ideal_step_seconds(stage_seconds: Sequence[float], microbatches: int, optimizer: float) -> float:
-    """(m - 1) * max t + sum t + slowest optimizer step; t is a stage's time per micro-batch."""
+    """Return the seconds of a pipeline's step without waits: (m - 1) * max t + sum t + optimizer.
+
+    Args:
+        stage_seconds: t, the seconds of each stage per micro-batch, forward and backward.
+        microbatches: m.
+        optimizer: seconds of the slowest optimizer step.
+    """
     return (microbatches - 1) * max(stage_seconds) + sum(stage_seconds) + optimizer
 
 
 def model_flops_utilization(
     flops_per_sample: float | None, rate: float | None, devices: int, peak: float | None
 ) -> float | None:
-    """flops_per_sample * rate / (devices * peak), with the peak of one device in FLOP/s."""
+    """Return flops_per_sample * rate / (devices * peak), with the peak of one device in FLOP/s."""
     if flops_per_sample is None or rate is None or not peak:
         return None
     return flops_per_sample * rate / (devices * peak)
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Arithmetic mean; `None` without values."""
+    """Return the arithmetic mean; `None` without values."""
     return sum(values) / len(values) if values else None
 
 
 def interpolate(curve: Sequence[tuple[float, float]], x: float) -> float | None:
-    """The value at `x` of a curve that runs straight between its points, which rise in x; `None` outside."""
+    """Return the value at `x` of a curve of straight lines between points with rising x; `None` outside."""
     place = bisect_left(curve, x, key=lambda point: point[0])
     if place == len(curve) or (place == 0 and curve[0][0] != x):
         return None
@@ -158,20 +174,17 @@ def interpolate(curve: Sequence[tuple[float, float]], x: float) -> float | None:
 
 
 def energy(watts: float | None, seconds: float | None) -> float | None:
-    """Joules of mean power over the timed window, whose pauses (evaluation, tracking) don't count."""
+    """Return the joules of a mean power over the seconds of the timed window, pauses left out."""
     return None if watts is None or seconds is None else watts * seconds
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two equally long sequences, in [-1, 1]; `None` where one of them is constant.
+    """Return Kendall's tau-b of two equally long sequences, in [-1, 1]; `None` where one of them is constant.
 
     (concordant - discordant pairs) / sqrt(pairs untied in the first * pairs untied in the second).
     """
-    pairs = list(zip(first, second, strict=True))
-    signs = [
-        ((a[0] > b[0]) - (a[0] < b[0]), (a[1] > b[1]) - (a[1] < b[1]))
-        for i, a in enumerate(pairs)
-        for b in pairs[i + 1 :]
-    ]
-    untied = sum(x != 0 for x, _ in signs) * sum(y != 0 for _, y in signs)
-    return sum(x * y for x, y in signs) / math.sqrt(untied) if untied else None
+    # Imported here: ranks and the parent import this module, and scipy costs half a second.
+    from scipy.stats import kendalltau
+
+    tau = float(kendalltau(first, second).statistic)
+    return None if math.isnan(tau) else tau

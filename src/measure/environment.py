@@ -1,4 +1,4 @@
-"""What a run ran on: versions, commit, processors and their SMT siblings, GPUs, load."""
+"""Describe the environment of a run: versions, commit, processors and their SMT siblings, GPUs, load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.launch.devices import gpu_indices, usable_cores
+from src.machine.devices import gpu_indices, usable_cores
 
 PACKAGES = (
     "torch",
@@ -27,7 +27,7 @@ PACKAGES = (
 
 
 def describe(config: Config) -> dict[str, Any]:
-    """The environment as a JSON-ready mapping; probes are added from the ranks' records."""
+    """Return the environment of a run as a JSON-ready mapping, without its probes, which ranks record."""
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -51,14 +51,14 @@ def describe(config: Config) -> dict[str, Any]:
 
 def _git_commit() -> str | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        found = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             capture_output=True,
             text=True,
             timeout=10,
             check=True,
         )
-        return found.stdout.strip()
+        return described.stdout.strip()
     return None
 
 
@@ -71,13 +71,13 @@ def _processor() -> str:
 
 
 def _siblings() -> dict[str, str]:
-    """For each usable core, the list of cores (as the kernel writes it) that share its execution units."""
-    found = {}
+    """Return, for each usable core, the cores (as the kernel writes them) that share its execution units."""
+    siblings = {}
     for core in usable_cores():
         path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
         with contextlib.suppress(OSError):
-            found[str(core)] = path.read_text().strip()
-    return found
+            siblings[str(core)] = path.read_text().strip()
+    return siblings
 
 
 def _gpus() -> list[str]:

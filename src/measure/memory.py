@@ -1,68 +1,86 @@
-"""Peak memory of a rank: a GPU's allocator, or a CPU's resident set above its level after imports."""
+"""Measure the peak memory of a rank.
+
+On a GPU it is that of torch's allocator, on a CPU that of the process's resident set, above a level marked
+after imports.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import psutil
 
+from src.run import files
+
+# Bytes of the resident set when the level was marked.
 _level = 0
-LEFT = "memory.json"
 
 
-def start(device: Any = None) -> None:
-    """Marks the level above which memory counts, after imports; `device` is a torch device or `None`."""
+class PeakMemory(TypedDict, total=False):
+    """A peak in bytes above the marked level, and that level; empty where the process is gone."""
+
+    memory_peak_bytes: int
+    memory_level_bytes: int
+
+
+def mark_level(device: Any = None) -> None:
+    """Mark the level above which memory counts, after imports; `device` is a torch device or `None`."""
     global _level
     if getattr(device, "type", "cpu") == "cuda":
         import torch
 
         torch.cuda.reset_peak_memory_stats(device)
     _level = psutil.Process().memory_info().rss
-    # "5" resets the kernel's high-water mark (proc(5), clear_refs).
-    Path("/proc/self/clear_refs").write_text("5")
+    _reset_high_water_mark()
 
 
 def restart_peak() -> None:
-    """The peak is taken from here on, above the level of `start`."""
+    """Forget the peak so far; the marked level stays."""
     import torch
 
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
+    _reset_high_water_mark()
+
+
+def _reset_high_water_mark() -> None:
+    # proc(5), clear_refs: "5" resets the kernel's peak of the resident set.
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak(device: Any = None) -> dict[str, int]:
-    """`memory_peak_bytes` since `start`, and `memory_level_bytes`, the resident set at that time."""
+def peak(device: Any = None) -> PeakMemory:
+    """Return the peak since the level was marked, of a GPU (a torch device) or else of this process."""
     if getattr(device, "type", "cpu") == "cuda":
         import torch
 
         return {"memory_peak_bytes": torch.cuda.max_memory_allocated(device), "memory_level_bytes": 0}
-    return peak_of(os.getpid(), _level)
+    return peak_of_process(os.getpid(), _level)
 
 
-def leave(folder: Path) -> None:
-    """Of a process that has no end of its own: marks the level, and leaves word for `left`."""
-    start()
+def publish_level(folder: Path) -> None:
+    """Mark the level of a serving process, and write it to `folder` for the process that reads its peak."""
+    mark_level()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / LEFT).write_text(json.dumps({"pid": os.getpid(), "level": _level}))
+    (folder / files.MEMORY).write_text(json.dumps({"pid": os.getpid(), "level": _level}))
 
 
-def left(folder: Path) -> dict[str, int]:
-    """The peak, so far, of the process that left word in `folder`; empty if none did, or it is gone."""
-    if not (folder / LEFT).exists():
+def peak_published(folder: Path) -> PeakMemory:
+    """Return the peak so far of the process that wrote its level to `folder`; empty if none did."""
+    path = folder / files.MEMORY
+    if not path.exists():
         return {}
-    told = json.loads((folder / LEFT).read_text())
-    return peak_of(told["pid"], told["level"])
+    published = json.loads(path.read_text())
+    return peak_of_process(published["pid"], published["level"])
 
 
-def peak_of(pid: int, above: int) -> dict[str, int]:
-    """The same of another process of this host, whose level was `above`; empty when it is gone."""
+def peak_of_process(pid: int, level: int) -> PeakMemory:
+    """Return the peak of a process of this host above `level` bytes; empty when it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text().splitlines()
         high = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
     except (OSError, StopIteration):
         return {}
-    return {"memory_peak_bytes": max(0, high - above), "memory_level_bytes": above}
+    return {"memory_peak_bytes": max(0, high - level), "memory_level_bytes": level}

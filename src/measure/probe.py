@@ -1,4 +1,4 @@
-"""A short fixed piece of work that tells whether two runs had the same machine under them."""
+"""Probe the cores' speed by a short, fixed piece of work, which tells two runs' machines apart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ SECONDS = 0.1
 
 
 def gflops() -> float:
-    """GFLOP/s a core of fp32 matrix products in numpy on the cores of this process, for `SECONDS`.
+    """Return the GFLOP/s a core of fp32 matrix products in numpy, run for `SECONDS` on this process's cores.
 
-    The median product counts: a probe asks what the core can do, not what interrupted it once.
+    The median product counts, so that a single interruption doesn't.
     """
     # Imported here: the parent reads this package too, and needs no numpy.
     import numpy as np

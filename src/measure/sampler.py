@@ -1,6 +1,6 @@
-"""One sampler a node: utilisation, memory, power and network traffic of its ranks, over time.
+"""Sample utilisation, memory, power and network traffic of a host's ranks over time.
 
-A thread of the parent, which is pinned to no core. CPU devices through psutil, GPUs through NVML.
+A thread of the parent does so, which is pinned to no core; CPU devices by psutil, GPUs by NVML.
 """
 
 from __future__ import annotations
@@ -15,31 +15,26 @@ from typing import Any
 
 import psutil
 
-from src.launch.devices import Device
+from src.machine.devices import Device
+from src.run.tables import TRACE_FIELDS
 
 RAPL = Path("/sys/class/powercap")
-FIELDS = (
-    "time",
-    "rank",
-    "device",
-    "utilization",
-    "memory_bytes",
-    "power_watts",
-    "network_sent_bytes",
-    "network_received_bytes",
-)
 
 
 class Sampler:
-    """Samples the processes that it follows every `interval` seconds into a CSV file.
+    """A thread that samples the processes that it follows every `interval` seconds into a CSV file.
 
-    `utilization` is a fraction: of the device's cores in process CPU time since the last sample
-    (spinning counts), or NVML's. Network counters are the node's, over all interfaces, since the start.
+    On a CPU, `utilization` is the process's CPU time since the last sample as a fraction of the device's
+    cores (waits that spin count); on a GPU it is NVML's. Network counters are the host's, over all
+    interfaces, since the start.
+
+    Attributes:
+        rows: all samples, with the columns `TRACE_FIELDS`.
+        helper_seconds: (time, CPU seconds that all helpers had used until then).
     """
 
     def __init__(self, path: Path, interval: float) -> None:
         self.rows: list[dict[str, Any]] = []
-        # (time, CPU seconds of all helpers until then).
         self.helper_seconds: list[tuple[float, float]] = []
         self._interval = interval
         self._path = path
@@ -53,10 +48,10 @@ class Sampler:
         self._energy: dict[str, tuple[float, float]] = {}
 
     def follow(self, ranks: Sequence[tuple[int, int, Device]], helpers: Sequence[int] = ()) -> None:
-        """From now on these (rank, process, device) and helper processes, in the place of those before."""
-        followed = [(rank, found, device) for rank, pid, device in ranks if (found := _process(pid))]
+        """Follow these ranks (rank, process id, device) and helpers (process ids), and no others."""
+        followed = [(rank, process, device) for rank, pid, device in ranks if (process := _process(pid))]
         self._before.clear()
-        self._helpers = [found for pid in helpers if (found := _process(pid))]
+        self._helpers = [process for pid in helpers if (process := _process(pid))]
         self._ranks = followed
 
     def __enter__(self) -> Sampler:
@@ -70,7 +65,7 @@ class Sampler:
     def _run(self) -> None:
         try:
             with self._path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS)
+                writer = csv.DictWriter(file, TRACE_FIELDS)
                 writer.writeheader()
                 while not self._stop.wait(self._interval):
                     rows = self._sample()
@@ -78,14 +73,14 @@ class Sampler:
                     writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
                     file.flush()
         except OSError:
-            # A full disk: the parent, which writes there too, says so.
+            # The disk is full, which the parent reports, for it writes there too.
             return
 
     def _sample(self) -> list[dict[str, Any]]:
         network = psutil.net_io_counters()
         sent = network.bytes_sent - self._network.bytes_sent
         received = network.bytes_recv - self._network.bytes_recv
-        # One moment for all ranks, by which their power adds up.
+        # All ranks' samples have the same time, by which their power is added up.
         now = time.time()
         rows = []
         self._count_helpers(now)
@@ -94,12 +89,12 @@ class Sampler:
             if figures is not None:
                 name = f"{device.kind}{device.index}"
                 row = (now, rank, name, *figures, sent, received)
-                rows.append(dict(zip(FIELDS, row, strict=True)))
+                rows.append(dict(zip(TRACE_FIELDS, row, strict=True)))
         return rows
 
     def _count_helpers(self, now: float) -> None:
         for process in self._helpers:
-            # Who has died keeps what it had used.
+            # A helper that has died still counts with the seconds it had used.
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
                 self._used[process.pid] = times.user + times.system
@@ -114,19 +109,19 @@ class Sampler:
         except psutil.Error:
             return None
         if not memory:
-            # It has exited, and only its parent hasn't heard of it yet.
+            # The process has exited, but its parent hasn't collected its status yet.
             return None
         now, used = time.perf_counter(), times.user + times.system
         before = self._before.get(rank)
         self._before[rank] = now, used
         if before is None:
             return None
-        # The package's power belongs to the node: it stands in one rank's rows, so that a sum counts it once.
+        # The packages' power is the host's: only the first rank's rows have it, so that a sum counts it once.
         power = self._package_power(now) if rank == self._ranks[0][0] else None
         return (used - before[1]) / ((now - before[0]) * len(device.cores)), memory, power
 
     def _package_power(self, now: float) -> float | None:
-        """Watts of all processor packages since the last sample, by RAPL; `None` where unreadable."""
+        """Return the watts of all processor packages since the last sample, by RAPL, `None` if unreadable."""
         try:
             counters = [int((path / "energy_uj").read_text()) for path in RAPL.glob("intel-rapl:?")]
         except OSError:
@@ -134,7 +129,7 @@ class Sampler:
         return self._power("packages", now, sum(counters) / 1e6) if counters else None
 
     def _power(self, counter: str, now: float, joules: float) -> float | None:
-        """Mean watts since the last reading of an energy counter; `None` at first and when it wraps."""
+        """Return the mean watts since the counter's last reading; `None` at first and when it wraps."""
         before, self._energy[counter] = self._energy.get(counter), (now, joules)
         if before is None or joules < before[1]:
             return None

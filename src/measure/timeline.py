@@ -1,4 +1,4 @@
-"""What a stage does when: intervals of a few training steps, kept as a Chrome trace with the run.
+"""Record when a stage or worker does what in a few training steps, as a Chrome trace.
 
 A rank marks the beginning of each activity; the previous one ends there. Times are the host's
 monotonic clock, which all processes of one host share.
@@ -16,12 +16,17 @@ STEPS = 20
 
 
 class Timeline:
-    """One rank's intervals: (step, activity, micro-batch, start, end) of `STEPS` steps after the warm-up.
+    """A record of one rank's activities.
 
-    `communication_seconds` adds up `send` and `wait` of all steps.
+    Attributes:
+        first: the first step to record, of `STEPS`.
+        step: the running step, from 0.
+        intervals: (step, activity, micro-batch, start, end) of the recorded steps, in seconds.
+        communication_seconds: seconds of the activities `send` and `wait` in all steps.
     """
 
     def __init__(self, *, first: int, synchronise: Any = None) -> None:
+        """Record steps from `first` on; `synchronise()` waits for a device that runs behind the host."""
         self.first = first
         self.step = 0
         self.intervals: list[tuple[int, str, int, float, float]] = []
@@ -31,12 +36,12 @@ class Timeline:
 
     @property
     def recording(self) -> bool:
-        """Whether the intervals of the running step are kept."""
+        """True while the running step is one to record."""
         return self.first <= self.step < self.first + STEPS
 
     def mark(self, activity: str, microbatch: int = -1) -> None:
-        """The activity that begins now; `idle` is whatever has no other name."""
-        # A device that runs behind the host is waited for in the recorded steps alone.
+        """Begin an activity, which ends the one before; `idle` is whatever has no other name."""
+        # Waiting for the device slows a step down: only the recorded steps do.
         if self.recording and self._synchronise is not None:
             self._synchronise()
         now = time.perf_counter()
@@ -49,46 +54,50 @@ class Timeline:
         self._open = (activity, microbatch, now)
 
     def end_step(self) -> None:
-        """The step's optimizer update is done."""
+        """End the step, whose optimizer update is done."""
         self.mark("idle")
         self._open = None
         self.step += 1
 
     def write(self, path: Path) -> None:
-        """Keeps the intervals beside the rank's other records."""
+        """Write the intervals to a JSON file."""
         path.write_text(json.dumps(self.intervals))
 
 
 def bubble_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> float | None:
-    """Idle / total stage time over the recorded steps.
+    """Return the idle time over the total time of all stages in the recorded steps.
 
-    A step lasts from the first forward pass on any stage to the last optimizer update; a stage is idle
-    in it unless it computes or sends. `None` without a step that all stages recorded.
+    `ranks` holds the intervals of each rank. A step lasts from the first forward pass on any stage to the
+    last optimizer update; a stage is idle in it unless it computes or sends. `None` without a step that all
+    stages recorded.
     """
     idle = total = 0.0
     for step in _steps(ranks):
-        rows = {rank: [row for row in found if row[0] == step] for rank, found in ranks.items()}
-        span = max(r[4] for found in rows.values() for r in found) - min(
-            r[3] for found in rows.values() for r in found if r[1] == "forward"
+        rows = {rank: [row for row in own if row[0] == step] for rank, own in ranks.items()}
+        span = max(r[4] for own in rows.values() for r in own) - min(
+            r[3] for own in rows.values() for r in own if r[1] == "forward"
         )
-        for found in rows.values():
-            busy = sum(end - start for _, activity, _, start, end in found if activity != "wait")
+        for own in rows.values():
+            busy = sum(end - start for _, activity, _, start, end in own if activity != "wait")
             idle += span - busy
             total += span
     return idle / total if total else None
 
 
 def overlap_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> float | None:
-    """Share of steps in which stage 1's forward pass of a micro-batch overlaps stage 0's of the next one."""
-    found = []
+    """Return the share of steps in which two stages overlap.
+
+    That is, stage 1's forward pass of a micro-batch overlaps stage 0's forward pass of the next one.
+    """
+    overlaps = []
     for step in _steps(ranks):
         forward = {
             rank: {row[2]: (row[3], row[4]) for row in ranks[rank] if row[0] == step and row[1] == "forward"}
             for rank in (0, 1)
         }
         pairs = [(forward[1][k], forward[0][k + 1]) for k in forward[1] if k + 1 in forward[0]]
-        found.append(any(max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairs))
-    return sum(found) / len(found) if found else None
+        overlaps.append(any(max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairs))
+    return sum(overlaps) / len(overlaps) if overlaps else None
 
 
 def _steps(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> list[int]:
@@ -97,7 +106,7 @@ def _steps(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> list[int]:
 
 
 def chrome_trace(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> dict[str, Any]:
-    """As Perfetto and chrome://tracing read it: complete events in microseconds, a process a rank."""
+    """Return the ranks' intervals as a Chrome trace: complete events in microseconds, a process a rank."""
     zero = min((row[3] for rows in ranks.values() for row in rows), default=0.0)
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": f"rank {rank}"}} for rank in ranks

@@ -1,6 +1,6 @@
-"""Where to cut: boundaries between operations that give every stage its share.
+"""Balance stages: choose boundaries between operations that give every stage its share.
 
-All methods but a given list minimise the costliest stage by dynamic programming, exactly:
+`best` minimises the cost of the costliest stage by dynamic programming, exactly:
 
     best(s, j) = min over i < j of max(best(s - 1, i), cost(s, i, j))
 
@@ -21,10 +21,18 @@ from src.config import ConfigError
 
 @dataclass(frozen=True)
 class Problem:
-    """What stages may cost; arrays are by operation [n] or by boundary [n + 1].
+    """A balancing problem: the costs of n operations, of the boundaries between them, and the stages to fill.
 
-    `cost` is any unit; `crossing` is in the same unit and counts for both stages that it joins.
-    `memory` of a stage (bytes) is `weights` + `kept` of its operations x micro-batches in flight.
+    Attributes:
+        cost: of each operation, in any unit, [n].
+        crossing: cost of each boundary in the same unit, for both stages that it joins, [n + 1].
+        sent: bytes that cross each boundary, [n + 1].
+        weights: bytes of each operation's weights, gradients and optimizer state, [n].
+        kept: bytes that each operation keeps for backward of one micro-batch, [n].
+        speeds: of the stages' devices; a cost is divided by it.
+        in_flight: micro-batches whose kept bytes each stage holds at once.
+        limit: bytes of memory of each device, `None` without a limit.
+        sums: cumulative sums of arrays by name, filled when they are first used.
     """
 
     cost: np.ndarray
@@ -38,18 +46,19 @@ class Problem:
     sums: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stage_cost(self, stage: int, start: int, stop: int) -> float:
-        """Cost of operations `start` to `stop` - 1 as stage `stage`; infinite where memory is short."""
+        """Return the cost of stage `stage` with operations `start` to `stop` - 1; infinite over the limit."""
         if self.limit is not None and self.memory(stage, start, stop) > self.limit:
             return np.inf
-        own = self._sum("cost")[stop] - self._sum("cost")[start]
-        return own / self.speeds[stage] + self.crossing[start] + self.crossing[stop]
+        cost = self.cumulative("cost")
+        return (cost[stop] - cost[start]) / self.speeds[stage] + self.crossing[start] + self.crossing[stop]
 
     def memory(self, stage: int, start: int, stop: int) -> float:
-        """Bytes of weights, gradients and optimizer state, and of what backward keeps."""
-        weights = self._sum("weights")[stop] - self._sum("weights")[start]
-        return weights + self.in_flight[stage] * (self._sum("kept")[stop] - self._sum("kept")[start])
+        """Return the bytes of memory that stage `stage` needs for operations `start` to `stop` - 1."""
+        weights, kept = self.cumulative("weights"), self.cumulative("kept")
+        return weights[stop] - weights[start] + self.in_flight[stage] * (kept[stop] - kept[start])
 
-    def _sum(self, name: str) -> np.ndarray:
+    def cumulative(self, name: str) -> np.ndarray:
+        """Return the sums [n + 1] of field `name` over the operations before each boundary."""
         if name not in self.sums:
             self.sums[name] = np.concatenate([[0.0], np.cumsum(getattr(self, name), dtype=float)])
         return self.sums[name]
@@ -61,59 +70,57 @@ class Problem:
 
 
 def costliest(problem: Problem, boundaries: Sequence[int]) -> float:
-    """The costliest stage of a cut, given by its inner boundaries."""
+    """Return the cost of the costliest stage of a cut, given by its inner boundaries."""
     ends = [0, *boundaries, len(problem.cost)]
     return max(problem.stage_cost(s, a, b) for s, (a, b) in enumerate(itertools.pairwise(ends)))
 
 
 def best(problem: Problem) -> list[int]:
-    """The inner boundaries of the best cut.
+    """Find the inner boundaries of the best cut.
 
     Raises:
-        ConfigError: when no cut fits in memory.
+        ConfigError: when there are more stages than operations, or no cut fits in memory.
     """
     count, stages = len(problem.cost), problem.stages
     check_stages(count, stages)
     table = _costs(problem)
-    bound, _ = _search(table, lambda s, i, j: table[s][i, j], np.maximum, count, stages)
+    bound, _ = _search(lambda s, i, j: table[s][i, j], np.maximum, count, stages)
     if not np.isfinite(bound):
-        least = _least_memory(problem)
+        least, limit = _least_memory(problem), problem.limit
+        assert limit is not None, "without a limit every cut fits"
         raise ConfigError(
-            f"strategy.memory_gib={problem.limit / 2**30:g}: the model needs {least / 2**30:.2f} GiB a "
+            f"strategy.memory_gib={limit / 2**30:g}: the model needs {least / 2**30:.2f} GiB a "
             f"device even at the best cut into {stages} stages; use more workers, a smaller batch, or "
-            "strategy.checkpoint=always"
+            "strategy.recompute=full"
         )
     within = [np.where(costs <= bound * (1 + 1e-12), 0.0, np.inf) for costs in table]
-    _, cut = _search(
-        within, lambda s, i, j: within[s][i, j] + problem.sent[j] * (j < count), np.add, count, stages
-    )
+    _, cut = _search(lambda s, i, j: within[s][i, j] + problem.sent[j] * (j < count), np.add, count, stages)
     return cut
 
 
 def _costs(problem: Problem) -> list[np.ndarray]:
-    """cost(s, i, j) as one array [n + 1, n + 1] a stage; infinite unless i < j."""
-    total, weights, kept = (problem._sum(name) for name in ("cost", "weights", "kept"))
+    """Tabulate cost(s, i, j) as one array [n + 1, n + 1] a stage; infinite unless i < j."""
+    total, weights, held = (problem.cumulative(name) for name in ("cost", "weights", "kept"))
     forward = np.triu(np.ones((len(total), len(total)), dtype=bool), 1)
-    found = []
+    tables = []
     for speed, in_flight in zip(problem.speeds, problem.in_flight, strict=True):
         cost = (total[None, :] - total[:, None]) / speed
         cost = cost + problem.crossing[:, None] + problem.crossing[None, :]
         fits = forward
         if problem.limit is not None:
-            memory = weights[None, :] - weights[:, None] + in_flight * (kept[None, :] - kept[:, None])
+            memory = weights[None, :] - weights[:, None] + in_flight * (held[None, :] - held[:, None])
             fits = forward & (memory <= problem.limit)
-        found.append(np.where(fits, cost, np.inf))
-    return found
+        tables.append(np.where(fits, cost, np.inf))
+    return tables
 
 
 def _search(
-    table: list[np.ndarray],
     step: Callable[[int, np.ndarray, int], np.ndarray],
     join: Callable[[np.ndarray, np.ndarray], np.ndarray],
     count: int,
     stages: int,
 ) -> tuple[float, list[int]]:
-    """The recurrence above with `join` for max; the value, and the boundaries that reach it."""
+    """Solve this module's recurrence with `join` for max; return the value and the boundaries with it."""
     value = np.full(count + 1, np.inf)
     value[0] = 0.0
     choices = []
@@ -135,7 +142,7 @@ def _search(
 
 def _least_memory(problem: Problem) -> float:
     nothing = np.zeros(len(problem.cost) + 1)
-    memory = problem._sum("weights") + max(problem.in_flight) * problem._sum("kept")
+    memory = problem.cumulative("weights") + max(problem.in_flight) * problem.cumulative("kept")
     free = Problem(
         cost=np.diff(memory),
         crossing=nothing,
@@ -149,7 +156,9 @@ def _least_memory(problem: Problem) -> float:
 
 
 def by_share(count: int, shares: Sequence[float]) -> list[int]:
-    """Boundary = round(operations x cumulative share): paper 4's [140, 230] gives the first stage 140 / 370.
+    """Return the boundaries at round(count x cumulative share): `count` operations cut by `shares`.
+
+    Paper 4's [140, 230] gives the first stage 140 / 370 of the operations.
 
     Raises:
         ConfigError: when a share is too small for one operation.
@@ -166,7 +175,7 @@ def by_share(count: int, shares: Sequence[float]) -> list[int]:
 
 
 def check_stages(count: int, stages: int) -> None:
-    """Raises `ConfigError` unless every stage can have an operation."""
+    """Raise `ConfigError` unless every stage can have an operation."""
     if stages > count:
         raise ConfigError(
             f"workers={stages}: the model can be cut into at most {count} stages, one operation each; "

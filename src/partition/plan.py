@@ -1,4 +1,4 @@
-"""A cut chosen, with what it is expected to cost: printed when a run starts, and kept with it."""
+"""Choose a cut and predict its costs, which are printed when a run starts and kept as partition.json."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from rich.table import Table
 
 from src.config import Config, ConfigError
 from src.measure import arithmetic
-from src.partition import balance, outline
+from src.partition import balance, model_profile
 from src.partition.balance import Problem
-from src.partition.outline import Costs, Link, Outline
+from src.partition.model_profile import Costs, Link, ModelProfile
 
 METHODS = ("layers", "size", "time", "optimal")
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage: operations `start` to `stop` - 1; seconds and bytes are for one micro-batch."""
+    """One stage of a plan; seconds and bytes are for one micro-batch.
+
+    Attributes:
+        start: its first operation.
+        stop: the first operation after it.
+        first: name of the first operation.
+        parameters: number of its parameters.
+        seconds: of its operations, forward and backward.
+        transfer_seconds: of the transfers over both of its boundaries.
+        memory_bytes: needed on its device.
+        sends: names of the tensors that it sends to the next stage.
+        sent_bytes: bytes of these.
+    """
 
     start: int
     stop: int
@@ -38,7 +50,7 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A cut into stages."""
+    """A cut of a model into stages, by `strategy.partition`, with the step's predicted seconds."""
 
     method: str
     operations: int
@@ -48,16 +60,22 @@ class Plan:
     predicted_step_seconds: float
 
     def json(self) -> str:
-        """As `partition.json` keeps it."""
+        """Return the plan as the text of `partition.json`."""
         return json.dumps(asdict(self), indent=1)
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What the configuration asks of a cut.
+    """The demands of a configuration on a cut.
 
-    `state` is how many tensors of a weight's size the optimizer needs, gradient and weight included;
-    `in_flight` how many micro-batches' activations each stage holds at once.
+    Attributes:
+        partition: a method (`METHODS`), each stage's share, or the first operation of each further stage.
+        microbatches: micro-batches of a step.
+        overlaps: whether stages work at the same time.
+        state: number of tensors of a weight's size on a device: weight, gradient and optimizer state.
+        in_flight: micro-batches whose activations each stage holds at once.
+        speeds: of the stages' devices.
+        memory_limit: bytes of each device, `None` without a limit.
     """
 
     partition: str | Sequence[float | str]
@@ -69,8 +87,8 @@ class Demands:
     memory_limit: float | None
 
 
-def wanted(config: Config, *, overlaps: bool) -> Demands:
-    """What a configuration asks of the cut."""
+def demands_of(config: Config, *, overlaps: bool) -> Demands:
+    """Return a configuration's demands on the cut; `overlaps` says whether stages work at the same time."""
     options, optimizer = config.strategy, config.optimizer
     limit = options.get("memory_gib")
     return Demands(
@@ -85,28 +103,28 @@ def wanted(config: Config, *, overlaps: bool) -> Demands:
 
 
 def _in_flight(config: Config) -> list[int]:
-    """Micro-batches whose activations each stage keeps at once, at most."""
+    """Return the most micro-batches whose activations each stage holds at once."""
     options, stages = config.strategy, config.workers
-    if options.get("checkpoint", "never") != "never" or "schedule" not in options:
+    if options.get("recompute", "none") != "none" or "schedule" not in options:
         return [1] * stages
     if options["schedule"] == "1f1b":
         return [min(config.microbatches, stages - stage) for stage in range(stages)]
     return [config.microbatches] * stages
 
 
-def make(model: Outline, costs: Costs, link: Link, demands: Demands) -> Plan:
-    """The cut that `demands.partition` asks for.
+def make(model: ModelProfile, costs: Costs, link: Link, demands: Demands) -> Plan:
+    """Choose the cut that `demands.partition` asks for, and predict its costs.
 
     Raises:
-        ConfigError: when the model can't be cut so.
+        ConfigError: when the model can't be cut so, or doesn't fit in memory.
     """
     problem = problem_of(model, costs, link, demands)
     boundaries = cut(model, problem, costs, demands)
     return describe(model, problem, costs, demands, boundaries)
 
 
-def problem_of(model: Outline, costs: Costs, link: Link, demands: Demands) -> Problem:
-    """The `optimal` problem: seconds of a micro-batch, forward and backward, transfers included."""
+def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) -> Problem:
+    """State the balancing problem of `optimal`: seconds of a micro-batch both ways, transfers included."""
     crossing, sent = np.zeros((2, len(model.names) + 1))
     for boundary in range(1, len(model.names)):
         there = model.crossing[boundary]
@@ -125,20 +143,20 @@ def problem_of(model: Outline, costs: Costs, link: Link, demands: Demands) -> Pr
     )
 
 
-def cut(model: Outline, problem: Problem, costs: Costs, demands: Demands) -> list[int]:
-    """The inner boundaries."""
-    wanted, stages = demands.partition, len(demands.speeds)
+def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -> list[int]:
+    """Return the inner boundaries of the cut that `demands.partition` asks for."""
+    partition, stages = demands.partition, len(demands.speeds)
     count = len(model.names)
     balance.check_stages(count, stages)
-    if not isinstance(wanted, str):
-        if any(isinstance(item, str) for item in wanted):
-            return _named(model, [str(item) for item in wanted])
-        return balance.by_share(count, [float(item) for item in wanted])
-    if wanted == "layers":
+    if not isinstance(partition, str):
+        if any(isinstance(item, str) for item in partition):
+            return _named(model, [str(item) for item in partition])
+        return balance.by_share(count, [float(item) for item in partition])
+    if partition == "layers":
         return balance.by_share(count, [1.0] * stages)
-    if wanted == "optimal":
+    if partition == "optimal":
         return balance.best(problem)
-    measured = costs.parameters if wanted == "size" else costs.seconds
+    measured = costs.parameters if partition == "size" else costs.seconds
     free = np.zeros(count + 1)
     plain = Problem(
         cost=measured,
@@ -152,23 +170,27 @@ def cut(model: Outline, problem: Problem, costs: Costs, demands: Demands) -> lis
     return balance.best(plain)
 
 
-def _named(model: Outline, names: Sequence[str]) -> list[int]:
-    found = [outline.boundary(model.names, name) for name in names]
-    if any(b <= a for a, b in itertools.pairwise(found)):
+def _named(model: ModelProfile, names: Sequence[str]) -> list[int]:
+    boundaries = [model_profile.boundary(model.names, name) for name in names]
+    if any(b <= a for a, b in itertools.pairwise(boundaries)):
         raise ConfigError(
             f"strategy.partition=[{','.join(names)}]: name the stages' first operations in order"
         )
-    return found
+    return boundaries
 
 
 def describe(
-    model: Outline,
+    model: ModelProfile,
     problem: Problem,
     costs: Costs,
     demands: Demands,
     boundaries: Sequence[int],
 ) -> Plan:
-    """What this cut is expected to cost, as measured operation by operation."""
+    """Predict a cut's costs from the measured costs of its operations.
+
+    Raises:
+        ConfigError: when a stage doesn't fit in memory.
+    """
     ends = [0, *boundaries, len(model.names)]
     stages = []
     for number, (start, stop) in enumerate(itertools.pairwise(ends)):
@@ -206,7 +228,7 @@ def describe(
 
 
 def show(plan: Plan) -> str:
-    """The cut as a table for people."""
+    """Return a plan as a table of text."""
     table = Table(
         title=f"cut of {plan.operations} operations by {plan.method}", title_justify="left", box=None
     )
@@ -235,10 +257,10 @@ def show(plan: Plan) -> str:
 
 
 def as_numbers(costs: Costs, link: Link) -> dict[str, Any]:
-    """What rank 0 measured, for the other ranks."""
+    """Turn measured costs into plain numbers, which rank 0 sends to the other ranks."""
     return {"costs": {key: value.tolist() for key, value in asdict(costs).items()}, "link": asdict(link)}
 
 
-def from_numbers(told: Mapping[str, Any]) -> tuple[Costs, Link]:
-    """The other side of `as_numbers`."""
-    return Costs(**{key: np.array(value) for key, value in told["costs"].items()}), Link(**told["link"])
+def from_numbers(numbers: Mapping[str, Any]) -> tuple[Costs, Link]:
+    """Turn the result of `as_numbers` back into costs and a link."""
+    return Costs(**{key: np.array(value) for key, value in numbers["costs"].items()}), Link(**numbers["link"])

@@ -1,4 +1,4 @@
-"""The figures of what devices and stages do over time.
+"""Draw what devices, stages and workers do over time.
 
 Every function returns a matplotlib figure, or `None` where the study has nothing to draw.
 """
@@ -17,21 +17,21 @@ from src.report.canvas import DASHES, Look, Point
 TRACES = 12
 TRACE_POINTS = 240
 TIMELINES = 8
-# Letters of a title over one of three panels.
+# Letters on a line of a panel's title where three panels stand side by side.
 WIDTH = 46
-# Of a stage, and of a worker with its servers; what is left blank is idle.
+# Colours of what a stage does, and of what a worker with servers does; idle time is left blank.
 ACTIVITIES = {
     **{"forward": "#0072B2", "loss": "#56B4E9", "backward": "#009E73", "optimizer": "#CC79A7"},
     **{"send": "#E69F00", "wait": "#d9d9d9"},
     **{"fetch": "#F0E442", "compute": "#0072B2", "push": "#D55E00"},
 }
-# Steps that are drawn.
+# Numbers of steps that are drawn of stages and of workers.
 STAGE_STEPS, WORKER_STEPS = 2, 6
 
 
-def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
-    """Utilisation of each device over time, for up to `TRACES` runs taken evenly from all."""
-    traced = [p for p in found if any(row.get("utilization") is not None for row in p.run.trace)]
+def traces(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """Draw the utilisation of each device over time, for up to `TRACES` runs taken evenly from all."""
+    traced = [p for p in points if any(row.get("utilization") is not None for row in p.run.trace)]
     if not traced:
         return None
     count = min(TRACES, len(traced))
@@ -60,9 +60,9 @@ def traces(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
     return figure
 
 
-def staleness(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
-    """How stale gradients were when they took effect: the share of steps by staleness, a run each."""
-    known = [(point, point.run.staleness) for point in found if point.row.get("staleness_mean") is not None]
+def staleness(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """Draw the share of steps by the staleness of their gradients, one panel a run."""
+    known = [(point, point.run.staleness) for point in points if point.row.get("staleness_mean") is not None]
     known = [(point, shares) for point, shares in known if shares]
     if not known:
         return None
@@ -83,9 +83,9 @@ def staleness(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
     return figure
 
 
-def timelines(found: Sequence[Point]) -> Figure | None:
-    """What stages or workers do over their first recorded steps, for up to `TIMELINES` runs taken evenly."""
-    recorded = [point for point in found if point.run.timeline]
+def timelines(points: Sequence[Point]) -> Figure | None:
+    """Draw the first recorded steps of stages or workers, for up to `TIMELINES` runs taken evenly."""
+    recorded = [point for point in points if point.run.timeline]
     if not recorded:
         return None
     count = min(TIMELINES, len(recorded))

@@ -1,4 +1,4 @@
-"""The figures that compare a study's runs; one colour a strategy throughout.
+"""Draw the figures that compare a study's runs, with one colour a strategy throughout.
 
 Every function returns a matplotlib figure, or `None` where the study has nothing to draw.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,12 +15,13 @@ from matplotlib.figure import Figure
 from src.report import canvas, learning
 from src.report.canvas import Look, Point
 
+# A panel with more batches than these is a sweep over them.
 MANY_BATCHES = 3
 
 
-def bars(found: Sequence[Point], look: Mapping[str, Look], metric: str, heading: str) -> Figure | None:
-    """`metric` of each strategy at each number of workers: the bar is the median run, a dot is one run."""
-    panels = canvas.panels([point for point in found if point.row.get(metric) is not None])
+def bars(points: Sequence[Point], look: Mapping[str, Look], metric: str, heading: str) -> Figure | None:
+    """Draw `metric` of each strategy by number of workers: the bar is the median run, a dot is one run."""
+    panels = canvas.panels([point for point in points if point.row.get(metric) is not None])
     if not panels:
         return None
     heights = [1 + 0.3 * len({canvas.series(point) for point in panel}) for panel in panels.values()]
@@ -31,8 +33,8 @@ def bars(found: Sequence[Point], look: Mapping[str, Look], metric: str, heading:
 
 
 def _bars(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: str) -> None:
-    found = {canvas.series(point) for point in panel}
-    drawn = sorted(found, key=lambda s: (list(look).index(s.label), s.workers, s.weak))
+    distinct = {canvas.series(point) for point in panel}
+    drawn = sorted(distinct, key=lambda s: (list(look).index(s.label), s.workers, s.weak))
     for place, series in enumerate(drawn):
         values = [point.row[metric] for point in panel if canvas.series(point) == series]
         color = look[series.label].color
@@ -44,10 +46,10 @@ def _bars(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: 
     axis.grid(axis="y", visible=False)
 
 
-def speedups(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
-    """Speed-up over each framework's own single run against workers, with the ideal line."""
-    several = {p.panel for p in found if p.row.get("speedup") is not None and p.row["workers"] > 1}
-    panels = canvas.panels([p for p in found if p.panel in several and p.row.get("speedup") is not None])
+def speedups(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """Draw the speed-up over each framework's own single run against workers, with the ideal line."""
+    several = {p.panel for p in points if p.row.get("speedup") is not None and p.row["workers"] > 1}
+    panels = canvas.panels([p for p in points if p.panel in several and p.row.get("speedup") is not None])
     if not panels:
         return None
     figure, axes = canvas.grid(1, len(panels), (max(6.4, 4.2 * len(panels)), 3.8))
@@ -63,13 +65,17 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> No
     axis.plot([1, most], [1, most], color="#888888", linestyle="--", linewidth=1, label="ideal")
     for label in dict.fromkeys(point.label for point in panel):
         for scaling in ("strong", "weak"):
-            # At one worker they are the same: both lines begin there.
+            # At one worker strong and weak scaling are the same: both lines begin there.
             alike = [p for p in panel if p.row["workers"] == 1 or (p.row["scaling"] or "strong") == scaling]
             chosen = [p for p in alike if p.label == label]
             curve = canvas.median_by(chosen, lambda point: point.row["workers"], "speedup")
             if not curve or max(curve) == 1:
                 continue
-            style = {"color": look[label].color, "marker": look[label].marker, "markersize": 4}
+            style: dict[str, Any] = {
+                "color": look[label].color,
+                "marker": look[label].marker,
+                "markersize": 4,
+            }
             xs = [point.row["workers"] for point in chosen]
             axis.plot(xs, [p.row["speedup"] for p in chosen], linestyle="", alpha=0.35, **style)
             name = label if scaling == "strong" else f"{label}, weak"
@@ -79,12 +85,12 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> No
     axis.set_xticks(range(1, int(most) + 1) if most <= 8 else sorted({p.row["workers"] for p in panel}))
 
 
-def batches(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
-    """Loss, accuracy and time against the batch, one line a strategy and number of workers."""
+def batches(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """Draw loss, accuracy and time against the batch, one line a strategy and number of workers."""
     swept = {
-        p.panel for p in found if len({q.row["batch"] for q in found if q.panel == p.panel}) > MANY_BATCHES
+        p.panel for p in points if len({q.row["batch"] for q in points if q.panel == p.panel}) > MANY_BATCHES
     }
-    panels = canvas.panels([p for p in found if p.panel in swept])
+    panels = canvas.panels([p for p in points if p.panel in swept])
     if not panels:
         return None
     figure, axes = canvas.grid(len(panels), 3, (11, 3.1 * len(panels)))
@@ -104,15 +110,15 @@ def _against_batch(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look],
         chosen = [p for p in panel if canvas.series(p) == series and p.row.get(metric) is not None]
         curve = canvas.median_by(chosen, lambda point: point.row["batch"], metric)
         style = look[series.label]
-        mark = {"marker": style.marker, "markersize": 4, "label": series.name}
+        mark: dict[str, Any] = {"marker": style.marker, "markersize": 4, "label": series.name}
         axis.plot(list(curve), list(curve.values()), series.dash(style), color=style.color, **mark)
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda batch, _: f"{batch:g}")
 
 
-def overview(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
-    """Throughput, speed-up and accuracy of the panel with the most strategies, 1200 x 600 pixels."""
-    panels = canvas.panels([p for p in found if p.row.get("samples_per_second") is not None])
+def overview(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+    """Draw throughput, speed-up and accuracy of the panel with the most strategies, 1200 x 600 pixels."""
+    panels = canvas.panels([p for p in points if p.row.get("samples_per_second") is not None])
     if not panels:
         return None
     name = max(panels, key=lambda panel: (len({canvas.series(p) for p in panels[panel]}), len(panels[panel])))
@@ -135,7 +141,7 @@ def overview(found: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
     else:
         for p in panel:
             style = look[p.label]
-            right.plot(p.row.get("train_seconds"), p.row.get("accuracy"), style.marker, color=style.color)
+            right.plot(p.row["train_seconds"], p.row["accuracy"], style.marker, color=style.color)
         right.set(title="test accuracy", xlabel="seconds of training")
     canvas.legend(figure, [right], 8, beside=False)
     figure.suptitle(name)

@@ -1,4 +1,4 @@
-"""The papers' claims, each checked by a generic rule against the runs of this study.
+"""Check the papers' claims against the runs of a study, each by a generic rule.
 
 A claim is a mapping of a study's `findings` list: `paper`, `where`, `claim` (words), `rule` (a name in
 `RULES`), `select` (which runs count: a value or a list a key), and what the rule itself reads. A rule is a
@@ -27,7 +27,7 @@ SHOWN_GROUPS = 12
 
 @dataclass(frozen=True)
 class Verdict:
-    """`confirmed`, `contradicted` or `undecided`, with our numbers or the reason."""
+    """The outcome of a check: `confirmed`, `contradicted` or `undecided`, with our numbers or the reason."""
 
     word: str
     numbers: str
@@ -38,7 +38,7 @@ RULES: dict[str, RuleFunction] = {}
 
 
 def rule(name: str) -> Callable[[RuleFunction], RuleFunction]:
-    """Registers a rule under the name by which a study's YAML asks for it."""
+    """Register a rule under the name by which a study's YAML asks for it."""
 
     def register(function: RuleFunction) -> RuleFunction:
         RULES[name] = function
@@ -48,7 +48,7 @@ def rule(name: str) -> Callable[[RuleFunction], RuleFunction]:
 
 
 def check(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """The verdict on one claim; one that cannot be evaluated is `undecided`, with the reason."""
+    """Return the verdict on one claim; one that cannot be evaluated is `undecided`, with the reason."""
     name = claim.get("rule")
     if name not in RULES:
         return Verdict(UNDECIDED, f"no rule is called {name!r}; there are {', '.join(sorted(RULES))}")
@@ -59,14 +59,14 @@ def check(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 
 def select(rows: Sequence[Row], wanted: Mapping[str, Any] | None) -> list[Row]:
-    """The rows that have, for every key of `wanted`, its value or one of its values."""
+    """Return the rows that have, for every key of `wanted`, its value or one of its values."""
     choices = {key: value if isinstance(value, list) else [value] for key, value in (wanted or {}).items()}
     return [row for row in rows if all(row.get(key) in values for key, values in choices.items())]
 
 
 @rule("trend")
 def trend(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """`metric` rises, falls or stays flat over `over`, in each group of `within`, by majority.
+    """Decide whether `metric` rises, falls or stays flat over `over`, by majority of the groups of `within`.
 
     It rises in a group when the last value exceeds the first by more than `tolerance` and Kendall's tau
     is at least 0.5; it is flat when the largest is at most (1 + `tolerance`) times the smallest. A group
@@ -100,9 +100,9 @@ def _trend_word(curve: Mapping[float, float], expect: str, bound: float) -> str:
 
 @rule("ratio")
 def ratio(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """`metric` of the runs `of` over that of the runs `to` is higher, lower or the same, by majority.
+    """Decide whether `metric` of the runs `of` is higher, lower or the same as that of `to`, by majority.
 
-    Both are averaged within each group of `within`; `same` means within `tolerance` of 1.
+    Both are averaged within each group of `within`; `same` means a ratio within `tolerance` of 1.
     """
     metric, (expect, bound) = claim["metric"], _comparison(claim)
     words, notes = [], []
@@ -117,7 +117,7 @@ def ratio(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 @rule("curves")
 def curves(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """`metric` of the runs `of` is higher, lower or the same at equal `over`, against the runs `to`.
+    """Decide whether `metric` of the runs `of` is higher, lower or the same as that of `to` at equal `over`.
 
     `over` is `epoch` or `train_seconds`. Curves run straight between evaluations on the test set and are
     averaged over the runs of a side. In each group of `within` every evaluation counts at which all curves
@@ -140,23 +140,30 @@ def curves(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 
 def _learned(row: Row, over: str, metric: str) -> list[tuple[float, float]]:
-    """A run's curve: `metric` of each evaluation, by `over`."""
+    """Return a run's curve: `metric` of each evaluation, by `over`."""
     points = [(known.get(over), known.get(metric)) for known in row.get("evaluations") or []]
     return [(x, y) for x, y in points if x is not None and y is not None and math.isfinite(y)]
 
 
 def _meeting(of: Sequence[Curve], to: Sequence[Curve]) -> list[tuple[float, float, float]]:
-    """(x, mean of one side, mean of the other), for each x of an evaluation where all curves are known."""
+    """Return (x, mean of `of`, mean of `to`) for each x of an evaluation where all curves are known."""
     points = []
     for x in sorted({x for curve in (*of, *to) for x, _ in curve}):
-        sides = [[interpolate(curve, x) for curve in side] for side in (of, to)]
-        if all(sides) and None not in (*sides[0], *sides[1]):
-            points.append((x, mean(sides[0]), mean(sides[1])))
-    return [point for point in points if point[2]]
+        means = [_mean_at(side, x) for side in (of, to)]
+        if means[0] is not None and means[1]:
+            points.append((x, means[0], means[1]))
+    return points
+
+
+def _mean_at(curves: Sequence[Curve], x: float) -> float | None:
+    """Average curves at `x`; `None` where one of them is not known there, or there are none."""
+    values = [interpolate(curve, x) for curve in curves]
+    known = [value for value in values if value is not None]
+    return mean(known) if len(known) == len(values) else None
 
 
 def _comparison(claim: Claim) -> tuple[str, float]:
-    """What a claim expects of a ratio, and the bound past which the ratio is not 1."""
+    """Return the relation that a claim expects of a ratio, and the bound past which a ratio is not 1."""
     expect = claim["expect"]
     if expect not in ("higher", "lower", "same", "not higher"):
         raise ValueError(f"expect {expect!r} is none of higher, lower, same, not higher")
@@ -164,15 +171,15 @@ def _comparison(claim: Claim) -> tuple[str, float]:
 
 
 def _ratio_word(value: float, expect: str, bound: float) -> str:
-    found = "higher" if value > bound else "lower" if value < 1 / bound else "same"
-    if found == expect or (expect == "not higher" and found != "higher"):
+    relation = "higher" if value > bound else "lower" if value < 1 / bound else "same"
+    if relation == expect or (expect == "not higher" and relation != "higher"):
         return CONFIRMED
-    return UNDECIDED if found == "same" else CONTRADICTED
+    return UNDECIDED if relation == "same" else CONTRADICTED
 
 
 @rule("local_maximum")
 def local_maximum(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """`metric` at `over` = `at` exceeds both neighbouring points by more than `tolerance`, by majority."""
+    """Decide whether `metric` at `over` = `at` exceeds both neighbouring points by more than `tolerance`."""
     over, at, bound = claim["over"], claim["at"], 1 + claim.get("tolerance", TOLERANCE)
     words, notes = [], []
     for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
@@ -190,11 +197,10 @@ def local_maximum(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 @rule("order")
 def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """`metric` rises (or falls) along `order`, a list of strategies or of `select` mappings.
+    """Decide whether `metric` rises (or falls) along `order`, a list of strategies or `select` mappings.
 
-    One pair reversed by more than `tolerance` contradicts the order; it is confirmed when every pair
-    that differs by more than that agrees and they are most of the pairs. Kendall's tau between the
-    claimed order and ours is given with the numbers: 1 the same, -1 the reverse.
+    One pair reversed by more than `tolerance` contradicts the order; it is confirmed when no pair is and most
+    agree by more than that. The numbers name Kendall's tau: 1 for the claimed order, -1 for its reverse.
     """
     expect, bound = claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
     if expect not in ("rises", "falls"):
@@ -214,28 +220,28 @@ def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
     values = [value for _, value in places]
     places_of = list(range(len(values))) if expect == "rises" else list(range(len(values)))[::-1]
     tau = kendall_tau(places_of, values)
-    said = "" if tau is None else f", Kendall's tau {tau:.2f}"
-    numbers = f"{agree} of {len(pairs)} pairs agree, {reverse} are reversed{said}: {shown}"
+    correlation = "" if tau is None else f", Kendall's tau {tau:.2f}"
+    numbers = f"{agree} of {len(pairs)} pairs agree, {reverse} are reversed{correlation}: {shown}"
     word = CONTRADICTED if reverse else CONFIRMED if agree > len(pairs) / 2 else UNDECIDED
     return Verdict(word, numbers if word != UNDECIDED else f"within noise: {numbers}")
 
 
 @rule("level")
 def level(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """`metric` is above, below or near `value` (by more than, or within, `tolerance`), by majority."""
+    """Decide whether `metric` is above, below or near `value`, by (within) `tolerance`, in most groups."""
     metric, value, bound = claim["metric"], claim["value"], 1 + claim.get("tolerance", TOLERANCE)
     expect = {"above": "higher", "below": "lower", "near": "same"}[claim["expect"]]
     words, notes = [], []
     for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
-        found = mean([row[metric] for row in group])
-        words.append(_ratio_word(found / value, expect, bound))
-        notes.append(f"{name}{found:.4g}")
+        average = mean([row[metric] for row in group])
+        words.append(_ratio_word(average / value, expect, bound))
+        notes.append(f"{name}{average:.4g}")
     return _majority(words, notes, f"too few points: no run has {metric}")
 
 
 @rule("occurs")
 def occurs(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """Some selected run has `metric` equal to `expect`; every run counts, whatever its status."""
+    """Decide whether some run has `metric` equal to `expect`; every status but `missing` counts."""
     known = [row for row in rows if row.get(claim["metric"]) is not None and row["status"] != "missing"]
     having = [row for row in known if row[claim["metric"]] == claim["expect"]]
     numbers = f"{len(having)} of {len(known)} runs have {claim['metric']} {claim['expect']}"
@@ -246,7 +252,7 @@ def occurs(claim: Claim, rows: Sequence[Row]) -> Verdict:
 
 @rule("untested")
 def untested(claim: Claim, rows: Sequence[Row]) -> Verdict:
-    """The claim is on record, but this study cannot decide it; `reason` says why."""
+    """Leave a claim undecided, because this study cannot decide it; `reason` says why."""
     return Verdict(UNDECIDED, str(claim["reason"]))
 
 
@@ -272,7 +278,7 @@ def _groups(rows: Sequence[Row], within: str | Sequence[str] | None) -> dict[str
 
 
 def _curve(rows: Sequence[Row], over: str, metric: str) -> dict[float, float]:
-    """The metric at each value of `over`, averaged over runs (seeds) that share it."""
+    """Average `metric` over the runs (seeds) at each value of `over`."""
     points: dict[float, list[float]] = {}
     for row in rows:
         if row.get(over) is not None:
@@ -281,7 +287,7 @@ def _curve(rows: Sequence[Row], over: str, metric: str) -> dict[float, float]:
 
 
 def _majority(words: Sequence[str], notes: Sequence[str], empty: str) -> Verdict:
-    """The word of more than half of the groups, with the counts; otherwise undecided."""
+    """Return the word of more than half of the groups, with the counts; otherwise undecided."""
     if not words:
         return Verdict(UNDECIDED, empty)
     counts = Counter(words)

@@ -1,4 +1,4 @@
-"""The figures of how runs learn.
+"""Draw how runs learn.
 
 Every function returns a matplotlib figure, or `None` where the study has nothing to draw.
 """
@@ -6,6 +6,7 @@ Every function returns a matplotlib figure, or `None` where the study has nothin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,12 +17,12 @@ from src.report.canvas import Look, Point
 HEADINGS = {"epoch": "epoch", "train_seconds": "seconds of training"}
 
 
-def curves(found: Sequence[Point], look: Mapping[str, Look], over: str) -> Figure | None:
-    """Test accuracy and loss against `over`, one line a run; nothing when no run has two evaluations.
+def curves(points: Sequence[Point], look: Mapping[str, Look], over: str) -> Figure | None:
+    """Draw test accuracy and loss against `over`, one line a run; `None` when no run has two evaluations.
 
-    Over epochs frameworks share a panel, over `train_seconds` they don't.
+    Frameworks share a panel when `over` is `epoch`, and not when it is `train_seconds`.
     """
-    learned = [p for p in found if len(p.run.epochs) > 1]
+    learned = [p for p in points if len(p.run.epochs) > 1]
     panels = canvas.panels(learned, by_framework=over == "train_seconds")
     if not panels:
         return None
@@ -37,14 +38,20 @@ def curves(found: Sequence[Point], look: Mapping[str, Look], over: str) -> Figur
 def draw(
     axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: str, over: str = "epoch"
 ) -> None:
-    """`metric` of each run of `panel` against `over`, a column of `Run.epochs`."""
+    """Draw `metric` of each run of `panel` against `over`, a column of `StudyRun.epochs`."""
     named: set[str] = set()
     for point in panel:
         known = [row for row in point.run.epochs if None not in (row.get(over), row.get(metric))]
         style, series = look[point.label], canvas.series(point)
         name = None if series.name in named else series.name
         named.add(series.name)
-        mark = {"color": style.color, "marker": style.marker, "markersize": 3.5, "label": name}
+        mark: dict[str, Any] = {
+            "color": style.color,
+            "marker": style.marker,
+            "markersize": 3.5,
+            "label": name,
+        }
         xs, ys = [row[over] for row in known], [row[metric] for row in known]
         axis.plot(xs, ys, series.dash(style), alpha=0.85, **mark)
-    axis.xaxis.get_major_locator().set_params(integer=over == "epoch")
+    locator: Any = axis.xaxis.get_major_locator()
+    locator.set_params(integer=over == "epoch")

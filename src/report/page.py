@@ -1,4 +1,4 @@
-"""How a study is shown: the self-contained page."""
+"""Render a study as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from src.report import activity, canvas, figures, findings, learning
-from src.report.runs import Row, Run, retry_command
+from src.report.runs import Row, StudyRun, retry_command
 from src.report.views import KINDS, VIEWS, show, view
 
 BEST = (
@@ -51,15 +51,21 @@ FIGURES = (
     ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
     (
         "What stages and workers do",
-        "The first recorded steps of runs whose model is cut, or whose workers take turns at a parameter "
-        "server; blank or grey is idle. The whole record is each run's timeline.json, for Perfetto or "
-        "chrome://tracing.",
+        "The first recorded steps of runs whose model is cut, or whose workers are asynchronous, with "
+        "a parameter server; blank or grey is idle. The whole record is each run's timeline.json, for "
+        "Perfetto or chrome://tracing.",
     ),
 )
 
 
-def render(study: Mapping[str, Any], runs: Sequence[Run], rows: Sequence[Row]) -> str:
-    """The page: one HTML text that loads nothing from anywhere."""
+def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Row]) -> str:
+    """Return the page: one HTML text that loads nothing from anywhere.
+
+    Args:
+        study: `study` of params.yaml, of which `name`, `published` and `findings` are read.
+        runs: its runs.
+        rows: the merged row of each run (`tables.merged`).
+    """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
     )
@@ -81,7 +87,10 @@ def render(study: Mapping[str, Any], runs: Sequence[Run], rows: Sequence[Row]) -
 
 
 def best(rows: Sequence[Row]) -> list[Row]:
-    """For each framework, model and dataset, which run leads in what; only between runs that compare."""
+    """Return the runs that lead in each metric of `BEST`, for each framework, model and dataset.
+
+    Only groups of at least two runs that compare have a leader.
+    """
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if row["status"] == "ok" and not row.get("shared_device"):
@@ -99,26 +108,26 @@ def best(rows: Sequence[Row]) -> list[Row]:
 
 
 def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Row]:
-    """The papers' figures, each with ours of the matching runs (`here`), or `-` where there are none."""
+    """Return the papers' figures, each with ours of the matching runs (`here`), `-` where there are none."""
     shown: list[Row] = []
     for entry in entries:
         keys = ("strategy", "model", "dataset", "workers", "batch", "scaling")
         wanted = {key: entry[key] for key in keys if entry.get(key) is not None}
-        metric = entry.get("metric")
-        found = [row[metric] for row in findings.select(rows, wanted) if row.get(metric) is not None]
-        kind = KINDS.get(str(metric), "number")
-        low, high = (show(choose(found), kind) if found else "-" for choose in (min, max))
-        here = low if low == high else f"{low} to {high} ({len(found)} runs)"
-        said = entry.get("value")
-        if isinstance(said, int | float):
-            said = f"{said} {entry.get('unit', '')}".strip()
+        metric = str(entry.get("metric"))
+        values = [row[metric] for row in findings.select(rows, wanted) if row.get(metric) is not None]
+        kind = KINDS.get(metric, "number")
+        low, high = (show(choose(values), kind) if values else "-" for choose in (min, max))
+        here = low if low == high else f"{low} to {high} ({len(values)} runs)"
+        printed = entry.get("value")
+        if isinstance(printed, int | float):
+            printed = f"{printed} {entry.get('unit', '')}".strip()
         runs = ", ".join(_named(key, value) for key, value in wanted.items())
-        shown.append({**entry, "runs": runs, "said": said, "here": here})
+        shown.append({**entry, "runs": runs, "said": printed, "here": here})
     return shown
 
 
-def cuts(runs: Sequence[Run], rows: Sequence[Row]) -> list[Row]:
-    """One row a stage of every run whose model was cut: what it holds, and what it was expected to cost."""
+def cuts(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[Row]:
+    """Return a row for each stage of each run whose model was cut: its operations and expected costs."""
     shown: list[Row] = []
     for run, row in zip(runs, rows, strict=True):
         stages = run.cut.get("stages") or []
@@ -146,46 +155,48 @@ def _named(key: str, value: Any) -> str:
     return f"{key} {text}" if key in ("workers", "batch") else text
 
 
-def _drawn(runs: Sequence[Run], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """The figures that this study has: title, caption and `data:` address."""
-    found, look = picture(runs, rows)
-    learned, batches = learning.curves(found, look, "epoch"), figures.batches(found, look)
+def _drawn(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Draw the figures that this study has runs for; return title, caption and `data:` address of each."""
+    points, look = picture(runs, rows)
+    learned, batches = learning.curves(points, look, "epoch"), figures.batches(points, look)
     drawn = (
-        figures.bars(found, look, "samples_per_second", "training samples/s"),
-        None if batches else figures.bars(found, look, "seconds_per_epoch", "seconds of training per epoch"),
-        figures.speedups(found, look),
+        figures.bars(points, look, "samples_per_second", "training samples/s"),
+        None if batches else figures.bars(points, look, "seconds_per_epoch", "seconds of training per epoch"),
+        figures.speedups(points, look),
         learned,
-        learning.curves(found, look, "train_seconds"),
-        None if learned or batches else figures.bars(found, look, "accuracy", "test accuracy"),
+        learning.curves(points, look, "train_seconds"),
+        None if learned or batches else figures.bars(points, look, "accuracy", "test accuracy"),
         batches,
-        activity.staleness(found, look),
-        activity.traces(found, look),
-        activity.timelines(found),
+        activity.staleness(points, look),
+        activity.traces(points, look),
+        activity.timelines(points),
     )
     pairs = zip(FIGURES, drawn, strict=True)
     return [(title, caption, canvas.data_uri(figure)) for (title, caption), figure in pairs if figure]
 
 
-def picture(runs: Sequence[Run], rows: Sequence[Row]) -> tuple[list[canvas.Point], dict[str, canvas.Look]]:
-    """What the figures are drawn from: the runs that compare, and each strategy's look."""
+def picture(
+    runs: Sequence[StudyRun], rows: Sequence[Row]
+) -> tuple[list[canvas.Point], dict[str, canvas.Look]]:
+    """Return what figures are drawn from: the runs that compare, and the look of each label."""
     labels = {row["cell"]: row["label"] for row in rows}
     return canvas.points(runs, labels, {row["cell"]: row for row in rows}), canvas.looks(labels.values())
 
 
-def _counts(runs: Sequence[Run]) -> str:
+def _counts(runs: Sequence[StudyRun]) -> str:
     statuses = [run.status for run in runs]
     return ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
 
 
-def _when(runs: Sequence[Run]) -> str:
-    """When the last run ended, by its files: a page made again from the same runs says the same."""
+def _when(runs: Sequence[StudyRun]) -> str:
+    """Return when the last run ended, by its files: a page made again from the same runs is the same."""
     files = [run.directory / "metrics.json" for run in runs]
     times = [file.stat().st_mtime for file in files if file.exists()]
     return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else "never"
 
 
-def _machines(runs: Sequence[Run]) -> list[str]:
-    """One line for each machine and set of versions that measured."""
+def _machines(runs: Sequence[StudyRun]) -> list[str]:
+    """Describe each machine and set of versions that runs were measured with, in a line."""
     lines: list[str] = []
     for run in runs:
         seen = run.environment

@@ -1,12 +1,11 @@
-"""Reads a study's run directories; a damaged or absent one becomes a run that says so, never an exception."""
+"""Read a study's run directories; a damaged or absent one becomes a run that says so, never an exception."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +13,12 @@ from typing import Any
 
 import yaml
 
+from src.config.schema import flatten
 from src.measure.arithmetic import mean
+from src.run import files
+from src.run.tables import Row, read_table
 
-# Runs with one of these were measured; the others have no figures to compare.
+# Statuses of runs that were measured; those of another status have no figures to compare.
 MEASURED = ("ok", "time_limit", "diverged")
 STATUSES = (*MEASURED, "out_of_memory", "failed", "missing")
 GROUPS = ("strategy", "model", "dataset", "hardware")
@@ -25,6 +27,7 @@ NOT_VARIANTS = {
     *GROUPS,
     "strategy.name",
     "strategy.framework",
+    "strategy.synchronous",
     "strategy.parity",
     "workers",
     "batch",
@@ -40,14 +43,20 @@ NOT_VARIANTS = {
     "hardware.sample_seconds",
 }
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True)
-class Run:
-    """One cell of a study: what was declared, what was configured, what was measured.
+class StudyRun:
+    """One cell of a study, and everything that its run directory tells of it.
 
-    `status` is one of `STATUSES`; `missing` has no directory, `failed` crashed or left no readable metrics.
+    Attributes:
+        cell: the cell's name.
+        status: one of `STATUSES`; `missing` has no directory, `failed` crashed or left no readable metrics.
+        directory: the run's directory.
+        declared: the cell's keys in the study.
+        config: `config.yaml`, empty where it can't be read; likewise the next two.
+        metrics: `metrics.json`.
+        environment: `environment.json`.
+        error: why the run failed or is missing, if that is known.
     """
 
     cell: str
@@ -61,11 +70,11 @@ class Run:
 
     @cached_property
     def facts(self) -> Row:
-        """Everything known of the run, flat: `model` is the model's name, `strategy.schedule` an option.
+        """All facts of the run by flat key: `model` is the model's name, `strategy.schedule` an option.
 
-        What was measured wins over what was configured (`epochs`), but `batch` is the one typed.
+        Measured values take the place of configured ones (`epochs`), except for `batch`.
         """
-        configured = dict(_flatten(self.config))
+        configured = _options(self.config)
         measured = {key: value for key, value in self.metrics.items() if value is not None}
         flat = {**self.declared, **configured, **measured, "cell": self.cell, "status": self.status}
         flat.setdefault("framework", configured.get("strategy.framework"))
@@ -74,7 +83,7 @@ class Run:
         return flat
 
     def get(self, key: str) -> Any:
-        """The fact called `key`, or `None`."""
+        """Return the fact called `key`, or `None`."""
         return self.facts.get(key)
 
     @property
@@ -87,7 +96,7 @@ class Run:
 
     @property
     def comparable(self) -> bool:
-        """Whether the run may enter a ratio: measured, and no device shared by several workers."""
+        """True if ratios may be taken of the run: it was measured, and no workers shared a device."""
         return self.status in MEASURED and not self.get("shared_device")
 
     @cached_property
@@ -99,11 +108,11 @@ class Run:
 
     @cached_property
     def losses(self) -> list[float]:
-        """Rank 0's loss of each step from the first, up to the first that was not recorded."""
-        steps = [row for row in read_csv(self.directory / "steps.csv") if row.get("rank") == 0]
+        """Loss of each step of rank 0, up to the first that was not recorded; empty for a resumed run."""
+        steps = [row for row in read_table(self.directory / files.STEPS) if row.get("rank") == 0]
         steps.sort(key=lambda row: (row.get("epoch") or 0, row.get("step") or 0))
         if steps and steps[0].get("step") != 1:
-            # A resumed run: its first losses are nobody else's first ones.
+            # The first losses of a resumed run don't compare with those of a run from the beginning.
             return []
         losses: list[float] = []
         for row in steps:
@@ -114,15 +123,15 @@ class Run:
 
     @cached_property
     def staleness(self) -> dict[int, float]:
-        """The share of steps by the staleness of their gradient, in its order."""
-        rows = read_csv(self.directory / "steps.csv")
+        """Share of steps by the staleness of their gradient, in ascending order."""
+        rows = read_table(self.directory / files.STEPS)
         counts = Counter(int(row["staleness"]) for row in rows if row.get("staleness") is not None)
         return {stale: counts[stale] / counts.total() for stale in sorted(counts)}
 
     @cached_property
     def epochs(self) -> list[Row]:
-        """The rows of `epochs.csv`, each with `train_seconds`: the training time up to that evaluation."""
-        rows = read_csv(self.directory / "epochs.csv")
+        """Rows of `epochs.csv`, each with `train_seconds`: the training time up to that evaluation."""
+        rows = read_table(self.directory / files.EPOCHS)
         passed: float | None = 0.0
         for row in rows:
             seconds = row.get("seconds")
@@ -132,31 +141,31 @@ class Run:
 
     @cached_property
     def trace(self) -> list[Row]:
-        """The rows of `trace.csv`, without those that carry no time."""
-        return [row for row in read_csv(self.directory / "trace.csv") if row.get("time") is not None]
+        """Rows of `trace.csv`, without those that have no time."""
+        return [row for row in read_table(self.directory / files.TRACE) if row.get("time") is not None]
 
     @cached_property
     def cut(self) -> Mapping[str, Any]:
-        """The model's cut into stages (`partition.json`); empty where it was not cut."""
-        return _mapping(self.directory / "partition.json")
+        """Cut of the model into stages (`partition.json`); empty where it was not cut."""
+        return _mapping(self.directory / files.PARTITION)
 
     @cached_property
     def timeline(self) -> list[Row]:
-        """The stages' intervals: complete events of `timeline.json`, times in microseconds."""
-        events = _mapping(self.directory / "timeline.json").get("traceEvents") or []
+        """Intervals of stages or workers: complete events of `timeline.json`, times in microseconds."""
+        events = _mapping(self.directory / files.TIMELINE).get("traceEvents") or []
         return [event for event in events if event.get("ph") == "X"]
 
 
-def load(cells: Mapping[str, Mapping[str, Any] | None], directory: Path) -> list[Run]:
-    """The runs of `cells` (name to declared keys), read from `directory/<cell>/`, in the cells' order."""
+def load(cells: Mapping[str, Mapping[str, Any] | None], directory: Path) -> list[StudyRun]:
+    """Read the runs of `cells` (name to declared keys) from `directory/<cell>/`, in the cells' order."""
     return [load_run(cell, declared or {}, directory / cell) for cell, declared in cells.items()]
 
 
-def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> Run:
-    """One run; a directory that is absent or half-written gives status `missing` or `failed`."""
+def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> StudyRun:
+    """Read one run; a directory that is absent or half-written gives status `missing` or `failed`."""
     if not directory.is_dir():
-        return Run(cell, "missing", directory, declared, error="the run's directory is not there")
-    metrics = _mapping(directory / "metrics.json")
+        return StudyRun(cell, "missing", directory, declared, error="the run's directory is not there")
+    metrics = _mapping(directory / files.METRICS)
     status = metrics.get("status")
     error = None
     if status not in STATUSES:
@@ -164,27 +173,27 @@ def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> Run:
         error = "metrics.json is not there or cannot be read"
     if status == "failed":
         error = metrics.get("error") or last_error(directory) or error
-    return Run(
+    return StudyRun(
         cell,
         status,
         directory,
         declared,
-        _mapping(directory / "config.yaml"),
+        _mapping(directory / files.CONFIG),
         metrics,
-        _mapping(directory / "environment.json"),
+        _mapping(directory / files.ENVIRONMENT),
         error,
     )
 
 
-def retry_command(run: Run) -> str:
-    """The shell command that runs one cell again."""
+def retry_command(run: StudyRun) -> str:
+    """Return the shell command that runs one cell again."""
     return f"dvc repro -f -s {shlex.quote(f'train@{run.cell}')}"
 
 
 def last_error(directory: Path) -> str | None:
-    """The last line of the ranks' logs that names an error, else the last line that is not empty."""
+    """Return the last line of the ranks' logs that names an error, else the last that is not empty."""
     last = named = None
-    for log in sorted((directory / "logs").glob("rank-*.log")):
+    for log in sorted((directory / files.LOGS).glob("rank-*.log")):
         for line in log.read_text(errors="replace").splitlines():
             line = line.strip()
             last = line or last
@@ -193,32 +202,23 @@ def last_error(directory: Path) -> str | None:
     return named or last
 
 
-def read_csv(path: Path) -> list[Row]:
-    """Rows of a CSV file, numbers as floats and empty fields as `None`; no rows if it cannot be read."""
-    try:
-        with path.open(newline="", errors="replace") as file:
-            return [{key: _number(text) for key, text in row.items() if key} for row in csv.DictReader(file)]
-    except (OSError, csv.Error):
-        return []
-
-
-def labels(runs: Sequence[Run]) -> dict[str, str]:
-    """A short name for each cell: its strategy, and the options by which its runs here differ.
+def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
+    """Return a short name for each cell: its strategy, and the options by which runs of it differ.
 
     Options are compared within one strategy, model and dataset: `pipeline`, or `pipeline [partition=time]`.
     """
-    configured = {run.cell: dict(_flatten(run.config)) for run in runs}
+    configured = {run.cell: _options(run.config) for run in runs}
     named: dict[str, str] = {}
     for run in runs:
         alike = [other for other in runs if all(other.get(k) == run.get(k) for k in GROUPS[:3])]
-        # A cell that left no configuration says less than the others, not something else.
+        # A cell that left no configuration doesn't differ from the others: its options are unknown.
         others = [configured[other.cell] for other in alike if other.config]
         options = sorted({key for other in others for key in other if _is_variant(key)})
         differing = [key for key in options if len({str(other.get(key)) for other in others}) > 1]
-        mine = {key: configured[run.cell].get(key) for key in differing}
-        if mine.get("microbatches") == 1:
-            del mine["microbatches"]
-        shown = [f"{key.split('.')[-1]}={value}" for key, value in mine.items() if value is not None]
+        chosen = {key: configured[run.cell].get(key) for key in differing}
+        if chosen.get("microbatches") == 1:
+            del chosen["microbatches"]
+        shown = [f"{key.split('.')[-1]}={value}" for key, value in chosen.items() if value is not None]
         strategy = str(run.get("strategy") or run.cell)
         named[run.cell] = f"{strategy} [{', '.join(shown)}]" if shown else strategy
     return named
@@ -228,14 +228,10 @@ def _is_variant(key: str) -> bool:
     return key not in NOT_VARIANTS and not key.startswith("tracking.")
 
 
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            if not prefix and key in GROUPS:
-                yield key, value.get("name")
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def _options(config: Mapping[str, Any]) -> Row:
+    """Return a configuration by dotted key, and under a group's own key the name of its choice."""
+    names = {group: config[group].get("name") for group in GROUPS if isinstance(config.get(group), Mapping)}
+    return {**flatten(config), **names}
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -245,12 +241,3 @@ def _mapping(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return tree if isinstance(tree, dict) else {}
-
-
-def _number(text: Any) -> Any:
-    if not isinstance(text, str) or not text.strip():
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return text

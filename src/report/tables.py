@@ -1,13 +1,11 @@
-"""The tables of a study: what scaled, what learned, what was used.
+"""Compute the tables of a study: how runs scaled, how well they learned, and how they used their devices.
 
 A row is a flat dict; a figure that was not measured, or may not be compared, is `None`.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from src.measure.arithmetic import (
     fraction,
@@ -20,7 +18,7 @@ from src.measure.arithmetic import (
     speedup,
     train_time_efficiency,
 )
-from src.report.runs import MEASURED, Row, Run
+from src.report.runs import MEASURED, Row, StudyRun
 
 # The plain run of each framework, against which everything else of that framework is measured.
 SINGLE = {"torch": "single", "tensorflow": "tf_single"}
@@ -54,41 +52,33 @@ UTILIZATION = (
 CURVES = ("cell", "epoch", "accuracy", "loss")
 
 
-def scaling(runs: Sequence[Run]) -> list[Row]:
-    """Throughput and every ratio of it, one row a run, with the columns `SCALING`."""
+def scaling(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return the throughput of each run and every ratio of it, with the columns `SCALING`."""
     return [_row(run, SCALING) | _ratios(run, runs) for run in runs]
 
 
-def accuracy(runs: Sequence[Run]) -> list[Row]:
-    """What each run learned, and whether it computed what the single run computes (columns `ACCURACY`)."""
+def accuracy(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return the accuracy of each run and its parity with the single run, with the columns `ACCURACY`."""
     return [_row(run, ACCURACY) | _parity(run, runs) for run in runs]
 
 
-def utilization(runs: Sequence[Run]) -> list[Row]:
-    """What each run used of its devices (columns `UTILIZATION`)."""
+def utilization(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return how far each run used its devices, with the columns `UTILIZATION`."""
     return [_row(run, UTILIZATION) | {"utilization_label": _utilization_label(run)} for run in runs]
 
 
-def curves(runs: Sequence[Run]) -> list[Row]:
-    """Test accuracy and loss after each epoch (columns `CURVES`)."""
+def curves(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return the test accuracy and loss of each evaluation of each run, with the columns `CURVES`."""
     return [
         {"cell": run.cell} | {key: row.get(key) for key in CURVES[1:]} for run in runs for row in run.epochs
     ]
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Writes `rows`; `None` becomes an empty field."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _row(run: Run, columns: Sequence[str]) -> Row:
+def _row(run: StudyRun, columns: Sequence[str]) -> Row:
     return {key: run.get(key) for key in columns}
 
 
-def _ratios(run: Run, runs: Sequence[Run]) -> Row:
+def _ratios(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
     shared = bool(run.get("shared_device"))
     row: Row = {"shared_device": shared if run.metrics else None, "bubble_ideal": _ideal_bubble(run)}
     if not run.comparable:
@@ -113,38 +103,38 @@ def _ratios(run: Run, runs: Sequence[Run]) -> Row:
     return row
 
 
-def baselines(run: Run, runs: Sequence[Run], *, own: bool = False) -> list[Run]:
-    """The runs whose mean is the denominator of `run`'s ratios: those of its own seed, or of all seeds.
+def baselines(run: StudyRun, runs: Sequence[StudyRun], *, own: bool = False) -> list[StudyRun]:
+    """Return the runs whose mean is the denominator of `run`'s ratios: those of its seed, or of all seeds.
 
-    They did the same work on one device: the framework's `single` run with the fewest micro-batches,
+    These did the same work on one device: the framework's `single` run with the fewest micro-batches,
     or with `own` the same strategy, options and micro-batches at one worker.
     """
-    found = [base for base in runs if base.comparable and _same(base, run, SAME_WORK)]
-    found = [base for base in found if _same_choice(base, run, ("model", "dataset"))]
-    found = [base for base in found if (base.get("workers") or 1) == 1]
+    bases = [base for base in runs if base.comparable and _same(base, run, SAME_WORK)]
+    bases = [base for base in bases if _same_choice(base, run, ("model", "dataset"))]
+    bases = [base for base in bases if (base.get("workers") or 1) == 1]
     if own:
-        found = [base for base in found if _same(base, run, ("strategy", "microbatches"))]
-        found = [base for base in found if _same_choice(base, run, ("strategy",))]
+        bases = [base for base in bases if _same(base, run, ("strategy", "microbatches"))]
+        bases = [base for base in bases if _same_choice(base, run, ("strategy",))]
     else:
-        found = [base for base in found if _is_single(base)]
-        fewest = min((base.get("microbatches") or 1 for base in found), default=1)
-        found = [base for base in found if (base.get("microbatches") or 1) == fewest]
-    return [base for base in found if _same(base, run, ("seed",))] or found
+        bases = [base for base in bases if _is_single(base)]
+        fewest = min((base.get("microbatches") or 1 for base in bases), default=1)
+        bases = [base for base in bases if (base.get("microbatches") or 1) == fewest]
+    return [base for base in bases if _same(base, run, ("seed",))] or bases
 
 
-def _same(one: Run, other: Run, keys: Sequence[str]) -> bool:
+def _same(one: StudyRun, other: StudyRun, keys: Sequence[str]) -> bool:
     return all(one.get(key) == other.get(key) for key in keys)
 
 
-def _same_choice(one: Run, other: Run, groups: Sequence[str]) -> bool:
+def _same_choice(one: StudyRun, other: StudyRun, groups: Sequence[str]) -> bool:
     return all(one.config.get(group) == other.config.get(group) for group in groups)
 
 
-def _mean_of(runs: Sequence[Run], key: str) -> float | None:
+def _mean_of(runs: Sequence[StudyRun], key: str) -> float | None:
     return mean([run.get(key) for run in runs if run.get(key) is not None])
 
 
-def _ideal_bubble(run: Run) -> float | None:
+def _ideal_bubble(run: StudyRun) -> float | None:
     schedule = run.get("strategy.schedule") or run.get("strategy")
     virtual = run.get("strategy.virtual_stages") or 1
     stages = (run.get("workers") or 1) * (1 if schedule == "interleaved" else virtual)
@@ -154,15 +144,14 @@ def _ideal_bubble(run: Run) -> float | None:
         return None
 
 
-def _parity(run: Run, runs: Sequence[Run]) -> Row:
-    """The gap to the single run of the same seed and global batch, and the word for it."""
+def _parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
+    """Return the gap to the single run of the same seed and global batch, and the word for it."""
     if run.status not in MEASURED:
         return {}
     if _is_single(run):
         return {"parity": "reference"}
-    word = run.get("strategy.parity")
-    if word not in (None, "synchronous"):
-        return {"parity": word}
+    if run.get("strategy.synchronous") is False:
+        return {"parity": run.get("strategy.parity")}
     if run.get("precision") not in (None, "fp32"):
         return {"parity": f"not compared: {run.get('precision')}"}
     gap = _gap_to_single(run, runs)
@@ -173,23 +162,23 @@ def _parity(run: Run, runs: Sequence[Run]) -> Row:
     return {"parity_gap": gap, "parity": "holds" if parity_holds(gap) else "BROKEN"}
 
 
-def _is_single(run: Run) -> bool:
+def _is_single(run: StudyRun) -> bool:
     return run.get("strategy") is not None and run.get("strategy") == SINGLE.get(run.get("framework"))
 
 
-def _local_statistics(run: Run) -> bool:
-    """Whether the model normalises by statistics of each worker's own share of the batch."""
+def _local_statistics(run: StudyRun) -> bool:
+    """Return whether the model normalises by statistics of each worker's own share of the batch."""
     shared = run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1
     return bool(shared and run.environment.get("batch_statistics") and run.get("batchnorm") == "local")
 
 
-def _whole_batch_counts(base: Run, run: Run) -> bool:
-    """Without statistics of a batch in the model, micro-batches change nothing but the order of additions."""
+def _whole_batch_counts(base: StudyRun, run: StudyRun) -> bool:
+    """Return whether neither model has statistics of a batch: micro-batches then change rounding alone."""
     return all(known.environment.get("batch_statistics") is False for known in (base, run))
 
 
-def _gap_to_single(run: Run, runs: Sequence[Run]) -> float | None:
-    # N workers' local statistics over m micro-batches each are those of one device over N * m.
+def _gap_to_single(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
+    # The local statistics of N workers with m micro-batches each are those of one device with N * m.
     microbatches = (run.get("microbatches") or 1) * (
         (run.get("workers") or 1) if _local_statistics(run) else 1
     )
@@ -205,14 +194,14 @@ def _gap_to_single(run: Run, runs: Sequence[Run]) -> float | None:
     return min((gap for gap in gaps if gap is not None), default=None)
 
 
-def _utilization_label(run: Run) -> str | None:
+def _utilization_label(run: StudyRun) -> str | None:
     if not run.metrics:
         return None
     return "NVML" if run.get("hardware.device") in ("gpu", "cuda") else "occupancy, spin included"
 
 
 def _summed(row: Row) -> Row:
-    """Paper 4 adds its devices' utilisation up: 200 % are two busy devices."""
+    """Return the devices' utilisation summed, as paper 4 gives it: 200 % are two busy devices."""
     workers, used, most = row.get("workers") or 1, row.get("utilization_mean"), row.get("utilization_max")
     return {
         "utilization_mean_summed": None if used is None else used * workers,
@@ -220,11 +209,18 @@ def _summed(row: Row) -> Row:
     }
 
 
-def merged(runs: Sequence[Run], tables: Mapping[str, Sequence[Row]], labels: Mapping[str, str]) -> list[Row]:
-    """Everything known of each run as one flat row: what rules, figures and views read.
+def merged(
+    runs: Sequence[StudyRun], tables: Mapping[str, Sequence[Row]], labels: Mapping[str, str]
+) -> list[Row]:
+    """Merge everything known of each run into one flat row, which rules, figures and views read.
 
     `seconds_per_sample` is the median step over the global batch: a time even for a run too short for a rate.
-    `evaluations` alone is a list: the run's curve, `Run.epochs`.
+    `evaluations` is the only list: the run's curve, `StudyRun.epochs`.
+
+    Args:
+        runs: the study's runs.
+        tables: tables by name, with one row a run in the same order.
+        labels: labels by cell.
     """
     rows: list[Row] = []
     for place, run in enumerate(runs):

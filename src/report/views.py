@@ -1,4 +1,4 @@
-"""Tables as a reader sees them: which columns, in which order, and values with their units."""
+"""Show tables as text: choose and order their columns, and give values their units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from src.report.runs import Row
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it is shown: the row's key, a heading, and what `show` makes of a value."""
+    """A column of a shown table: the row's key, a heading, and the kind by which `show` formats values."""
 
     key: str
     heading: str
@@ -21,7 +21,15 @@ class Column:
 
 @dataclass(frozen=True)
 class View:
-    """A table as text: headings, cells with the row's status, and notes on what was left out."""
+    """A table as text.
+
+    Attributes:
+        title: the table's name, and the columns with one value for all runs.
+        headings: of the columns.
+        rows: (status of the run, its cells).
+        notes: sentences on what was left out or is flagged.
+        numeric: whether each column holds numbers.
+    """
 
     title: str
     headings: list[str]
@@ -71,13 +79,16 @@ VIEWS: dict[str, tuple[Column, ...]] = {
 }
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
-# A column with one value for every run is said once, above the table.
+# Columns that stand once above the table when every run has the same value.
 SAID_ONCE = ("model", "dataset", "scaling", "seed")
 
 
 def view(name: str, rows: Sequence[Row]) -> View:
-    """One of `VIEWS` over merged rows: constant columns are said once, columns without a figure left out."""
-    once, kept, empty = [], [], []
+    """Make the view `name` of `VIEWS` from merged rows.
+
+    Columns of `SAID_ONCE` with a single value go into the title; columns without a figure are left out.
+    """
+    once, shown, empty = [], [], []
     for column in VIEWS[name]:
         values = {row.get(column.key) for row in rows}
         if column.key in SAID_ONCE and len(values - {None}) <= 1:
@@ -85,7 +96,7 @@ def view(name: str, rows: Sequence[Row]) -> View:
         elif column.kind != "text" and values <= {None}:
             empty.append(column.heading)
         else:
-            kept.append(column)
+            shown.append(column)
     notes = [f"Not measured by any run, or not comparable: {', '.join(empty)}."] if empty else []
     if name == "scaling" and any(row.get("probe_flag") for row in rows):
         notes.append("* the machine was faster or slower by more than 10 % in the run compared with (probe).")
@@ -93,10 +104,10 @@ def view(name: str, rows: Sequence[Row]) -> View:
         notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
     return View(
         ", ".join([name, *once]),
-        [column.heading for column in kept],
-        [(str(row["status"]), [_cell(row, column) for column in kept]) for row in rows],
+        [column.heading for column in shown],
+        [(str(row["status"]), [_cell(row, column) for column in shown]) for row in rows],
         notes,
-        [column.kind != "text" for column in kept],
+        [column.kind != "text" for column in shown],
     )
 
 
@@ -109,7 +120,7 @@ def _cell(row: Row, column: Column) -> str:
 
 
 def show(value: Any, kind: str = "text") -> str:
-    """`value` rounded and with its unit, by the column's kind; `-` for `None`."""
+    """Format a value by the column's kind, rounded and with its unit; `None` becomes `-`."""
     if value is None:
         return "-"
     if kind == "text" or isinstance(value, str) or not math.isfinite(value):

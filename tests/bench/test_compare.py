@@ -43,27 +43,28 @@ def test_the_interval_is_the_bootstraps_and_repeats() -> None:
 
 
 def test_the_table() -> None:
-    found = table([Comparison("ours / theirs", (1.0,) * 7, 1.1), Comparison("C(2)", (1.8,) * 7, None)])
-    assert found.splitlines()[2:] == [
+    text = table([Comparison("ours / theirs", (1.0,) * 7, 1.1), Comparison("C(2)", (1.8,) * 7, None)])
+    assert text.splitlines()[2:] == [
         "| ours / theirs | 1.00 | 1.00 to 1.00 | 1.10 | no |",
         "| C(2) | 1.80 | 1.80 to 1.80 |  |  |",
     ]
 
 
+@pytest.mark.slow
 def test_a_peer_and_ours_really_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.delenv("SCALEGUIDE_MAX_MINUTES", raising=False)
     monkeypatch.setattr(runs, "OUT", tmp_path)
-    for found in (
-        runs.peer("torch_memory.py", "cnn", 128, 12),
-        runs.ours("single", "cnn", 128, 60),
+    for result in (
+        runs.run_peer("torch_memory.py", "cnn", 128, 12),
+        runs.run_scaleguide("single", "cnn", 128, 60),
     ):
-        assert found.rate > 0
-        assert 0 < found.startup < 120
+        assert result.rate > 0
+        assert 0 < result.startup < 120
 
 
 def test_a_contestant_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(runs, "OUT", tmp_path)
     with pytest.raises(RuntimeError, match="no such model"):
-        runs.ours("single", "no_such", 128, 60)
+        runs.run_scaleguide("single", "no_such", 128, 60)

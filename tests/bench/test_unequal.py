@@ -1,4 +1,4 @@
-"""A step's time is told apart so that its parts add up."""
+"""A step's time is divided so that its parts add up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_parts_of_a_step_add_up() -> None:
 
 
 def test_the_table_has_medians() -> None:
-    found = [breakdown(200.0, seconds, 0.45, 500.0) for seconds in (0.6, 0.7, 9.0)]
-    assert milliseconds({"auto 1:2": found}, {"auto 1:2": [0.5, 0.5, 0.6]}).splitlines()[2:] == [
+    breakdowns = [breakdown(200.0, seconds, 0.45, 500.0) for seconds in (0.6, 0.7, 9.0)]
+    assert milliseconds({"auto 1:2": breakdowns}, {"auto 1:2": [0.5, 0.5, 0.6]}).splitlines()[2:] == [
         "| auto 1:2 | 500 | 700 | 400 | 50 | 250 | 200 |"
     ]

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from src.data.arrays import load
-from src.data.available import cache_folder, choice, ensure, fingerprint, locate
+from src.data.available import ensure, locate
+from src.data.catalog import cache_folder, choice, fingerprint
 from src.data.errors import DataError
 from src.data.sources import holds
 from src.preprocess import prepare
@@ -168,8 +169,8 @@ def test_real_mnist_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
         if "could not be fetched from any source" not in str(error) or "sha256" in str(error):
             raise
         pytest.skip(str(error))
-    kept = {path.name.partition("-")[2]: path for path in (cache_folder() / "files").iterdir()}
-    assert all(holds(kept[file], sha256) for file, sha256 in mnist["files"].items())
+    cached = {path.name.partition("-")[2]: path for path in (cache_folder() / "files").iterdir()}
+    assert all(holds(cached[file], sha256) for file, sha256 in mnist["files"].items())
     arrays = load(folder, limit=None)
     assert (arrays.shape, arrays.classes, arrays.data_source) == ((28, 28, 1), 10, "original")
     assert (arrays.train_samples, arrays.test_samples) == (60_000, 10_000)

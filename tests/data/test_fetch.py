@@ -91,17 +91,17 @@ def test_data_that_cannot_be_had_are_one_line_and_exit_1(project: Path) -> None:
     Path("own/left").write_text("altered")
     study("left")
     root = Path(__file__).parents[2]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "src.fetch"],
         env=os.environ | {"PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-1].startswith(
         "left: left could not be fetched from any source: own/left (its"
     )
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in completed.stderr
     assert downloads() == {}
 
 

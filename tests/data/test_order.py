@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from src.data.order import batch_indices, epoch_order, shard, steps_per_epoch
+from src.data.order import batch_indices, epoch_order, even_slice, steps_per_epoch
 
 
 @pytest.mark.parametrize("world", range(1, 20))
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 16, 97, 128, 10_000])
 def test_shards_cover_every_item_once_and_differ_by_at_most_one(count: int, world: int) -> None:
     items = list(range(count))
-    parts = [items[shard(count, rank, world)] for rank in range(world)]
+    parts = [items[even_slice(count, rank, world)] for rank in range(world)]
     assert [item for part in parts for item in part] == items
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -22,7 +22,7 @@ def test_the_ranks_shards_of_a_step_are_the_single_workers_batch(world: int) -> 
     order = epoch_order(samples=1_000, seed=3, epoch=2)
     for step in range(steps_per_epoch(1_000, 64)):
         batch = batch_indices(order, step, 64)
-        shards = [batch[shard(64, rank, world)] for rank in range(world)]
+        shards = [batch[even_slice(64, rank, world)] for rank in range(world)]
         np.testing.assert_array_equal(np.concatenate(shards), batch)
 
 
@@ -45,7 +45,7 @@ def test_no_step_is_silently_short() -> None:
 def test_no_rank_outside_the_world_gets_a_shard() -> None:
     for rank in (-1, 2):
         with pytest.raises(IndexError, match="world of 2"):
-            shard(10, rank, 2)
+            even_slice(10, rank, 2)
 
 
 def test_epochs_and_seeds_differ_and_repeat() -> None:

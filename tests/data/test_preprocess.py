@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import src.preprocess
+import src.data.prepare
 from src.data.arrays import Splits, load
 from src.data.available import fingerprint
 from src.data.errors import DataError, mount_point
-from src.preprocess import main, prepare
+from src.data.prepare import prepare
+from src.preprocess import main
 
 SPLITS = Splits(
     train_images=np.array([[[[0, 255]]], [[[255, 255]]], [[[0, 255]]], [[[255, 255]]]], dtype=np.uint8),
@@ -87,7 +88,7 @@ def test_statistics_and_arrays_do_not_depend_on_the_chunks(
             test_labels=np.zeros(1, dtype=np.int64),
         )
     )
-    monkeypatch.setattr(src.preprocess, "CHUNK_BYTES", 7 * 60)
+    monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 7 * 60)
     prepare(TOY, tmp_path, tmp_path / "toy")
     arrays = load(tmp_path / "toy", limit=None)
     np.testing.assert_array_equal(arrays.train_images, turned)
@@ -126,7 +127,7 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
                 raise OSError(5, "Input/output error")
             return np.ones((1, 1, 1, 2), dtype=np.uint8)
 
-    monkeypatch.setattr(src.preprocess, "CHUNK_BYTES", 2)
+    monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 2)
     reads(dataclasses.replace(SPLITS, train_images=Breaking()))
     with pytest.raises(OSError, match="Input/output"):
         prepare(TOY, tmp_path, target)

@@ -210,8 +210,8 @@ def test_a_mirror_that_drops_packets_is_given_up_at_the_time_out(
 def test_a_damaged_cache_file_is_fetched_again(mirror: Mirror, target: Path, cache: Path) -> None:
     toy = dataset({"url": f"{mirror.root}/good/{{file}}"})
     fetch(toy, target, cache)
-    kept = next((cache / "files").glob("*-labels"))
-    kept.write_bytes(b"x")  # the target's file is a hard link of it and is damaged with it
+    cached_labels = next((cache / "files").glob("*-labels"))
+    cached_labels.write_bytes(b"x")  # the target's file is a hard link of it and is damaged with it
     fetch(toy, target, cache)
     assert_fetched(target, cache)
     assert mirror.asked == ["/good/images", "/good/labels", "/good/labels"]

@@ -30,9 +30,9 @@ def test_workers_that_take_turns_count_over_the_longest_time() -> None:
     # 60 steps of 32 in 12 s, and 20 of 32 in 3 s before it was lost: 80 * 32 / 12. (Their own rates, 160 and
     # 213.3, would add up to 373.)
     lasting, lost = ([32] * 60, [0.2] * 60), ([32] * 20, [0.15] * 20)
-    assert arithmetic.turns_rate([lasting, lost]) == pytest.approx(2560 / 12)
-    assert arithmetic.turns_rate([lost]) is None
-    assert arithmetic.turns_rate([]) is None
+    assert arithmetic.own_pace_rate([lasting, lost]) == pytest.approx(2560 / 12)
+    assert arithmetic.own_pace_rate([lost]) is None
+    assert arithmetic.own_pace_rate([]) is None
 
 
 def test_spread() -> None:
@@ -166,6 +166,6 @@ def test_interpolate_runs_straight_between_points_and_knows_nothing_outside(
     x: float, value: float | None
 ) -> None:
     # From (2, 0.4) to (4, 0.2): three quarters of the way is 0.4 - 0.75 * 0.2.
-    found = arithmetic.interpolate([(1, 0.8), (2, 0.4), (4, 0.2)], x)
-    assert found == (None if value is None else pytest.approx(value))
+    interpolated = arithmetic.interpolate([(1, 0.8), (2, 0.4), (4, 0.2)], x)
+    assert interpolated == (None if value is None else pytest.approx(value))
     assert arithmetic.interpolate([], x) is None

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from src.config import Config
-from src.measure.merge import KEYS, merge
-from src.measure.rank_files import EPOCH_FIELDS, STEP_FIELDS
+from src.measure.merge import merge
+from src.measure.metrics import KEYS
+from src.measure.rank_tables import EPOCH_FIELDS, STEP_FIELDS
 from tests.support import config
 
 STEPS = 52  # two of warm-up, fifty timed
@@ -52,9 +53,8 @@ class Written:
             status=status,
             total_seconds=30.0,
             trace=list(trace),
-            environment={"versions": {}},
             run_id="abc",
-            **further,
+            **{"environment": {"versions": {}}, **further},
         )
 
         def refuse(name: str) -> None:
@@ -94,16 +94,16 @@ def test_throughput_times_and_losses_of_two_ranks(run: Written) -> None:
     run.rank(0, steps(0.2, 4, 2.0), **OK, steps_per_epoch=26, startup_seconds=3.0)
     run.rank(1, steps(0.25, 4, 1.0), **OK, steps_per_epoch=26, startup_seconds=4.0)
     run.epochs([1, 6, 1.5, 0.5, 1.4, 0.6, 1], [2, 6, 1.2, 0.7, 1.1, 0.8, 1])
-    found = run.merge()
+    metrics = run.merge()
     # 50 x 4 samples in 10 s, and in 12.5 s: 20 + 16.
-    assert found["samples_per_second"] == pytest.approx(36)
+    assert metrics["samples_per_second"] == pytest.approx(36)
     # The slower rank's: 2 x 2.5 + 50 x 0.25, over 52 / 26 = 2 epochs.
-    assert found["train_seconds"] == pytest.approx(17.5)
-    assert (found["epochs"], found["seconds_per_epoch"]) == (2, pytest.approx(8.75))
-    assert found["step_seconds_median"] == pytest.approx(0.2)
-    assert (found["startup_seconds"], found["total_seconds"]) == (4, 30)
-    assert (found["loss"], found["accuracy"], found["train_accuracy"]) == (1.1, 0.8, 0.7)
-    assert (found["workers"], found["batch"], found["mlflow_run_id"]) == (2, 8, "abc")
+    assert metrics["train_seconds"] == pytest.approx(17.5)
+    assert (metrics["epochs"], metrics["seconds_per_epoch"]) == (2, pytest.approx(8.75))
+    assert metrics["step_seconds_median"] == pytest.approx(0.2)
+    assert (metrics["startup_seconds"], metrics["total_seconds"]) == (4, 30)
+    assert (metrics["loss"], metrics["accuracy"], metrics["train_accuracy"]) == (1.1, 0.8, 0.7)
+    assert (metrics["workers"], metrics["batch"], metrics["mlflow_run_id"]) == (2, 8, "abc")
     assert not (run.folder / "ranks").exists()
 
 
@@ -112,34 +112,34 @@ def test_the_global_loss_is_weighted_by_samples_in_every_ranks_row(run: Written)
     run.rank(1, [[1, 1, 0.1, 2, 4.0, ""]], **OK)
     run.merge()
     # (6 x 2 + 2 x 4) / 8 = 2.5; rank 1 never completed the second step: there stands rank 0's own.
-    found = [(row["rank"], row["step"], float(row["loss"])) for row in run.steps()]
-    assert found == [("0", "1", 2.5), ("0", "2", 1.0), ("1", "1", 2.5)]
+    losses = [(row["rank"], row["step"], float(row["loss"])) for row in run.steps()]
+    assert losses == [("0", "1", 2.5), ("0", "2", 1.0), ("1", "1", 2.5)]
 
 
 def test_fewer_than_fifty_timed_steps_on_any_rank_give_no_throughput(run: Written) -> None:
     run.rank(0, steps(0.2, 4, 2.0), **OK)
     run.rank(1, steps(0.2, 4, 2.0, count=STEPS - 1), **OK)
-    found = run.merge()
-    assert found["samples_per_second"] is None
-    assert found["step_seconds_median"] == pytest.approx(0.2)
+    metrics = run.merge()
+    assert metrics["samples_per_second"] is None
+    assert metrics["step_seconds_median"] == pytest.approx(0.2)
 
 
 def test_busy_and_input_fractions(run: Written) -> None:
     measured = {"window_seconds": 10, "payload_bytes": 100}
     run.rank(0, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=1, busy_seconds=7)
     run.rank(1, steps(0.2, 4, 2.0), **OK, **measured, input_seconds=3, busy_seconds=7)
-    found = run.merge()
-    assert found["busy_fraction"] == pytest.approx(14 / 20)
-    assert found["input_wait_fraction"] == pytest.approx(4 / 20)
-    assert found["payload_bytes"] == 200
+    metrics = run.merge()
+    assert metrics["busy_fraction"] == pytest.approx(14 / 20)
+    assert metrics["input_wait_fraction"] == pytest.approx(4 / 20)
+    assert metrics["payload_bytes"] == 200
 
 
 def test_busy_is_unknown_where_one_rank_cannot_tell_its_waits(run: Written) -> None:
     run.rank(0, [], **OK, window_seconds=10, input_seconds=1, busy_seconds=7)
     run.rank(1, [], **OK, window_seconds=10, input_seconds=1, busy_seconds=None)
-    found = run.merge()
-    assert found["busy_fraction"] is None
-    assert found["input_wait_fraction"] == pytest.approx(0.1)
+    metrics = run.merge()
+    assert metrics["busy_fraction"] is None
+    assert metrics["input_wait_fraction"] == pytest.approx(0.1)
 
 
 def test_the_trace_counts_inside_the_window_and_on_the_clock_alone(run: Written) -> None:
@@ -156,24 +156,24 @@ def test_the_trace_counts_inside_the_window_and_on_the_clock_alone(run: Written)
         trace(111, 1, 0.1, 10_000, None),  # after it
         trace(105, 2, 0.1, 10_000, None),  # a rank without a record
     ]
-    found = run.merge(trace=rows)
-    assert found["utilization_mean"] == pytest.approx((0.8 + 1.0 + 0.6 + 0.6) / 4)
-    assert found["utilization_max"] == 1.0
+    metrics = run.merge(trace=rows)
+    assert metrics["utilization_mean"] == pytest.approx((0.8 + 1.0 + 0.6 + 0.6) / 4)
+    assert metrics["utilization_max"] == 1.0
     # Above each rank's level: (200 + 400) / 2 and 150; the largest device's.
-    assert (found["memory_mean_bytes"], found["memory_peak_bytes"]) == (300, 900)
+    assert (metrics["memory_mean_bytes"], metrics["memory_peak_bytes"]) == (300, 900)
     # 10 + 20 W at one moment and 50 W at another; over the window's 6 s on the clock.
-    assert (found["power_mean_watts"], found["energy_joules"]) == (40, 240)
+    assert (metrics["power_mean_watts"], metrics["energy_joules"]) == (40, 240)
 
 
 def test_half_a_line_of_a_killed_rank_is_dropped(run: Written) -> None:
     run.rank(0, steps(0.2, 4, 2.0, count=3))
     with (run.folder / "ranks" / "0" / "steps.csv").open("a") as file:
         file.write("1,4,0.2")
-    found = run.merge(status="failed")
+    metrics = run.merge(status="failed")
     assert [row["step"] for row in run.steps()] == ["1", "2", "3"]
-    assert found["status"] == "failed"
-    assert found["train_seconds"] == pytest.approx(4.2)
-    assert found["utilization_mean"] is found["busy_fraction"] is found["startup_seconds"] is None
+    assert metrics["status"] == "failed"
+    assert metrics["train_seconds"] == pytest.approx(4.2)
+    assert metrics["utilization_mean"] is metrics["busy_fraction"] is metrics["startup_seconds"] is None
 
 
 @pytest.mark.parametrize("end", ["1,4,0.2,4,2", "1,4,0.200000000,4,", "1,4,0.2,4,2.5"])
@@ -186,9 +186,15 @@ def test_a_line_cut_inside_a_number_is_dropped_too(run: Written, end: str) -> No
 
 
 def test_a_run_that_died_before_it_recorded_has_nulls(run: Written) -> None:
-    found = run.merge(status="failed")
-    assert found["status"] == "failed"
-    assert found["samples_per_second"] is found["loss"] is found["epochs"] is found["train_seconds"] is None
+    metrics = run.merge(status="failed")
+    assert metrics["status"] == "failed"
+    assert (
+        metrics["samples_per_second"]
+        is metrics["loss"]
+        is metrics["epochs"]
+        is metrics["train_seconds"]
+        is None
+    )
     assert run.steps() == []
 
 
@@ -196,8 +202,8 @@ def test_losses_that_are_no_numbers_become_null_and_the_rank_says_diverged(run: 
     run.rank(0, steps(0.2, 4, "nan"), **{**OK, "status": "diverged"})
     run.rank(1, steps(0.2, 4, "inf"), **{**OK, "status": "diverged"})
     run.epochs([1, 6, "inf", 0.1, "nan", 0.1, 1])
-    found = run.merge()
-    assert (found["status"], found["loss"], found["accuracy"]) == ("diverged", None, 0.1)
+    metrics = run.merge()
+    assert (metrics["status"], metrics["loss"], metrics["accuracy"]) == ("diverged", None, 0.1)
 
 
 def test_the_parents_failure_stands_above_a_ranks_own_result(run: Written) -> None:
@@ -219,24 +225,49 @@ def test_costs_come_from_rank_0_and_scale_with_the_microbatch(run: Written) -> N
     cost = {"flops_per_sample": 1e6, "peak_flops": 9e6, "saved_tensor_bytes_per_sample": 10.4}
     run.rank(0, steps(0.2, 4, 2.0), **OK, **cost, parameters=7, probe_before=1.0, probe_after=2.0)
     run.rank(1, steps(0.25, 4, 2.0), **OK, probe_before=3.0, probe_after=4.0)
-    found = run.merge(config(*WORDS, "microbatches=2"))
+    metrics = run.merge(config(*WORDS, "microbatches=2"))
     # 1e6 x 36 over two devices of 9e6.
-    assert found["model_flops_utilization"] == pytest.approx(2.0)
+    assert metrics["model_flops_utilization"] == pytest.approx(2.0)
     # 8 samples over 2 workers and 2 micro-batches: 2 at a time.
-    assert (found["saved_tensors_bytes"], found["parameters"]) == (21, 7)
+    assert (metrics["saved_tensors_bytes"], metrics["parameters"]) == (21, 7)
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["probes"] == {"before": [1.0, 3.0], "after": [2.0, 4.0]}
+
+
+def test_a_runs_seconds_are_told_by_part(run: Written) -> None:
+    durations = {
+        "import_seconds": 3.0,
+        "startup_seconds": 5.0,
+        "opening_seconds": 0.5,
+        "logging_seconds": 0.25,
+    }
+    run.rank(0, steps(0.2, 4, 2.0), **{**OK, **durations, "off_clock": [[100, 102], [110, 111]]})
+    # The slowest rank is waited for.
+    run.rank(1, steps(0.25, 4, 1.0), **{**OK, "import_seconds": 3.5, "startup_seconds": 5.5})
+    run.merge(environment={"seconds": {"parent": 1.5}})
+    assert json.loads((run.folder / "environment.json").read_text())["seconds"] == pytest.approx(
+        {
+            "parent": 1.5,
+            "imports": 2.0,
+            "setup": 1.5,
+            # The two of warm-up take ten times as long.
+            "first_step": 2.0,
+            "further_steps": 2.0 + 0.2 * (STEPS - 2),
+            "evaluation": 2.75,
+            "tracking": 0.75,
+        }
+    )
 
 
 def test_helpers_cpu_seconds_are_those_of_the_timed_window(run: Written) -> None:
     run.rank(0, [], **{**OK, "window": [100, 110]})
     used = [(99.0, 1.0), (101.0, 1.5), (105.0, 2.0), (109.0, 4.0), (111.0, 9.0)]
-    found = run.merge(helper_seconds=used, restarts=2)
-    assert found["helper_cpu_seconds"] == 2.5
-    assert found["restarts"] == 2
+    metrics = run.merge(helper_seconds=used, restarts=2)
+    assert metrics["helper_cpu_seconds"] == 2.5
+    assert metrics["restarts"] == 2
 
 
-def test_workers_that_take_turns_share_an_epoch_as_they_can(run: Written) -> None:
+def test_asynchronous_workers_share_an_epoch_as_they_can(run: Written) -> None:
     chosen = config("strategy=tf_parameter_server", "workers=2", "batch=8", "hardware.warmup_steps=0")
     each = chosen.worker_batch
     rows = {
@@ -245,8 +276,8 @@ def test_workers_that_take_turns_share_an_epoch_as_they_can(run: Written) -> Non
     }
     run.rank(0, rows[0], **OK, steps_per_epoch=80)
     run.rank(1, rows[1], **OK)
-    found = run.merge(chosen)
+    metrics = run.merge(chosen)
     # 80 shares of 4 are 40 batches of 8, and 80 of them are an epoch.
-    assert found["epochs"] == 0.5
-    assert found["samples_per_second"] == pytest.approx(80 * 4 / 6)
-    assert found["staleness_mean"] == pytest.approx(60 / 80)
+    assert metrics["epochs"] == 0.5
+    assert metrics["samples_per_second"] == pytest.approx(80 * 4 / 6)
+    assert metrics["staleness_mean"] == pytest.approx(60 / 80)

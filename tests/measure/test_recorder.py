@@ -36,20 +36,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Log:
-    """A tracker that only remembers."""
+    """A listener that only remembers."""
 
     def __init__(self) -> None:
         self.logged: list[Any] = []
 
-    def steps(self, rows: list[dict[str, Any]]) -> None:
+    def on_start(self) -> None:
+        self.logged.append("start")
+
+    def on_steps(self, rows: list[dict[str, Any]]) -> None:
         self.logged += [row["step"] for row in rows]
 
-    def epoch(self, row: dict[str, Any], step: int) -> None:
-        self.logged.append(f"epoch {row['epoch']}")
+    def on_evaluation(self, row: dict[str, Any], step: int) -> None:
+        self.logged.append(f"epoch {row['epoch']} after step {step}")
+
+    def on_finish(self) -> None:
+        self.logged.append("finish")
 
 
-def recorder(folder: Path, *words: str, tracker: Log | None = None) -> Recorder:
-    return Recorder(config("batch=8", *words), 0, folder, started=1090.0, tracker=tracker)
+def recorder(folder: Path, *words: str, listeners: tuple[Log, ...] = ()) -> Recorder:
+    return Recorder(config("batch=8", *words), 0, folder, started=1090.0, listeners=listeners)
 
 
 def evaluate(made: Recorder, epoch: float = 1, accuracy: float = 0.5) -> None:
@@ -72,7 +78,7 @@ def test_a_steps_time_is_the_interval_between_updates_less_what_ran_off_the_cloc
 ) -> None:
     made = recorder(tmp_path)
     clock.pass_(3)  # start-up
-    made.begin()
+    made.start()
     clock.pass_(0.25)
     made.step(2.5, 8, epoch=1)
     clock.pass_(0.125)
@@ -83,16 +89,16 @@ def test_a_steps_time_is_the_interval_between_updates_less_what_ran_off_the_cloc
     made.finish("ok")
     assert [float(row["seconds"]) for row in rows(tmp_path / "steps.csv")] == [0.25, 0.375]
     assert made.train_seconds == 0.625
-    found = record(tmp_path)
+    rank_record = record(tmp_path)
     # Started at 1090, the wall clock stood at 1100, and 3 seconds passed.
-    assert found["startup_seconds"] == 13
-    assert found["off_clock"] == [[1103.375, 1143.375]]
-    assert (found["status"], found["steps"], found["train_seconds"]) == ("ok", 2, 0.625)
+    assert rank_record["startup_seconds"] == 13
+    assert rank_record["off_clock"] == [[1103.375, 1143.375]]
+    assert (rank_record["status"], rank_record["steps"], rank_record["train_seconds"]) == ("ok", 2, 0.625)
 
 
 def test_the_clock_runs_on_after_an_evaluation_that_failed(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     with pytest.raises(OSError), made.off_clock():
         clock.pass_(5)
         raise OSError
@@ -104,7 +110,7 @@ def test_the_clock_runs_on_after_an_evaluation_that_failed(tmp_path: Path, clock
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_the_window_opens_after_the_warm_up(tmp_path: Path, clock: Clock, warmup: int) -> None:
     made = recorder(tmp_path, f"hardware.warmup_steps={warmup}")
-    made.begin()
+    made.start()
     for _ in range(4):
         with made.waiting_for_input():
             clock.pass_(0.25)
@@ -112,17 +118,17 @@ def test_the_window_opens_after_the_warm_up(tmp_path: Path, clock: Clock, warmup
         clock.pass_(0.75)
         made.step(1.0, 8, epoch=1)
     made.finish("ok")
-    found, timed = record(tmp_path), 4 - warmup
+    rank_record, timed = record(tmp_path), 4 - warmup
     assert len(rows(tmp_path / "steps.csv")) == 4, "warm-up steps are rows too"
-    assert found["window_seconds"] == timed
-    assert found["input_seconds"] == 0.25 * timed
-    assert found["communication_seconds"] == 0.125 * timed
-    assert found["window"] == [1100 + warmup, 1104]
+    assert rank_record["window_seconds"] == timed
+    assert rank_record["input_seconds"] == 0.25 * timed
+    assert rank_record["communication_seconds"] == 0.125 * timed
+    assert rank_record["window"] == [1100 + warmup, 1104]
 
 
 def test_a_ranks_own_time_is_the_step_less_its_exchanges(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path, "hardware.warmup_steps=0")
-    made.begin()
+    made.start()
     for waited in (0.5, 0.25):
         clock.pass_(1)
         with made.exchanging():
@@ -141,7 +147,7 @@ def test_a_ranks_own_time_is_the_step_less_its_exchanges(tmp_path: Path, clock: 
 
 def test_a_run_shorter_than_its_warm_up_has_no_window(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     made.step(1.0, 8, epoch=1)
     made.finish("ok")
     assert "window" not in record(tmp_path)
@@ -150,7 +156,7 @@ def test_a_run_shorter_than_its_warm_up_has_no_window(tmp_path: Path, clock: Clo
 def test_waits_that_a_strategy_cannot_tell_stay_unknown(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path, "hardware.warmup_steps=1")
     made.communication_seconds = None
-    made.begin()
+    made.start()
     for _ in range(2):
         clock.pass_(1)
         made.step(1.0, 8, epoch=1)
@@ -163,7 +169,7 @@ def test_busy_is_what_is_left_of_the_waits_unless_it_is_known(
     tmp_path: Path, clock: Clock, known: float | None
 ) -> None:
     made = recorder(tmp_path, "hardware.warmup_steps=1")
-    made.begin()
+    made.start()
     for _ in range(3):
         clock.pass_(1)
         made.communication_seconds += 0.125
@@ -176,7 +182,7 @@ def test_busy_is_what_is_left_of_the_waits_unless_it_is_known(
 
 def test_a_step_that_is_told_of_late_took_until_it_ended(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     begun = time.perf_counter()
     clock.pass_(5)
     made.step(1.0, 8, epoch=1, ended=begun + 1)
@@ -188,7 +194,7 @@ def test_a_step_that_is_told_of_late_took_until_it_ended(tmp_path: Path, clock: 
 def test_a_job_that_is_started_again_keeps_what_its_checkpoint_had_done(tmp_path: Path, clock: Clock) -> None:
     words = ("hardware.warmup_steps=2", "target_accuracy=0.5")
     killed = recorder(tmp_path, *words)
-    killed.begin()
+    killed.start()
     for step in range(1, 7):
         clock.pass_(1)
         killed.step(float(step), 8, epoch=1 + (step > 2))
@@ -203,7 +209,7 @@ def test_a_job_that_is_started_again_keeps_what_its_checkpoint_had_done(tmp_path
     # Two steps an epoch; the checkpoint was written after the fourth step, in the second of three epochs.
     again.resume_at(4, batches=4, per_epoch=2)
     clock.pass_(60)
-    again.begin()
+    again.start()
     clock.pass_(3)
     again.step(50.0, 8, epoch=3)
     again.finish("ok")
@@ -215,21 +221,21 @@ def test_a_job_that_is_started_again_keeps_what_its_checkpoint_had_done(tmp_path
         ("5", 50),
     ]
     assert [row["epoch"] for row in rows(tmp_path / "epochs.csv")] == ["1.0", "2.0"]
-    found = record(tmp_path)
-    assert (found["steps"], found["train_seconds"]) == (5, 7)
-    assert (found["seconds_to_target"], found["steps_to_target"]) == (2, 2)
+    rank_record = record(tmp_path)
+    assert (rank_record["steps"], rank_record["train_seconds"]) == (5, 7)
+    assert (rank_record["seconds_to_target"], rank_record["steps_to_target"]) == (2, 2)
     # Its warm-up was over before the restart.
-    assert found["window_seconds"] == 3
+    assert rank_record["window_seconds"] == 3
 
 
 def test_a_job_that_is_started_anew_forgets_what_it_had_recorded(tmp_path: Path, clock: Clock) -> None:
     killed = recorder(tmp_path)
-    killed.begin()
+    killed.start()
     clock.pass_(1)
     killed.step(1.0, 8, epoch=1)
     killed.evaluated(epoch=1, train_loss=1, train_accuracy=0, loss=1, accuracy=0, seconds=1)
     again = recorder(tmp_path)
-    again.begin()
+    again.start()
     clock.pass_(2)
     again.step(2.0, 8, epoch=1)
     again.finish("ok")
@@ -240,7 +246,7 @@ def test_a_job_that_is_started_anew_forgets_what_it_had_recorded(tmp_path: Path,
 
 def test_what_was_flushed_survives_a_kill(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     for _ in range(3):
         clock.pass_(FLUSH_SECONDS / 2)
         made.step(1.0, 8, epoch=1)
@@ -269,7 +275,7 @@ def test_a_loss_that_is_no_number_is_noticed_when_it_is_read(
             return loss
 
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     made.step(OnDevice(), 8, epoch=1)
     assert not made.diverged and OnDevice.read == 0
     made.flush()
@@ -279,7 +285,7 @@ def test_a_loss_that_is_no_number_is_noticed_when_it_is_read(
 
 def test_a_step_without_loss_leaves_its_cell_empty(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     made.step(None, 8, epoch=1, staleness=3)
     made.finish("ok")
     row = rows(tmp_path / "steps.csv")[0]
@@ -289,7 +295,7 @@ def test_a_step_without_loss_leaves_its_cell_empty(tmp_path: Path, clock: Clock)
 
 def test_the_target_is_reached_once_in_training_time(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path, "target_accuracy=0.9")
-    made.begin()
+    made.start()
     for accuracy in (0.8, 0.9, 0.95):
         clock.pass_(2)
         made.step(1.0, 8, epoch=1)
@@ -297,13 +303,13 @@ def test_the_target_is_reached_once_in_training_time(tmp_path: Path, clock: Cloc
             clock.pass_(10)
             evaluate(made, accuracy=accuracy)
     made.finish("ok")
-    found = record(tmp_path)
-    assert (found["seconds_to_target"], found["steps_to_target"]) == (4, 2)
+    rank_record = record(tmp_path)
+    assert (rank_record["seconds_to_target"], rank_record["steps_to_target"]) == (4, 2)
 
 
 def test_a_target_that_was_not_reached_is_not_guessed(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path, "target_accuracy=0.9")
-    made.begin()
+    made.start()
     evaluate(made, accuracy=0.8999)
     made.finish("ok")
     assert "seconds_to_target" not in record(tmp_path)
@@ -311,37 +317,39 @@ def test_a_target_that_was_not_reached_is_not_guessed(tmp_path: Path, clock: Clo
 
 def test_an_epochs_seconds_are_training_since_the_evaluation_before(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
-    made.begin()
+    made.start()
     for epoch, seconds in ((0.5, 3), (1, 5)):
         clock.pass_(seconds)
         made.step(1.0, 8, epoch=1)
         with made.off_clock():
             clock.pass_(100)
             evaluate(made, epoch)
-    found = [(row["epoch"], float(row["seconds"])) for row in rows(tmp_path / "epochs.csv")]
-    assert found == [("0.5", 3), ("1", 5)]
+    seconds_of_epochs = [(row["epoch"], float(row["seconds"])) for row in rows(tmp_path / "epochs.csv")]
+    assert seconds_of_epochs == [("0.5", 3), ("1", 5)]
     assert rows(tmp_path / "epochs.csv")[0]["train_loss"] == ""
     assert made.evaluated_at == 2
 
 
-def test_the_tracker_hears_of_steps_at_evaluations_alone(tmp_path: Path, clock: Clock) -> None:
+def test_a_listener_follows_the_record(tmp_path: Path, clock: Clock) -> None:
     log = Log()
-    made = recorder(tmp_path, tracker=log)
-    made.begin()
+    made = recorder(tmp_path, listeners=(log,))
+    made.start()
     for _ in range(2):
         made.step(1.0, 8, epoch=1)
     made.flush()
-    assert log.logged == [], "nothing is sent while the clock runs"
+    assert log.logged == ["start", 1, 2]
     evaluate(made)
     made.step(1.0, 8, epoch=2)
     evaluate(made, 2)
-    assert log.logged == [1, 2, "epoch 1", 3, "epoch 2"]
+    made.finish("ok")
+    epochs = [f"epoch {n} after step {n + 1}" for n in (1, 2)]
+    assert log.logged == ["start", 1, 2, epochs[0], 3, epochs[1], "finish"]
 
 
 def test_steps_completed_together_share_their_time(tmp_path: Path, clock: Clock) -> None:
     words = ("strategy=tf_single", "strategy.steps_per_execution=4", "hardware.warmup_steps=5")
     made = recorder(tmp_path, *words)
-    made.begin()
+    made.start()
     for losses in ([4.0, 3.0, 2.0, 1.0], [1.0] * 4, [1.0] * 4):
         clock.pass_(2.0)
         made.completed(losses, 8, epoch=1)
@@ -361,7 +369,7 @@ def test_steps_completed_together_share_their_time(tmp_path: Path, clock: Clock)
 def test_a_wait_that_cannot_be_told_is_not_recorded(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path, "hardware.warmup_steps=0")
     made.input_seconds = None
-    made.begin()
+    made.start()
     with made.waiting_for_input():
         clock.pass_(1.0)
     made.step(1.0, 8, epoch=1)

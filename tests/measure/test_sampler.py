@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from src.launch.devices import Device
-from src.measure.sampler import FIELDS, Sampler
+from src.machine.devices import Device
+from src.measure.sampler import Sampler
+from src.run.tables import TRACE_FIELDS
 
 INTERVAL = 0.1
 BUSY = "print(flush=True)\nwhile True: pass"
@@ -48,9 +49,9 @@ def start(core: int) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         process.communicate()
 
 
-def until(sampler: Sampler, done: Callable[[], bool]) -> None:
+def until(sampler: Sampler, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
-    while not done():
+    while not condition():
         assert time.monotonic() < deadline, sampler.rows
         time.sleep(INTERVAL / 2)
 
@@ -67,7 +68,7 @@ def test_a_busy_process_is_near_one_and_an_idle_one_near_zero(
     device = Device("cpu", 0, (core,))
     busy = start(BUSY).pid
     pairs = [(0, busy, device), (1, start(IDLE).pid, device)]
-    found: dict[int, list[float]] = {}
+    utilizations: dict[int, list[float]] = {}
     ran, waited = scheduled(busy)
     with Sampler(tmp_path / "trace.csv", INTERVAL) as sampler:
         sampler.follow(pairs)
@@ -76,14 +77,14 @@ def test_a_busy_process_is_near_one_and_an_idle_one_near_zero(
     # 1 unless others had their turns on the core: the kernel knows how long it let the process wait.
     share = ran / (ran + waited)
     for row in sampler.rows:
-        found.setdefault(row["rank"], []).append(row["utilization"])
+        utilizations.setdefault(row["rank"], []).append(row["utilization"])
         assert row["device"] == "cpu0"
         assert row["memory_bytes"] > 1_000_000
-    assert sum(found[0]) / len(found[0]) == pytest.approx(share, abs=0.15)
-    assert sum(found[1]) / len(found[1]) < 0.05
+    assert sum(utilizations[0]) / len(utilizations[0]) == pytest.approx(share, abs=0.15)
+    assert sum(utilizations[1]) / len(utilizations[1]) < 0.05
     with (tmp_path / "trace.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
-    assert tuple(written[0]) == FIELDS
+    assert tuple(written[0]) == TRACE_FIELDS
     assert len(written) == len(sampler.rows)
 
 

@@ -1,4 +1,4 @@
-"""Describes the Keras models as JSON, and trains the shallow one from the weights that torch left.
+"""Describes the Keras models in FOLDER/keras.json; trains the shallow one from the weights that torch left.
 
 python -m tests.models.keras_process FOLDER
 """
@@ -19,9 +19,9 @@ import numpy as np
 from src.data import arrays, available
 from src.measure.recorder import Recorder
 from src.models import adapt
-from src.runtime.tensorflow import training as runtime
-from src.strategies.tensorflow import single
-from src.worker import Run
+from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import setup
+from src.strategies.tensorflow import tf_single
 from tests.support import config
 
 SHAPE = (28, 28, 1)
@@ -61,17 +61,17 @@ def mistake(path: str) -> str:
 def train(folder: Path) -> None:
     chosen = config("strategy=tf_single", "model=cnn", "batch=32", "dataset.limit=320")
     data = arrays.load(available.ensure(chosen.dataset), 320)
-    run = Run(chosen, 0, 1, data, folder, (min(os.sched_getaffinity(0)),))
-    built = runtime.build
+    context = RankContext(chosen, 0, 1, data, folder, (min(os.sched_getaffinity(0)),))
+    built = setup.build
 
-    def from_torch(run: Run) -> keras.Model:
-        model = built(run)
-        with np.load(folder / "weights.npz") as kept:
-            model.set_weights([kept[name] for name in kept.files])
+    def from_torch(context: RankContext) -> keras.Model:
+        model = built(context)
+        with np.load(folder / "weights.npz") as weights:
+            model.set_weights([weights[name] for name in weights.files])
         return model
 
-    runtime.build = from_torch
-    single.train(run, Recorder(chosen, 0, folder / "tensorflow", started=time.time(), tracker=None))
+    setup.build = from_torch
+    tf_single.train(context, Recorder(chosen, 0, folder / "tensorflow", started=time.time()))
 
 
 def losses(path: Path) -> list[float]:
@@ -86,7 +86,7 @@ def main() -> None:
         name: adapt.build(config("strategy=tf_single", f"model={name}"), classes=10, shape=SHAPE)
         for name in ("cnn", "mlp", "resnet18", "resnet50", "resnet101", "mobilenet_v2")
     }
-    found = {
+    results = {
         "parameters": {name: trainable(model) for name, model in models.items()},
         "stems": {
             f"{name} {stem}": trainable(built(name, stem)) for name, stems in STEMS.items() for stem in stems
@@ -98,7 +98,7 @@ def main() -> None:
         "losses": losses(folder / "tensorflow" / "steps.csv"),
         "torch_losses": losses(folder / "torch" / "steps.csv"),
     }
-    print(json.dumps(found), flush=True)
+    (folder / "keras.json").write_text(json.dumps(results))
     os._exit(0)
 
 

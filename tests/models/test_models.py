@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +10,7 @@ import torch
 from torch import nn
 
 from src.models import adapt
-from tests.support import ROOT, config, run_ranks
+from tests.support import config, run_ranks
 
 SHAPE = (28, 28, 1)
 # Convolutions 5*5*1*20 + 20 and 5*5*20*50 + 50, dense 4*4*50*500 + 500 and 500*10 + 10.
@@ -94,6 +90,9 @@ def test_an_import_path_gets_the_number_of_classes_and_the_datas_channels() -> N
 def test_options_reach_the_callable() -> None:
     words = ("model=custom", "model.path=torch.nn.LazyLinear", "+model.options.out_features=4")
     assert build(*words)(torch.zeros(2, 9)).shape == (2, 4)
+    # They come before the data's number of classes.
+    words = ("model=custom", "model.path=torchvision.models.resnet18", "+model.options.num_classes=12")
+    assert build(*words).fc.out_features == 12
 
 
 @pytest.mark.parametrize(
@@ -111,28 +110,17 @@ def test_a_path_that_names_no_model_is_said(path: str, message: str) -> None:
         build("model=custom", f"model.path={path}")
 
 
-def keras_rank(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    """What tests/models/keras_process.py prints: torch and tensorflow never share a process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.models.keras_process", str(tmp_path), *arguments],
-        cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
 def keras_says(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("frameworks")
-    run_ranks("tests.models.torch_process", [folder], world=1, logs=folder)
-    return keras_rank(folder)
+    for framework in ("torch", "keras"):
+        # They never share a process.
+        strategy = "strategy=single" if framework == "torch" else "strategy=tf_single"
+        run_ranks(f"tests.models.{framework}_process", [folder], world=1, logs=folder, words=[strategy])
+    return json.loads((folder / "keras.json").read_text())
 
 
+@pytest.mark.slow
 def test_keras_twins_have_the_same_sizes(keras_says: dict[str, Any]) -> None:
     twins = {name: count(build(f"model={name}")) for name in ("cnn", "mlp", "resnet18", "mobilenet_v2")}
     # keras.applications gives each convolution of a ResNet a bias; torchvision has BatchNorm's alone.
@@ -144,15 +132,17 @@ def test_keras_twins_have_the_same_sizes(keras_says: dict[str, Any]) -> None:
     assert {tuple(shape) for shape in keras_says["shapes"].values()} == {(None, 10)}
 
 
+@pytest.mark.slow
 def test_keras_stems_are_those_of_the_torch_twins(keras_says: dict[str, Any]) -> None:
     resnet18 = {"3x3": RESNET18, "7x7": RESNET18 + (49 - 9) * 64, "small": RESNET18}
-    found = keras_says["stems"]
-    assert {stem: found[f"resnet18 {stem}"] for stem in resnet18} == resnet18
-    assert found["resnet50 7x7"] - found["resnet50 3x3"] == (49 - 9) * 64
+    parameters = keras_says["stems"]
+    assert {stem: parameters[f"resnet18 {stem}"] for stem in resnet18} == resnet18
+    assert parameters["resnet50 7x7"] - parameters["resnet50 3x3"] == (49 - 9) * 64
     # Stride 1 keeps the image's size.
     assert keras_says["small"] == [[None, 28, 28, 64], [None, 28, 28, 64], [None, 28, 28, 32]]
 
 
+@pytest.mark.slow
 def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
     assert keras_says["custom"] == [None, 10]
     assert keras_says["mistakes"] == [
@@ -161,6 +151,7 @@ def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_both_frameworks_train_alike_from_the_same_weights(keras_says: dict[str, Any]) -> None:
     losses, reference = keras_says["losses"], keras_says["torch_losses"]
     assert len(losses) == 10

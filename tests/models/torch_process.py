@@ -14,9 +14,9 @@ import numpy as np
 
 from src.data import arrays, available
 from src.measure.recorder import Recorder
-from src.runtime.torch import training as runtime
+from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
 from src.strategies.torch import single
-from src.worker import Run
 from tests.support import config
 
 
@@ -24,8 +24,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     chosen = config("strategy=single", "model=cnn", "batch=32", "dataset.limit=320")
     data = arrays.load(available.ensure(chosen.dataset), 320)
-    run = Run(chosen, 0, 1, data, folder, (min(os.sched_getaffinity(0)),))
-    state = runtime.build(run).state_dict()
+    context = RankContext(chosen, 0, 1, data, folder, (min(os.sched_getaffinity(0)),))
+    state = setup.build(context).state_dict()
     # Keras keeps kernels as [height, width, in, out] and [in, out], and flattens [height, width, channels].
     weights = [tensor.numpy() for tensor in state.values()]
     for place, weight in enumerate(weights):
@@ -36,7 +36,7 @@ def main() -> None:
         elif weight.ndim == 2:
             weights[place] = weight.T
     np.savez(folder / "weights.npz", *weights)
-    single.train(run, Recorder(chosen, 0, folder / "torch", started=time.time(), tracker=None))
+    single.train(context, Recorder(chosen, 0, folder / "torch", started=time.time()))
     sys.stdout.flush()
     os._exit(0)
 

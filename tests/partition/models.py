@@ -36,9 +36,9 @@ class InPlace(nn.Module):
         self.head = nn.Linear(4, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found = self.relu(self.first(inputs))
-        grown = self.second(found)
-        grown += found
+        hidden = self.relu(self.first(inputs))
+        grown = self.second(hidden)
+        grown += hidden
         grown.mul_(0.5)
         again = grown.add_(0.1)
         joined = functional.relu(grown * again, inplace=True)
@@ -55,9 +55,9 @@ class Sizes(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         count = inputs.size(0)
         height, width = inputs.shape[-2:]
-        found = self.conv(inputs)
-        found = torch.tanh(found)
-        return self.head(found.reshape(count, 4 * height * width))
+        hidden = self.conv(inputs)
+        hidden = torch.tanh(hidden)
+        return self.head(hidden.reshape(count, 4 * height * width))
 
 
 class Flag(nn.Module):
@@ -68,8 +68,8 @@ class Flag(nn.Module):
         self.first, self.head = nn.Linear(784, 32), nn.Linear(32, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found = functional.relu(self.first(inputs.flatten(1)))
-        return self.head(functional.dropout(found, p=0.5, training=self.training))
+        hidden = functional.relu(self.first(inputs.flatten(1)))
+        return self.head(functional.dropout(hidden, p=0.5, training=self.training))
 
 
 class Tied(nn.Module):
@@ -80,9 +80,9 @@ class Tied(nn.Module):
         self.first, self.again, self.head = nn.Linear(784, 32), nn.Linear(32, 32), nn.Linear(32, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found = torch.relu(self.first(inputs.flatten(1)))
-        found = torch.relu(self.again(found))
-        return self.head(torch.relu(self.again(found)))
+        hidden = torch.relu(self.first(inputs.flatten(1)))
+        hidden = torch.relu(self.again(hidden))
+        return self.head(torch.relu(self.again(hidden)))
 
 
 class OwnParameter(nn.Module):
@@ -97,10 +97,10 @@ class OwnParameter(nn.Module):
         )
 
     def forward(self, inputs: Tensor, extra: Tensor | None = None) -> Tensor:
-        found = self.first(inputs.flatten(1))
+        hidden = self.first(inputs.flatten(1))
         if extra is not None:
-            found = found + extra
-        return self.head(torch.tanh(found) * self.scale)
+            hidden = hidden + extra
+        return self.head(torch.tanh(hidden) * self.scale)
 
 
 class Branching(nn.Module):
@@ -111,8 +111,8 @@ class Branching(nn.Module):
         self.first = nn.Linear(784, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found = self.first(inputs.flatten(1))
-        return found if found.sum() > 0 else -found
+        hidden = self.first(inputs.flatten(1))
+        return hidden if hidden.sum() > 0 else -hidden
 
 
 class Inside(nn.Sequential):
@@ -130,5 +130,5 @@ class OtherInEvaluation(nn.Module):
         self.first = nn.Linear(784, 10)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        found = self.first(inputs.flatten(1))
-        return torch.tanh(found) if self.training else torch.relu(found)
+        hidden = self.first(inputs.flatten(1))
+        return torch.tanh(hidden) if self.training else torch.relu(hidden)

@@ -12,7 +12,7 @@ from src.partition import balance
 from src.partition.balance import Problem
 
 
-def problem(cost: list[float], stages: int, **given: object) -> Problem:
+def problem(cost: list[float], stages: int, **overrides: object) -> Problem:
     count = len(cost)
     known: dict[str, object] = {
         "cost": np.array(cost),
@@ -23,7 +23,7 @@ def problem(cost: list[float], stages: int, **given: object) -> Problem:
         "speeds": [1.0] * stages,
         "in_flight": [1] * stages,
     }
-    return Problem(**{**known, **given})
+    return Problem(**{**known, **overrides})
 
 
 def test_two_stages_by_hand() -> None:
@@ -46,15 +46,15 @@ def test_a_slower_device_gets_less() -> None:
 
 def test_memory_keeps_operations_apart() -> None:
     # Time alone would cut 3 | 1 1 1; the second device can't hold three of these weights.
-    given = {"weights": np.array([1.0, 2.0, 2.0, 2.0]), "limit": 5.0}
+    constraints = {"weights": np.array([1.0, 2.0, 2.0, 2.0]), "limit": 5.0}
     assert balance.best(problem([3, 1, 1, 1], 2)) == [1]
-    assert balance.best(problem([3, 1, 1, 1], 2, **given)) == [2]
+    assert balance.best(problem([3, 1, 1, 1], 2, **constraints)) == [2]
 
 
 def test_activations_count_for_each_micro_batch_in_flight() -> None:
-    given = problem([1, 1], 2, kept=np.array([3.0, 5.0]), in_flight=[4, 2], weights=np.array([7.0, 11.0]))
-    assert given.memory(0, 0, 1) == 7 + 4 * 3
-    assert given.memory(1, 1, 2) == 11 + 2 * 5
+    instance = problem([1, 1], 2, kept=np.array([3.0, 5.0]), in_flight=[4, 2], weights=np.array([7.0, 11.0]))
+    assert instance.memory(0, 0, 1) == 7 + 4 * 3
+    assert instance.memory(1, 1, 2) == 11 + 2 * 5
 
 
 def test_a_model_too_big_says_what_it_needs() -> None:
@@ -75,7 +75,7 @@ def test_among_equally_good_cuts_the_one_that_sends_least() -> None:
 def test_equals_every_possible_cut(stages: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     count = 9
-    given = problem(
+    instance = problem(
         list(random.random(count)),
         stages,
         crossing=np.concatenate([[0], random.random(count - 1) / 3, [0]]),
@@ -86,8 +86,8 @@ def test_equals_every_possible_cut(stages: int, seed: int) -> None:
         limit=float(count),
     )
     cuts = itertools.combinations(range(1, count), stages - 1)
-    assert balance.costliest(given, balance.best(given)) == pytest.approx(
-        min(balance.costliest(given, cut) for cut in cuts)
+    assert balance.costliest(instance, balance.best(instance)) == pytest.approx(
+        min(balance.costliest(instance, cut) for cut in cuts)
     )
 
 

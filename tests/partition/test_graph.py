@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from src.config import ConfigError
-from src.partition import outline
-from src.partition.graph import Graph, Value, operations
-from src.partition.stage import Stage
+from src.partition import model_profile
+from src.partition.torch.graph import Graph, Value, operations
+from src.partition.torch.stage import Stage
 from tests.partition import models
 
 Outcome = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]
@@ -43,19 +43,19 @@ def run(
     passed: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
     received: tuple[Tensor, ...] = (inputs,)
     for stage in stages:
-        given = stage(*received)
-        given = (given,) if isinstance(given, Tensor) else given
-        passed.append((received, given))
-        for tensor, wire in zip(given, stage.sent, strict=True):
+        outputs = stage(*received)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        passed.append((received, outputs))
+        for tensor, wire in zip(outputs, stage.sent, strict=True):
             assert tensor.shape == wire.shape and tensor.dtype == wire.dtype
             assert stage.last or (tensor.is_contiguous() and tensor.requires_grad == wire.requires_grad)
         received = tuple(
-            t.detach().requires_grad_(w.requires_grad) for t, w in zip(given, stage.sent, strict=True)
+            t.detach().requires_grad_(w.requires_grad) for t, w in zip(outputs, stage.sent, strict=True)
         )
     logits = passed[-1][1][0]
     gradients: list[Tensor | None] = [2 * logits.detach()]
-    for received, given in reversed(passed):
-        pairs = [(t, g) for t, g in zip(given, gradients, strict=True) if t.requires_grad]
+    for received, outputs in reversed(passed):
+        pairs = [(t, g) for t, g in zip(outputs, gradients, strict=True) if t.requires_grad]
         torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
         gradients = [tensor.grad for tensor in received]
     named = {n.removeprefix("part."): p for stage in stages for n, p in stage.named_parameters()}
@@ -63,14 +63,15 @@ def run(
     return logits.detach(), {n: p.grad for n, p in named.items()}, buffers
 
 
-def assert_same(found: Outcome, expected: Outcome) -> None:
-    torch.testing.assert_close(found[0], expected[0], rtol=0, atol=0)
-    for one, other in zip(found[1:], expected[1:], strict=True):
+def assert_same(actual: Outcome, expected: Outcome) -> None:
+    torch.testing.assert_close(actual[0], expected[0], rtol=0, atol=0)
+    for one, other in zip(actual[1:], expected[1:], strict=True):
         assert one.keys() == other.keys()
         for name, value in one.items():
             torch.testing.assert_close(value, other[name], rtol=1e-12, atol=1e-14, msg=name)
 
 
+@pytest.mark.slow
 def test_every_boundary_of_resnet18() -> None:
     _, model = models.of("resnet18")
     model = model.to(memory_format=torch.channels_last)
@@ -86,7 +87,10 @@ def test_every_boundary_of_resnet18() -> None:
         assert_same(run(graph, inputs, [boundary], values), expected)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "mobilenet_v2", "unet", "resnet50"])
+@pytest.mark.parametrize(
+    "name",
+    ["mlp", "cnn", "unet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mobilenet_v2", "resnet50"))],
+)
 def test_models_of_the_project(name: str) -> None:
     # The same masks in both would need the same random numbers in the same order.
     words = ["model.dropout=0"] if name in ("mlp", "mobilenet_v2") else []
@@ -103,7 +107,7 @@ def test_a_stage_that_only_passes_a_skip_on() -> None:
     inputs = models.images(2)
     graph = operations(copy.deepcopy(model), inputs)
     names = ["layer1.0.bn1", "layer1.0.conv2", "layer1.0.bn2"]
-    boundaries = [outline.boundary(graph.names, name) for name in names]
+    boundaries = [model_profile.boundary(graph.names, name) for name in names]
     # The block's input goes by all three; no operation of the second and third stage reads it.
     assert [len(graph.live[boundary]) for boundary in boundaries] == [2, 2, 2]
     assert len({graph.live[boundary][0].name for boundary in boundaries}) == 1
@@ -115,7 +119,7 @@ def test_resnet101_has_345_operations() -> None:
     _, model = models.of("resnet101")
     graph = operations(model.float(), models.images(2).float())
     assert len(graph.operations) == 345
-    assert outline.boundary(graph.names, "layer3.5.conv2") == 133
+    assert model_profile.boundary(graph.names, "layer3.5.conv2") == 133
     assert sum(len(live) == 2 for live in graph.live) > 200
 
 
@@ -183,11 +187,11 @@ def test_names_of_stages() -> None:
     _, model = models.of("resnet18")
     graph = operations(model, models.images(2))
     names = [operation.name for operation in graph.operations]
-    assert names[outline.boundary(graph.names, "layer2")] == "layer2.0.conv1"
+    assert names[model_profile.boundary(graph.names, "layer2")] == "layer2.0.conv1"
     with pytest.raises(ConfigError, match=r"did you mean layer3.1.conv2\?"):
-        outline.boundary(graph.names, "layer3.1.convv2")
+        model_profile.boundary(graph.names, "layer3.1.convv2")
     with pytest.raises(ConfigError, match="begins there anyway"):
-        outline.boundary(graph.names, "conv1")
+        model_profile.boundary(graph.names, "conv1")
 
 
 def test_the_module_that_was_traced_keeps_its_buffers() -> None:

@@ -78,6 +78,7 @@ class Study:
             "strategy": {
                 "name": strategy,
                 "framework": framework,
+                "synchronous": parity == "synchronous",
                 "parity": parity,
                 "supports": {"shares_batch": strategy != "pipeline"},
                 **(options or {}),

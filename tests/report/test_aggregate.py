@@ -108,10 +108,10 @@ def test_as_typed_without_a_terminal(study: Study) -> None:
         "--study-dir",
         study.directory,
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    assert "\x1b" not in done.stdout
-    line = next(line for line in done.stdout.splitlines() if line.startswith("ddp") and "1,800" in line)
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1, completed.stderr
+    assert "\x1b" not in completed.stdout
+    line = next(line for line in completed.stdout.splitlines() if line.startswith("ddp") and "1,800" in line)
     assert "1.80" in line and "90%" in line
 
 

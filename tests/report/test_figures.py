@@ -53,10 +53,10 @@ def test_the_time_of_an_epoch_is_shown_where_it_was_measured(empty_study: Study)
 
 
 def test_both_speedups_begin_at_one_worker_beside_the_ideal_line(drawn: Drawn) -> None:
-    found = lines(figures.speedups(*drawn).axes[0])
-    assert found["ideal"] == ([1, 2], [1, 2])
-    assert found["ddp"] == ([1, 2], pytest.approx([0.9, 1.8]))
-    assert found["ddp, weak"] == ([1, 2], pytest.approx([0.9, 2.0]))
+    by_label = lines(figures.speedups(*drawn).axes[0])
+    assert by_label["ideal"] == ([1, 2], [1, 2])
+    assert by_label["ddp"] == ([1, 2], pytest.approx([0.9, 1.8]))
+    assert by_label["ddp, weak"] == ([1, 2], pytest.approx([0.9, 2.0]))
 
 
 @pytest.mark.parametrize(("over", "xs"), [("epoch", [1, 2]), ("train_seconds", [30, 60])])
@@ -71,9 +71,9 @@ def test_learning_is_drawn_at_equal_epochs_and_at_equal_times(
 
 def test_frameworks_share_a_panel_over_epochs_and_never_over_time(drawn: Drawn) -> None:
     assert "tf_single, 1 w" in lines(learning.curves(*drawn, "epoch").axes[0])
-    ours, theirs = learning.curves(*drawn, "train_seconds").axes[::2]
-    assert "tf_single, 1 w" not in lines(ours)
-    assert "tf_single, 1 w" in lines(theirs)
+    torch_axes, tensorflow_axes = learning.curves(*drawn, "train_seconds").axes[::2]
+    assert "tf_single, 1 w" not in lines(torch_axes)
+    assert "tf_single, 1 w" in lines(tensorflow_axes)
 
 
 @pytest.mark.parametrize("count", [canvas.CROWD, canvas.CROWD + 1])
@@ -86,11 +86,11 @@ def test_a_crowd_of_lines_is_named_beside_the_figure_and_not_over_it(count: int,
     canvas.legend(figure, axes, beside=beside)
     crowded = count > canvas.CROWD
     assert [axis.get_legend() is None for axis in axes] == [crowded] * 2
-    assert [len(found.get_texts()) for found in figure.legends] == [count] * (crowded and beside)
+    assert [len(legend.get_texts()) for legend in figure.legends] == [count] * (crowded and beside)
     figure.draw_without_rendering()
-    for found in figure.legends:
+    for legend in figure.legends:
         # Nothing is drawn where the names are, and they have room.
-        box = found.get_window_extent()
+        box = legend.get_window_extent()
         assert box.x0 >= max(axis.get_tightbbox().x1 for axis in axes)
         assert box.x1 <= figure.bbox.x1
         assert box.y0 >= 0

@@ -6,12 +6,12 @@ import pytest
 
 from src.report import runs as study_runs
 from src.report import tables
-from src.report.runs import Row, Run
+from src.report.runs import Row, StudyRun
 from src.report.views import show
 from tests.report.conftest import LOSSES, Study
 
 
-def load(study: Study) -> list[Run]:
+def load(study: Study) -> list[StudyRun]:
     return study_runs.load(study.cells, study.directory / "runs")
 
 
@@ -101,8 +101,13 @@ def test_the_ideal_bubble_stands_beside_the_measured_one(scaled: dict[str, Row])
 
 
 def test_statuses_stand_in_place(scaled: dict[str, Row]) -> None:
-    found = {cell: scaled[cell]["status"] for cell in ("big", "crashed", "odd<b>name", "torn")}
-    assert found == {"big": "out_of_memory", "crashed": "failed", "odd<b>name": "missing", "torn": "failed"}
+    statuses = {cell: scaled[cell]["status"] for cell in ("big", "crashed", "odd<b>name", "torn")}
+    assert statuses == {
+        "big": "out_of_memory",
+        "crashed": "failed",
+        "odd<b>name": "missing",
+        "torn": "failed",
+    }
 
 
 def test_parity_column(study: Study) -> None:

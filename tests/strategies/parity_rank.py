@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -25,29 +26,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from src import config as configuration
 from src.config import Config
-from src.data import arrays, order
-from src.launch.cluster import CLUSTER
-from src.launch.tf_config import free_addresses
+from src.config import run_config as configuration
+from src.data import available, order
+from src.launch.tf_workers import free_addresses
 from src.measure.recorder import Recorder
-from src.models.adapt import import_path
-from src.partition import cost
-from src.runtime.shares import Shares, Window
-from src.runtime.torch import basics, coordination, pipeline_stage, stages
-from src.runtime.torch import training as runtime
+from src.partition.torch import cost
+from src.run.variables import ClusterSpec
+from src.runtime.common.batch_split import BatchSplit, SpeedWindow
+from src.runtime.common.context import RankContext
+from src.runtime.common.messages import Message
+from src.runtime.torch import setup
 from src.runtime.torch.feed import Batch
-from src.runtime.torch.replica import Replica
-from src.runtime.torch.server import Server
-from src.runtime.torch.turn_worker import Worker
-from src.runtime.wire import Message
-from src.worker import Run
+from src.runtime.torch.lightning import fit
+from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.parameter_server import coordination
+from src.runtime.torch.parameter_server.ps_worker import Worker
+from src.runtime.torch.parameter_server.replica import Replica
+from src.runtime.torch.parameter_server.server import Server
+from src.runtime.torch.pipeline import stage_module, timed_stage
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41
 EVALUATION_BATCH = 16
 LATE_SECONDS = 0.2
-shard, batch_indices, share_of = order.shard, order.batch_indices, Shares.of
+batch_indices, part = order.batch_indices, BatchSplit.part
 
 
 class Watched:
@@ -56,14 +59,14 @@ class Watched:
     last: Any
     change: str | None = None
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         Watched.last = self
         self.previous: list[Tensor] = []
         self.kept: dict[str, Tensor] = {}
 
     def on_train_start(self) -> None:
-        if self.change == "stale weight" and self.run.rank == 1:
+        if self.change == "stale weight" and self.context.rank == 1:
             # All of them: BatchNorm undoes what scales a convolution before it.
             with torch.no_grad():
                 for parameter in self.parameters():
@@ -77,7 +80,7 @@ class Watched:
             self.previous = current
 
     def on_train_batch_start(self, _: Batch, index: int) -> None:
-        micro, count = index % self.run.config.microbatches, self.run.config.microbatches
+        micro, count = index % self.context.config.microbatches, self.context.config.microbatches
         frozen = self.change == "buffers of the first half" and micro >= count // 2
         self.kept = {name: value.clone() for name, value in self.named_buffers()} if frozen else {}
 
@@ -87,57 +90,57 @@ class Watched:
             self.get_buffer(name).copy_(value)
 
 
-class WatchedTraining(Watched, runtime.Training):
+class WatchedTraining(Watched, TrainingModule):
     """A copy of the model a rank."""
 
 
 class CoordinatorsReplica(Replica):
     """Has what the servers had in the end."""
 
-    def __init__(self, run: Run) -> None:
-        super().__init__(run)
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
         Watched.last = self
 
 
-class WatchedStage(Watched, stages.StageTraining):
+class WatchedStage(Watched, stage_module.StageModule):
     """A stage a rank."""
 
 
 def apply(change: str | None) -> None:
     """Makes one change for the next training; what isn't named here is up to `Watched`."""
     Watched.change = change
-    order.shard, order.batch_indices, Shares.of = shard, batch_indices, share_of
+    order.batch_indices, BatchSplit.part = batch_indices, part
     DistributedDataParallel.register_comm_hook = register_comm_hook
-    pipeline_stage.unmoved_buffers = unmoved_buffers
-    Window.add, Worker.answer = add, answer
+    timed_stage.unmoved_buffers = unmoved_buffers
+    SpeedWindow.add, Worker.answer = add, answer
     if change == "wrong shard":
-        Shares.of = lambda shares, rank, *items: share_of(shares, 0, *items)
+        BatchSplit.part = lambda split, rank, *items: part(split, 0, *items)
     elif change == "missing average":
         DistributedDataParallel.register_comm_hook = lambda model, state, hook: register_comm_hook(
             model, None, keep_own
         )
     elif change == "recomputation that moves buffers":
-        pipeline_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+        timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
     elif change == "late answers":
         Worker.answer = answer_late
     elif change == "speeds of 1 and 3":
-        Window.add = lambda *_: 1.0 + 2 * int(os.environ["RANK"])
+        SpeedWindow.add = lambda *_: 1.0 + 2 * int(os.environ["RANK"])
     elif change == "union of two ranks":
         # Rank 0's micro-batches, then rank 1's, become: both ranks' first ones, both ranks' second ones.
-        order.batch_indices = lambda *given: np.concatenate(
-            [np.split(batch_indices(*given), 4)[part] for part in (0, 2, 1, 3)]
+        order.batch_indices = lambda *arguments: np.concatenate(
+            [np.split(batch_indices(*arguments), 4)[part] for part in (0, 2, 1, 3)]
         )
 
 
-unmoved_buffers, add, answer = pipeline_stage.unmoved_buffers, Window.add, Worker.answer
+unmoved_buffers, add, answer = timed_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 
 
 def answer_late(worker: Worker, asked: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:
     """Rank 1 says that it is free long after the other one has done its next share."""
-    given = answer(worker, asked)
-    time.sleep(LATE_SECONDS * worker._run.rank)
-    return given
+    reply = answer(worker, asked)
+    time.sleep(LATE_SECONDS * worker._context.rank)
+    return reply
 
 
 def keep_own(_: None, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -156,64 +159,64 @@ keep_own.__annotations__ = {
 
 def train(config: Config, folder: Path, rank: int) -> None:
     """One training, as `src.worker` starts it."""
-    whole = arrays.of(config.dataset)
+    whole = available.load(config.dataset)
     few = dataclasses.replace(
         whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
     )
     world = config.workers
-    run = Run(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
-    recorder = Recorder(config, rank, folder / str(rank), started=time.time(), tracker=None)
-    if config.strategy["launcher"] == "cluster":
-        train_served(run, recorder)
+    context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
+    recorder = Recorder(config, rank, folder / str(rank), started=time.time())
+    if "serve" in config.strategy:
+        train_served(context, recorder)
         return
-    import_path(config.strategy["entry"])(run, recorder)
+    resolve_name(config.strategy["entry"])(context, recorder)
     model = Watched.last.model
     prefix = Watched.last.prefix
     parameters = {name.removeprefix(prefix): value for name, value in model.named_parameters()}
-    kept = {f"parameters/{name}": value.detach() for name, value in parameters.items()}
-    kept |= {f"gradients/{name}": value.grad for name, value in parameters.items()}
-    kept |= {f"buffers/{name.removeprefix(prefix)}": value for name, value in model.named_buffers()}
-    np.savez(folder / f"{rank}.npz", **{name: value.contiguous().numpy() for name, value in kept.items()})
+    tensors = {f"parameters/{name}": value.detach() for name, value in parameters.items()}
+    tensors |= {f"gradients/{name}": value.grad for name, value in parameters.items()}
+    tensors |= {f"buffers/{name.removeprefix(prefix)}": value for name, value in model.named_buffers()}
+    np.savez(folder / f"{rank}.npz", **{name: value.contiguous().numpy() for name, value in tensors.items()})
 
 
-def build_alone(run: Run) -> nn.Module:
+def build_alone(context: RankContext) -> nn.Module:
     """One thread at a time: they share torch's random generator."""
     with BUILDING:
-        return build(run)
+        return build(context)
 
 
-build, BUILDING = runtime.build, threading.Lock()
+build, BUILDING = setup.build, threading.Lock()
 
 
-def train_served(run: Run, recorder: Recorder) -> None:
+def train_served(context: RankContext, recorder: Recorder) -> None:
     """Workers, servers and the coordinator as threads, which meet over TCP all the same."""
-    count, options = run.config.workers, run.config.strategy
-    module, _, _ = run.config.strategy["entry"].rpartition(".")
+    count, options = context.config.workers, context.config.strategy
+    module, _, _ = context.config.strategy["entry"].rpartition(".")
     coordinator, *addresses = free_addresses(1 + options.get("servers", 0))
     cluster = {"server": addresses, "coordinator": [coordinator]}
-    os.environ[CLUSTER] = json.dumps({"cluster": cluster, "kind": "coordinator", "number": 0})
-    servers = [Server(address) for address in cluster["server"]]
+    os.environ |= ClusterSpec(cluster, "coordinator", 0).to_environment()
+    servers = [Server(address) for address in addresses]
     workers: dict[int, Worker] = {}
 
     def work(number: int) -> None:
-        own = dataclasses.replace(run, rank=number)
-        workers[number] = importlib.import_module(module).worker(own, cluster)
+        own = dataclasses.replace(context, rank=number)
+        workers[number] = importlib.import_module(module).make_worker(own, cluster)
         workers[number].work()
 
     threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
-    import_path(run.config.strategy["entry"])(run, recorder)
+    resolve_name(context.config.strategy["entry"])(context, recorder)
     for thread in threads:
         thread.join()
     for server in servers:
-        server.ended.wait()
+        server.closed.wait()
     first = workers[0]._replica.model
     tensors = {f"buffers/{name}": value for name, value in first.named_buffers()}
     tensors |= {f"parameters/{name}": value.detach() for name, value in Watched.last.model.named_parameters()}
     for number in range(count):
         np.savez(
-            run.folder / f"{number}.npz",
+            context.folder / f"{number}.npz",
             **{name: value.contiguous().numpy() for name, value in tensors.items()},
         )
 
@@ -221,18 +224,18 @@ def train_served(run: Run, recorder: Recorder) -> None:
 def main() -> None:
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     torch.set_default_dtype(torch.float64)
-    runtime.Training = WatchedTraining
-    stages.StageTraining = WatchedStage
+    fit.TrainingModule = WatchedTraining
+    stage_module.StageModule = WatchedStage
     coordination.Replica = CoordinatorsReplica
-    runtime.build = basics.build = build_alone
+    setup.build = build_alone
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     # Equality is tested, not speed: costs and peaks are measured once.
     cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1
     if sys.argv[2:] == ["mpi"]:
-        from src.runtime.mpi import World
+        from src.runtime.common.mpi_world import MPIWorld
 
         # The processes go on with the next case.
-        World.leave = lambda _: None
+        MPIWorld.leave = lambda _: None
     for name, change in json.loads((folder / "cases.json").read_text()):
         apply(change)
         train(configuration.load(folder / f"{name}.yaml"), folder / name, rank)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from src.data import arrays
+from src.data import available
 from src.models import adapt
 from tests.support import config
 
@@ -38,10 +38,10 @@ STRATEGIES = {
 }
 # Who wrote, and who goes on.
 PAIRS = [
-    ("resnet18", "single", "pipeline"),
+    pytest.param("resnet18", "single", "pipeline", marks=pytest.mark.slow),
     ("cnn", "pipeline", "ddp"),
-    ("cnn", "ddp", "model_split"),
-    ("cnn", "model_split", "single"),
+    pytest.param("cnn", "ddp", "model_split", marks=pytest.mark.slow),
+    pytest.param("cnn", "model_split", "single", marks=pytest.mark.slow),
 ]
 
 
@@ -52,26 +52,25 @@ def losses(folder: Path) -> dict[int, float]:
 
 
 @pytest.fixture(scope="module")
-def wholes(module_commands: Callable[[], Any], mnist: None) -> dict[str, Path]:
-    """`single`, uninterrupted, with a checkpoint at its end."""
-    found = {}
-    for name, words in MODELS.items():
-        commands = module_commands()
-        done = commands.run(*STRATEGIES["single"], *words, *COMMON, *FIXED, "checkpoint_every=1000")
-        assert done.returncode == 0, done.stderr
-        found[name] = commands.folder / "run"
-    return found
+def whole(module_commands: Callable[[], Any], mnist: None) -> Callable[[str], Path]:
+    """The folder of a model's `single`, uninterrupted, with a checkpoint at its end."""
+    made: dict[str, Path] = {}
 
+    def folder(model: str) -> Path:
+        if model not in made:
+            commands = module_commands()
+            words = (*MODELS[model], *COMMON, *FIXED, "checkpoint_every=1000")
+            completed = commands.run(*STRATEGIES["single"], *words)
+            assert completed.returncode == 0, completed.stderr
+            made[model] = commands.folder / "run"
+        return made[model]
 
-@pytest.fixture(scope="module")
-def whole(wholes: dict[str, Path]) -> Path:
-    """ResNet-18's."""
-    return wholes["resnet18"]
+    return folder
 
 
 @pytest.mark.parametrize(("model", "writer", "reader"), PAIRS)
 def test_what_one_wrote_another_goes_on_from(
-    commands, until: Until, wholes: dict[str, Path], model: str, writer: str, reader: str
+    commands, until: Until, whole: Callable[[str], Path], model: str, writer: str, reader: str
 ) -> None:
     words, steps = (*MODELS[model], *COMMON, *FIXED), STEPS[model]
     folder, file = commands.folder / "run", commands.folder / "kept.pt"
@@ -79,59 +78,70 @@ def test_what_one_wrote_another_goes_on_from(
     process = commands.start(*STRATEGIES[writer], *words, every, "epochs=1000")
     written = folder / "checkpoint.pt"
     until(lambda: written.exists() or process.poll() is not None, START, "the first checkpoint")
-    assert process.poll() is None, commands.said()
+    assert process.poll() is None, commands.output()
     written.rename(file)
     commands.end()
     process.wait()
-    kept = torch.load(file, weights_only=True)
-    done_steps = kept["epoch"] * steps + kept["step"]
+    checkpoint = torch.load(file, weights_only=True)
+    done_steps = checkpoint["epoch"] * steps + checkpoint["step"]
     # In the middle of an epoch, or the test would test less.
-    assert kept["step"]
+    assert checkpoint["step"]
     go_on = commands.run(*STRATEGIES[reader], *words, f"resume={file}", "overwrite=true")
     assert go_on.returncode == 0, go_on.stderr
-    found, expected = losses(folder), losses(wholes[model])
+    resumed, expected = losses(folder), losses(whole(model))
     if writer == "ddp":
         # Its losses have drifted from the uninterrupted ones by rounding: `single` goes on from there, too.
         again = commands.run(*STRATEGIES["single"], *words, f"resume={file}", "overwrite=true")
         assert again.returncode == 0, again.stderr
         expected = {**expected, **losses(folder)}
-    assert min(found) == done_steps + 1 and max(found) == 2 * steps
+    assert min(resumed) == done_steps + 1 and max(resumed) == 2 * steps
     early = range(done_steps + 1, done_steps + 1 + COMPARED[model])
-    gaps = [abs(found[step] - expected[step]) / max(1, abs(expected[step])) for step in early]
+    gaps = [abs(resumed[step] - expected[step]) / max(1, abs(expected[step])) for step in early]
     assert max(gaps) <= BOUND, gaps
     # Not because nothing changes: the checkpoint's steps had.
     assert abs(expected[done_steps + 1] - expected[1]) > 100 * BOUND
 
 
-def test_workers_that_take_turns_begin_with_its_running_statistics(commands, whole: Path) -> None:
-    done = commands.run(
+@pytest.mark.slow
+def test_asynchronous_workers_begin_with_its_running_statistics(
+    commands, whole: Callable[[str], Path]
+) -> None:
+    written = whole("resnet18")
+    completed = commands.run(
         *("strategy=parameter_server", "strategy.mode=async", *MODELS["resnet18"], *COMMON, *FIXED),
-        *(f"resume={whole / 'checkpoint.pt'}", "epochs=3", "evaluate_every=1", "optimizer.lr=0.0001"),
+        *(f"resume={written / 'checkpoint.pt'}", "epochs=3", "evaluate_every=1", "optimizer.lr=0.0001"),
         SCALEGUIDE_MAX_MINUTES="0.00001",
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     # After one step, of ten that BatchNorm takes to forget what it began with.
     before, after = (
         json.loads((folder / "metrics.json").read_text())["accuracy"]
-        for folder in (whole, commands.folder / "run")
+        for folder in (written, commands.folder / "run")
     )
     assert after == pytest.approx(before, abs=0.1)
 
 
-def test_plain_torch_reads_it(whole: Path) -> None:
-    found = torch.load(whole / "checkpoint.pt", weights_only=True)
-    assert (found["epoch"], found["step"], found["seed"], found["global_batch"]) == (2, 0, 0, 32)
+@pytest.mark.slow
+def test_plain_torch_reads_it(whole: Callable[[str], Path]) -> None:
+    written = whole("resnet18")
+    checkpoint = torch.load(written / "checkpoint.pt", weights_only=True)
+    assert (checkpoint["epoch"], checkpoint["step"], checkpoint["seed"], checkpoint["global_batch"]) == (
+        2,
+        0,
+        0,
+        32,
+    )
     chosen = config("model=resnet18", *COMMON)
-    data = arrays.of(chosen.dataset)
+    data = available.load(chosen.dataset)
     model = adapt.build(chosen, classes=data.classes, shape=data.shape)
-    model.load_state_dict(found["model"])
+    model.load_state_dict(checkpoint["model"])
     mean, std = (torch.tensor(value).view(1, -1, 1, 1) for value in (data.mean, data.std))
     with torch.no_grad():
         model.eval()
         images = torch.from_numpy(data.test_images.copy()).permute(0, 3, 1, 2)
         logits = model((images.float() / 255 - mean) / std)
         right = int((logits.argmax(1) == torch.tensor(data.test_labels)).sum())
-    accuracy = json.loads((whole / "metrics.json").read_text())["accuracy"]
+    accuracy = json.loads((written / "metrics.json").read_text())["accuracy"]
     assert right / 1000 == pytest.approx(accuracy, abs=1.1e-3)
 
 
@@ -151,32 +161,35 @@ def test_plain_torch_reads_it(whole: Path) -> None:
     ids=["seed", "batch", "optimizer", "epochs", "model", "downpour"],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(
-    commands, whole: Path, words: list[str], fragments: list[str]
+    commands, whole: Callable[[str], Path], words: list[str], fragments: list[str]
 ) -> None:
-    done = commands.run(*MODELS["resnet18"], *COMMON, *FIXED, f"resume={whole / 'checkpoint.pt'}", *words)
-    assert done.returncode == 2, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    resume = f"resume={whole('cnn') / 'checkpoint.pt'}"
+    completed = commands.run(*MODELS["cnn"], *COMMON, *FIXED, resume, *words)
+    assert completed.returncode == 2, completed.stderr
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("error")]
     assert all(fragment in line for fragment in fragments), line
     assert list(commands.folder.iterdir()) == []
 
 
 def test_a_checkpoint_is_not_deleted_by_the_run_that_resumes_it(commands) -> None:
-    kept = commands.folder / "run" / "checkpoint.pt"
-    kept.parent.mkdir()
-    kept.write_bytes(b"years of work")
-    done = commands.run(*MODELS["cnn"], *COMMON, *FIXED, f"resume={kept}", "overwrite=true")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "lies in out=run" in done.stderr
-    assert kept.read_bytes() == b"years of work"
+    checkpoint = commands.folder / "run" / "checkpoint.pt"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"years of work")
+    completed = commands.run(*MODELS["cnn"], *COMMON, *FIXED, f"resume={checkpoint}", "overwrite=true")
+    assert (completed.returncode, len(completed.stderr.splitlines())) == (2, 1)
+    assert "lies in out=run" in completed.stderr
+    assert checkpoint.read_bytes() == b"years of work"
 
 
-def test_pretrained_weights_are_loaded_where_they_fit(commands, whole: Path) -> None:
-    done = commands.run(
-        *("model=resnet18", f"model.pretrained={whole / 'checkpoint.pt'}", "model.stem=7x7"),
+@pytest.mark.slow
+def test_pretrained_weights_are_loaded_where_they_fit(commands, whole: Callable[[str], Path]) -> None:
+    written = whole("resnet18")
+    completed = commands.run(
+        *("model=resnet18", f"model.pretrained={written / 'checkpoint.pt'}", "model.stem=7x7"),
         *("batch=32", "dataset.limit=320", "dataset.test_limit=1000", *FIXED),
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     log = (commands.folder / "run" / "logs" / "rank-0.log").read_text()
     assert "with the seed's values: conv1.weight" in log
-    found, fresh = losses(commands.folder / "run"), losses(whole)
-    assert found[1] < fresh[1]
+    pretrained, fresh = losses(commands.folder / "run"), losses(written)
+    assert pretrained[1] < fresh[1]

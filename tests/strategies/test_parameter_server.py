@@ -65,7 +65,7 @@ CASES = (
     Case("async", served("async", 2, *CNN)),
 )
 # Steps of two workers, of which each has as many as it comes to; what one device computes instead.
-TURNS = {"async": "single-cnn", "hogwild": "single-cnn", "downpour": "single-cnn-adagrad"}
+ASYNCHRONOUS = {"async": "single-cnn", "hogwild": "single-cnn", "downpour": "single-cnn-adagrad"}
 
 
 def train_cases(folder: Path) -> None:
@@ -77,13 +77,13 @@ def train_cases(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(cases: Path) -> dict[str, list[Outcome]]:
-    return {case.name: read(cases / case.name) for case in CASES if case.name not in TURNS}
+    return {case.name: read(cases / case.name) for case in CASES if case.name not in ASYNCHRONOUS}
 
 
 def without_gradients(outcome: Outcome) -> Outcome:
     """What a server has at the end is no gradient."""
-    kept = {name: value for name, value in outcome.tensors.items() if not name.startswith("gradients/")}
-    return dataclasses.replace(outcome, tensors=kept)
+    tensors = {name: value for name, value in outcome.tensors.items() if not name.startswith("gradients/")}
+    return dataclasses.replace(outcome, tensors=tensors)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +115,15 @@ def test_losses_parameters_and_buffers_are_those_of(
         assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", TURNS)
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_stale_gradients_compute_something_else(
     cases: Path, trained: dict[str, list[Outcome]], name: str
 ) -> None:
     steps = [row for rank in range(2) for row in rows(cases / name / str(rank) / "steps.csv")]
     assert len(steps) == 2 * STEPS
     assert max(float(row["staleness"]) for row in steps) > 0
-    reference = trained[TURNS[name]][0]
-    found = np.load(cases / name / "0.npz")
-    own = np.concatenate([found[key].ravel() for key in sorted(found) if key.startswith("parameters/")])
+    reference = trained[ASYNCHRONOUS[name]][0]
+    saved = np.load(cases / name / "0.npz")
+    own = np.concatenate([saved[key].ravel() for key in sorted(saved) if key.startswith("parameters/")])
     expected = reference.vector("parameters")
     assert BOUND < np.linalg.norm(own - expected) / np.linalg.norm(expected) < 1

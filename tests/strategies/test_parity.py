@@ -80,8 +80,8 @@ MPIEXEC = (
     Case("mpi-cnn-shares", (*MPI, *CNN, "batch_shares=[7,25]")),
     Case("mpi-missing-average", (*MPI, *CNN), "missing average"),
 )
-# Name -> cases, launcher, processes.
-JOBS = {"alone": (SINGLE, "torch", 1), "pair": (PAIR, "torch", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
+# Name -> cases, strategy whose launcher starts the ranks, processes.
+JOBS = {"alone": (SINGLE, "ddp", 1), "pair": (PAIR, "ddp", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Outcome:
 
     def vector(self, kind: str) -> np.ndarray:
         """All of the `parameters`, `gradients` or `buffers` as one vector."""
-        found = [self.tensors[name].ravel() for name in sorted(self.tensors) if name.startswith(f"{kind}/")]
-        return np.concatenate([np.zeros(0), *found])
+        vectors = [self.tensors[name].ravel() for name in sorted(self.tensors) if name.startswith(f"{kind}/")]
+        return np.concatenate([np.zeros(0), *vectors])
 
 
 def gaps(outcome: Outcome, reference: Outcome) -> dict[str, float]:
@@ -132,8 +132,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def read(folder: Path) -> list[Outcome]:
     """Every rank's outcome of one case."""
-    found = sorted(folder.glob("[0-9].npz"))
-    recorded = [rows(path.with_suffix("") / "steps.csv") for path in found]
+    files = sorted(folder.glob("[0-9].npz"))
+    recorded = [rows(path.with_suffix("") / "steps.csv") for path in files]
     steps = [[float(row["loss"]) for row in own] for own in recorded]
     samples = [[int(row["samples"]) for row in own] for own in recorded]
     epoch = rows(folder / "0" / "epochs.csv")[-1]
@@ -142,7 +142,7 @@ def read(folder: Path) -> list[Outcome]:
     losses = np.average(steps, axis=0, weights=samples)
     return [
         Outcome(losses, dict(np.load(path)), evaluation, tuple(own))
-        for path, own in zip(found, steps, strict=True)
+        for path, own in zip(files, steps, strict=True)
     ]
 
 
@@ -150,11 +150,10 @@ def train_cases(folder: Path) -> None:
     """By one process, by two, and by two of an mpiexec: starting them costs more than training."""
     with contextlib.ExitStack() as running:
         started = []
-        for name, (cases, launcher, world) in JOBS.items():
+        for name, (cases, strategy, world) in JOBS.items():
             write(folder / name, cases)
-            arguments = [folder / name, launcher]
-            words = ("strategy=mpi",) if launcher == "mpi" else ("strategy=ddp",)
-            job = ranks(MODULE, arguments, world, folder / name, launcher=launcher, words=words)
+            arguments, words = [folder / name, strategy], [f"strategy={strategy}"]
+            job = ranks(MODULE, arguments, world, folder / name, words=words)
             started.append(running.enter_context(job))
         for processes in started:
             processes.wait(LIMIT_SECONDS)
@@ -211,9 +210,9 @@ def test_ranks_that_average_now_and_then_end_with_one_model_of_their_own(
     ):
         first, second = trained[name]
         np.testing.assert_array_equal(first.vector("parameters"), second.vector("parameters"))
-        found = differences(first, trained["single-cnn"][0])
+        differing = differences(first, trained["single-cnn"][0])
         # Each rank's gradient is its own.
-        assert set(found) == ({"gradients"} if same else {"gradients", "losses", "parameters"})
+        assert set(differing) == ({"gradients"} if same else {"gradients", "losses", "parameters"})
 
 
 def test_local_statistics_are_those_of_single_with_as_many_microbatches(
@@ -225,8 +224,8 @@ def test_local_statistics_are_those_of_single_with_as_many_microbatches(
 
 
 def test_local_and_synchronised_statistics_differ(trained: dict[str, list[Outcome]]) -> None:
-    found = differences(trained["ddp-resnet-sync-m2"][0], trained["ddp-resnet-local-m2"][0])
-    assert sorted(found) == ["buffers", "gradients", "losses", "parameters"]
+    differing = differences(trained["ddp-resnet-sync-m2"][0], trained["ddp-resnet-local-m2"][0])
+    assert sorted(differing) == ["buffers", "gradients", "losses", "parameters"]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +240,8 @@ def test_both_ranks_end_with_the_same_bits(trained: dict[str, list[Outcome]], na
 @pytest.mark.parametrize("name", [case.name for case in PAIR + MPIEXEC if case.change not in (None, SPEEDS)])
 def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], name: str) -> None:
     for outcome in trained[name]:
-        found = differences(outcome, trained["single-cnn"][0])
-        assert {"losses", "parameters"} <= set(found), gaps(outcome, trained["single-cnn"][0])
+        differing = differences(outcome, trained["single-cnn"][0])
+        assert {"losses", "parameters"} <= set(differing), gaps(outcome, trained["single-cnn"][0])
 
 
 def test_shares_follow_speeds(cases: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.strategies.test_parity import Case, Outcome, differences, gaps, read, write
 from tests.support import ranks
 
+pytestmark = pytest.mark.slow
+
 # At the lowest priority, beside other tests.
 LIMIT_SECONDS = 900
 # Few values a BatchNorm and a high rate would grow rounding errors a thousandfold a step: MobileNetV2 ends
@@ -29,19 +31,19 @@ SINGLE = tuple(
 )
 PIPELINE = tuple(
     Case(
-        f"pipeline-{name}-{schedule}-{checkpoint}",
+        f"pipeline-{name}-{schedule}-{recompute}",
         (
             *("strategy=pipeline", "workers=2", *words, *COMMON, "microbatches=4"),
             *(
                 "strategy.partition=size",
                 f"strategy.schedule={schedule}",
-                f"strategy.checkpoint={checkpoint}",
+                f"strategy.recompute={recompute}",
             ),
         ),
     )
     for name, words in MODELS.items()
     for schedule in ("gpipe", "1f1b")
-    for checkpoint in ("never", "except_last", "always")
+    for recompute in ("none", "except_last", "full")
 )
 SPLIT = tuple(
     Case(
@@ -56,7 +58,7 @@ WRONG = tuple(
         f"wrong-{change.replace(' ', '-')}",
         (
             *("strategy=pipeline", "workers=2", *MODELS["unet"], *COMMON, "microbatches=4"),
-            *("strategy.checkpoint=always", "strategy.partition=layers"),
+            *("strategy.recompute=full", "strategy.partition=layers"),
         ),
         change,
     )
@@ -116,24 +118,24 @@ def reference(trained: dict[str, list[Outcome]], case: Case) -> Outcome:
 def test_losses_gradients_parameters_and_buffers_are_those_of_single(
     trained: dict[str, list[Outcome]], case: Case
 ) -> None:
-    found, expected = joined(trained[case.name]), reference(trained, case)
-    assert not differences(found, expected), gaps(found, expected)
+    whole_model, expected = joined(trained[case.name]), reference(trained, case)
+    assert not differences(whole_model, expected), gaps(whole_model, expected)
     # Scored in fp32; every test sample once, whoever scores it.
-    assert found.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+    assert whole_model.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
 def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: Case) -> None:
-    found = differences(joined(trained[case.name]), reference(trained, case))
+    differing = differences(joined(trained[case.name]), reference(trained, case))
     if case.change == "recomputation that moves buffers":
         # BatchNorm doesn't read its running statistics while it trains.
-        assert found == ["buffers"]
+        assert differing == ["buffers"]
     else:
-        assert {"losses", "parameters"} <= set(found)
+        assert {"losses", "parameters"} <= set(differing)
 
 
 def test_every_stage_held_something(trained: dict[str, list[Outcome]]) -> None:
     assert all(outcome.vector("parameters").size for outcome in trained["relay-4"])
     # Every tensor of the reference is on some stage.
-    found, expected = joined(trained["relay-3"]), trained["single-resnet18-m4"][0]
-    assert found.tensors.keys() == expected.tensors.keys()
+    whole_model, expected = joined(trained["relay-3"]), trained["single-resnet18-m4"][0]
+    assert whole_model.tensors.keys() == expected.tensors.keys()

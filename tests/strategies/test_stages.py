@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from src.launch.devices import usable_cores
+from src.machine.devices import usable_cores
 from src.measure import timeline
-from src.measure.merge import KEYS
+from src.measure.metrics import KEYS
+from tests.support import STEPS
 
-STEPS = 60
 COMMON = ("tracking.backend=none", "out=run", "hardware.device=cpu", "hardware.share_devices=true")
 STAGES = ("strategy=pipeline", "workers=2")
 RESNET = ("model=resnet18", "batch=16", "dataset.limit=160", "dataset.test_limit=1000")
@@ -23,13 +23,13 @@ RESNET = ("model=resnet18", "batch=16", "dataset.limit=160", "dataset.test_limit
 
 def intervals(folder: Path) -> dict[int, list[tuple[Any, ...]]]:
     """Rows of each stage, as the timeline's functions take them."""
-    found: dict[int, list[tuple[Any, ...]]] = {}
+    by_stage: dict[int, list[tuple[Any, ...]]] = {}
     for event in json.loads((folder / "timeline.json").read_text())["traceEvents"]:
         if event["ph"] == "X":
             where = event["args"]
             row = (where["step"], event["cat"], where["microbatch"], event["ts"], event["ts"] + event["dur"])
-            found.setdefault(event["pid"], []).append(row)
-    return found
+            by_stage.setdefault(event["pid"], []).append(row)
+    return by_stage
 
 
 def metrics(folder: Path) -> dict[str, Any]:
@@ -41,36 +41,11 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture(scope="module")
-def runs(module_commands: Callable[[], Any], mnist: None) -> dict[str, Path]:
-    """One run of either kind, long enough for a throughput."""
-    made = {}
-    words = {
-        "pipeline": ("strategy=pipeline", "model=resnet18", "batch=32", "microbatches=4"),
-        "model_split": ("strategy=model_split", "model=cnn", "batch=64"),
-    }
-    for strategy, own in words.items():
-        commands = module_commands()
-        batch = 32 if strategy == "pipeline" else 64
-        limits = (f"dataset.limit={batch * STEPS}", "dataset.test_limit=1000")
-        done = commands.run(
-            *own, *limits, *(word for word in COMMON if "share" not in word or not _two_cores())
-        )
-        assert done.returncode == 0, done.stderr
-        (commands.folder / "run" / "said").write_text(done.stderr)
-        made[strategy] = commands.folder / "run"
-    return made
-
-
-def _two_cores() -> bool:
-    return len(usable_cores()) >= 2
-
-
 @pytest.mark.parametrize("strategy", ["pipeline", "model_split"])
-def test_what_a_cut_run_leaves(runs: dict[str, Path], strategy: str) -> None:
-    folder = runs[strategy]
-    found = metrics(folder)
-    assert tuple(found) == KEYS
+def test_what_a_cut_run_leaves(runs: Callable[[str], Path], strategy: str) -> None:
+    folder = runs(strategy)
+    metrics_of_run = metrics(folder)
+    assert tuple(metrics_of_run) == KEYS
     filled = (
         "samples_per_second",
         "bubble_fraction",
@@ -80,51 +55,59 @@ def test_what_a_cut_run_leaves(runs: dict[str, Path], strategy: str) -> None:
         "parameters",
     )
     assert all(
-        found[key] for key in (*filled, "flops_per_sample", "memory_peak_bytes", "saved_tensors_bytes")
+        metrics_of_run[key]
+        for key in (*filled, "flops_per_sample", "memory_peak_bytes", "saved_tensors_bytes")
     )
     # Every stage sees every sample: the job's rate is not their sum.
-    assert found["samples_per_second"] == pytest.approx(
-        found["batch"] / found["step_seconds_median"], rel=0.4
+    assert metrics_of_run["samples_per_second"] == pytest.approx(
+        metrics_of_run["batch"] / metrics_of_run["step_seconds_median"], rel=0.4
     )
     steps = rows(folder)
     for rank in ("0", "1"):
-        mine = [row for row in steps if row["rank"] == rank]
-        assert [int(row["step"]) for row in mine] == list(range(1, STEPS + 1))
-        assert {int(row["samples"]) for row in mine} == {found["batch"]}
+        rows_of_rank = [row for row in steps if row["rank"] == rank]
+        assert [int(row["step"]) for row in rows_of_rank] == list(range(1, STEPS + 1))
+        assert {int(row["samples"]) for row in rows_of_rank} == {metrics_of_run["batch"]}
     assert [r["loss"] for r in steps if r["rank"] == "0"] == [r["loss"] for r in steps if r["rank"] == "1"]
     cut = json.loads((folder / "partition.json").read_text())
-    assert sum(stage["parameters"] for stage in cut["stages"]) == found["parameters"]
+    assert sum(stage["parameters"] for stage in cut["stages"]) == metrics_of_run["parameters"]
     assert [stage["stop"] for stage in cut["stages"]] == [*cut["boundaries"], cut["operations"]]
     assert all(stage["seconds"] > 0 and stage["memory_bytes"] > 0 for stage in cut["stages"])
     # A tensor forward and its gradient back, each step and micro-batch; the wire carries nothing else.
     crossing = cut["stages"][0]["sent_bytes"]
-    assert found["payload_bytes"] == 2 * crossing * found["microbatches"] * STEPS
+    assert metrics_of_run["payload_bytes"] == 2 * crossing * metrics_of_run["microbatches"] * STEPS
     # The cut is shown to the person who waits.
-    assert f"cut of {cut['operations']} operations by {cut['method']}" in (folder / "said").read_text()
+    assert (
+        f"cut of {cut['operations']} operations by {cut['method']}" in (folder.parent / "stderr").read_text()
+    )
 
 
-def test_stages_of_a_pipeline_overlap(runs: dict[str, Path]) -> None:
-    if not _two_cores():
+@pytest.mark.slow
+def test_stages_of_a_pipeline_overlap(commands, mnist: None) -> None:
+    if len(usable_cores()) < 2:
         pytest.skip("two stages on one core take turns")
-    found = intervals(runs["pipeline"])
-    assert timeline.overlap_fraction(found) >= 0.8
-    assert timeline.bubble_fraction(found) == pytest.approx(metrics(runs["pipeline"])["bubble_fraction"])
-    assert {row[1] for row in found[1]} >= {"forward", "backward", "optimizer", "wait", "send"}
+    words = ("model=resnet18", "batch=32", "microbatches=4", f"dataset.limit={32 * STEPS}", *COMMON[:-1])
+    assert commands.run(*STAGES, *words, "dataset.test_limit=1000").returncode == 0, commands.output()
+    folder = commands.folder / "run"
+    by_stage = intervals(folder)
+    assert timeline.overlap_fraction(by_stage) >= 0.8
+    assert timeline.bubble_fraction(by_stage) == pytest.approx(metrics(folder)["bubble_fraction"])
+    assert {row[1] for row in by_stage[1]} >= {"forward", "backward", "optimizer", "wait", "send"}
 
 
-def test_stages_of_a_model_split_take_turns(runs: dict[str, Path]) -> None:
-    found = intervals(runs["model_split"])
-    busy = [[(r[3], r[4]) for r in found[s] if r[1] in ("forward", "backward")] for s in (0, 1)]
+def test_stages_of_a_model_split_take_turns(runs: Callable[[str], Path]) -> None:
+    by_stage = intervals(runs("model_split"))
+    busy = [[(r[3], r[4]) for r in by_stage[s] if r[1] in ("forward", "backward")] for s in (0, 1)]
     assert not any(max(a[0], b[0]) < min(a[1], b[1]) for a in busy[0] for b in busy[1])
-    assert metrics(runs["model_split"])["bubble_fraction"] > 0.3
+    assert metrics(runs("model_split"))["bubble_fraction"] > 0.3
 
 
+@pytest.mark.slow
 def test_every_way_to_cut(commands, mnist: None) -> None:
     ways = "size,[140,230],[layer3.1.conv2]"
-    done = commands.run(
+    completed = commands.run(
         *(*STAGES, *RESNET, *COMMON[2:], "tracking.backend=none"), f"strategy.partition={ways}", "-m"
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     cuts = {}
     for path in (commands.folder / "runs").rglob("partition.json"):
         cut = json.loads(path.read_text())
@@ -156,10 +139,10 @@ def test_every_way_to_cut(commands, mnist: None) -> None:
 def test_what_only_the_model_can_tell_is_refused_in_a_line(
     commands, mnist: None, words: list[str], fragments: list[str]
 ) -> None:
-    done = commands.run(*STAGES, *RESNET[1:], *COMMON, *words)
-    assert done.returncode == 2, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    completed = commands.run(*STAGES, *RESNET[1:], *COMMON, *words)
+    assert completed.returncode == 2, completed.stderr
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("error")]
     assert all(fragment in line for fragment in fragments), line
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in completed.stderr
     assert list(commands.folder.iterdir()) == []
     assert commands.left() == []

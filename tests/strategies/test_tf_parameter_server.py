@@ -11,6 +11,8 @@ import pytest
 from tests.strategies.test_parity import Case, rows, write
 from tests.support import ranks
 
+pytestmark = pytest.mark.slow
+
 LIMIT_SECONDS = 180
 WORDS = ("strategy=tf_parameter_server", "strategy.servers=2")
 # Enough steps of enough work to see both workers at it.
@@ -24,26 +26,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both cases, trained by two workers with two servers."""
     folder = tmp_path_factory.mktemp("cases")
     write(folder, CASES, STEPS)
-    with ranks(
-        "tests.strategies.tf_parity_rank", [folder], 2, folder, launcher="tf_cluster", words=WORDS
-    ) as started:
+    with ranks("tests.strategies.tf_parity_rank", [folder], 2, folder, words=WORDS) as started:
         started.wait(LIMIT_SECONDS)
     return folder
 
 
 def overlaps(folder: Path) -> int:
     """How many compute intervals of worker 0 have some time in common with one of worker 1."""
-    found = []
+    by_worker = []
     for rank in (0, 1):
         intervals = json.loads((folder / str(rank) / "timeline.json").read_text())
-        found.append([(start, end) for _, what, _, start, end in intervals if what == "compute"])
-    first, second = found
+        by_worker.append([(start, end) for _, what, _, start, end in intervals if what == "compute"])
+    first, second = by_worker
     return sum(any(max(a, c) < min(b, d) for c, d in second) for a, b in first)
 
 
 def staleness(folder: Path) -> float:
-    found = [float(row["staleness"]) for rank in (0, 1) for row in rows(folder / str(rank) / "steps.csv")]
-    return sum(found) / len(found)
+    values = [float(row["staleness"]) for rank in (0, 1) for row in rows(folder / str(rank) / "steps.csv")]
+    return sum(values) / len(values)
 
 
 def test_both_workers_compute_at_once_and_gradients_are_stale(trained: Path) -> None:
@@ -72,11 +72,11 @@ def test_a_worker_is_told_of_several_steps_at_once(trained: Path) -> None:
 @pytest.mark.parametrize("case", [case.name for case in CASES])
 def test_an_epochs_samples_are_shared_as_the_workers_can(trained: Path, case: str) -> None:
     steps = {rank: rows(trained / case / str(rank) / "steps.csv") for rank in (0, 1)}
-    assert sum(len(found) for found in steps.values()) == 2 * STEPS
-    assert {row["samples"] for found in steps.values() for row in found} == {"64"}
-    for found in steps.values():
-        assert [int(row["step"]) for row in found] == list(range(1, len(found) + 1))
-        assert all(float(row["seconds"]) > 0 for row in found)
+    assert sum(len(steps_of_rank) for steps_of_rank in steps.values()) == 2 * STEPS
+    assert {row["samples"] for steps_of_rank in steps.values() for row in steps_of_rank} == {"64"}
+    for steps_of_rank in steps.values():
+        assert [int(row["step"]) for row in steps_of_rank] == list(range(1, len(steps_of_rank) + 1))
+        assert all(float(row["seconds"]) > 0 for row in steps_of_rank)
 
 
 def test_a_sharded_variables_rows_stand_on_both_servers(trained: Path) -> None:

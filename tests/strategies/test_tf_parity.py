@@ -12,6 +12,8 @@ import pytest
 from tests.strategies.test_parity import CNN, MLP, STEPS, Case, Outcome, differences, gaps, read, write
 from tests.support import Ranks, ranks
 
+pytestmark = pytest.mark.slow
+
 # At the lowest priority, beside other tests.
 LIMIT_SECONDS = 900
 MODULE = "tests.strategies.tf_parity_rank"
@@ -94,22 +96,22 @@ def train_cases(folder: Path) -> None:
     first = folder / "tensorflow" / "mirrored-cnn" / "checkpoint.npz"
 
     def started(
-        cases: tuple[Case, ...], name: str, launcher: str, world: int, *words: str
+        cases: tuple[Case, ...], name: str, world: int, strategy: str, *words: str
     ) -> contextlib.AbstractContextManager[Ranks]:
         own = folder / name
         write(own, cases)
         for path in own.glob("*-resumed.yaml"):
             path.write_text(path.read_text().replace("resume: null", f"resume: {first}"))
-        return ranks(MODULE, [own, launcher], world, own, launcher=launcher, words=words)
+        return ranks(MODULE, [own, strategy], world, own, words=[f"strategy={strategy}", *words])
 
     # It traces for minutes, on one core; the others can't begin before its first checkpoint.
-    with started(ONE_PROCESS, "tensorflow", "tensorflow", 1, "strategy=ddp") as one:
+    with started(ONE_PROCESS, "tensorflow", 1, "tf_single") as one:
         one.wait(LIMIT_SECONDS, until=first.exists)
         for others in (
-            started(AUTO, "tf_config", "tf_config", 2, "strategy=ddp"),
-            started(RING, "ring", "tf_config", 2, "strategy=ddp"),
-            started(MPIEXEC, "mpi", "mpi", 2, "strategy=ddp"),
-            started(ONE_WORKER, "tf_cluster", "tf_cluster", 1, *SERVED[:2]),
+            started(AUTO, "multiworker", 2, "tf_multiworker"),
+            started(RING, "ring", 2, "tf_multiworker"),
+            started(MPIEXEC, "mpi", 2, "tf_mpi"),
+            started(ONE_WORKER, "served", 1, "tf_parameter_server", SERVED[1]),
         ):
             with others as running:
                 running.wait(LIMIT_SECONDS)
@@ -190,28 +192,28 @@ def test_local_statistics_are_those_of_single_with_as_many_microbatches(
     ],
 )
 def test_the_parity_check_fails_for(trained: dict[str, list[Outcome]], name: str) -> None:
-    found = differences(trained[name][0], trained["single-cnn"][0])
-    assert {"losses", "parameters"} <= set(found), gaps(trained[name][0], trained["single-cnn"][0])
+    differing = differences(trained[name][0], trained["single-cnn"][0])
+    assert {"losses", "parameters"} <= set(differing), gaps(trained[name][0], trained["single-cnn"][0])
 
 
 @pytest.mark.parametrize(
     "name", ["custom-cnn", "split-cnn", "single-cnn", "multiworker-cnn", "mpi-cnn", "served-cnn-fixed"]
 )
 def test_every_strategy_writes_the_same_checkpoint(folders: dict[str, Path], name: str) -> None:
-    expected, found = (dict(np.load(folders[each] / "checkpoint.npz")) for each in ("mirrored-cnn", name))
-    # Which worker did how many steps is known of workers that take turns.
-    assert [list(each.pop("worker_steps")) for each in (expected, found)] == [
+    expected, written = (dict(np.load(folders[each] / "checkpoint.npz")) for each in ("mirrored-cnn", name))
+    # Which worker did how many steps is known of asynchronous workers.
+    assert [list(each.pop("worker_steps")) for each in (expected, written)] == [
         [],
         [5] if "served" in name else [],
     ]
-    assert (int(found["epoch"]), int(found["step"]), int(found["iterations"])) == (0, 5, 5)
-    assert {key.partition("/")[0] for key in found if "/" in key} == {"model", "momentum"}
-    assert sorted(found) == sorted(expected)
+    assert (int(written["epoch"]), int(written["step"]), int(written["iterations"])) == (0, 5, 5)
+    assert {key.partition("/")[0] for key in written if "/" in key} == {"model", "momentum"}
+    assert sorted(written) == sorted(expected)
     for key, value in expected.items():
         if value.dtype.kind == "f":
-            assert np.linalg.norm(found[key] - value) <= 1e-9 * np.linalg.norm(value), key
+            assert np.linalg.norm(written[key] - value) <= 1e-9 * np.linalg.norm(value), key
         else:
-            assert found[key] == value, key
+            assert written[key] == value, key
 
 
 @pytest.mark.parametrize("name", ["mirrored", "custom", "split", "single", "multiworker", "mpi", "served"])

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from src.launch import quota
-from src.launch.devices import usable_cores
+from src.machine import quota
+from src.machine.devices import usable_cores
+
+pytestmark = pytest.mark.slow
 
 Until = Callable[[Callable[[], object], float, str], float]
 START = 120.0
@@ -70,7 +72,7 @@ def test_a_slower_device_gets_less_and_a_change_of_load_is_followed(
         """The second worker's, once so many steps are on disk and a few more."""
 
         def reached() -> bool:
-            assert process.poll() is None, commands.said()
+            assert process.poll() is None, commands.output()
             return len(samples(commands.folder, 1)) >= steps + 10
 
         until(reached, START, f"{steps} steps")
@@ -79,7 +81,7 @@ def test_a_slower_device_gets_less_and_a_change_of_load_is_followed(
     def share_at(speed: float) -> int:
         """The same when that speed has been followed."""
         (group,) = groups.folder.glob(f"{quota.PREFIX}{process.pid}-1")
-        quota.set_quota(group, groups.version, *quota.quota(speed, 1))
+        quota.set_quota(group, groups.version, *quota.quota_of(speed, 1))
         return share_after(len(samples(commands.folder, 1)) + FOLLOWED)
 
     tries = [(share_after(FOLLOWED), share_at(1.0))]

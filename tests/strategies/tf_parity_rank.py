@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import keras
@@ -21,25 +22,24 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
-from src import config as configuration
 from src.config import Config
-from src.data import arrays, order
+from src.config import run_config as configuration
+from src.data import available, order
 from src.measure.recorder import Recorder
-from src.models.adapt import import_path
-from src.runtime.tensorflow import checkpoint, custom_loop
-from src.runtime.tensorflow import training as runtime
-from src.runtime.tensorflow.sharding import joined, shards
-from src.strategies.tensorflow import model_split, multi_worker, parameter_server
-from src.worker import Run
+from src.run import variables
+from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import checkpoint, custom_loop, setup
+from src.runtime.tensorflow.variable_shards import join_shards, shards_of
+from src.strategies.tensorflow import tf_model_split, tf_mpi, tf_multiworker, tf_parameter_server
 
 # Doesn't divide by two, so that the replicas' shares of an evaluation differ.
 TESTED = 41
 EVALUATION_BATCH = 16
-shard, Copy = order.shard, custom_loop.Copy
+even_slice, ModelCopy = order.even_slice, custom_loop.ModelCopy
 write_checkpoint = checkpoint.write
-configure, build, join = runtime.configure, runtime.build, multi_worker.join
+configure, build, join_cluster = setup.configure, setup.build, tf_multiworker.join_cluster
 all_reduce = TFOptimizer._all_reduce_sum_gradients
-Coordinator = parameter_server.Coordinator
+TensorFlowCoordinator = tf_parameter_server.TensorFlowCoordinator
 devices: list[str] = []
 clusters: list[tf.distribute.Strategy] = []
 
@@ -51,40 +51,40 @@ class Watched:
     parts: list[keras.Model]
     change: str | None = None
     partitioner: Any = None
-    # `src.runtime.mpi.World` and its sum, in a rank of an mpiexec.
+    # `src.runtime.common.mpi_world.MPIWorld` and its sum, in a rank of an mpiexec.
     world: Any = None
     sum: Any = None
 
 
 def watch_world() -> None:
-    from src.runtime.mpi import World
+    from src.runtime.common.mpi_world import MPIWorld
 
-    Watched.world, Watched.sum = World, World.sum
+    Watched.world, Watched.sum = MPIWorld, MPIWorld.sum
     # The processes go on with the next case.
-    World.leave = lambda _: None
+    MPIWorld.leave = lambda _: None
 
 
-def write_in_the_middle(*given: Any, step: int, **named: Any) -> None:
+def write_in_the_middle(*arguments: Any, step: int, **named: Any) -> None:
     """The checkpoint that the end of the training would overwrite stays."""
     if step:
-        write_checkpoint(*given, step=step, **named)
+        write_checkpoint(*arguments, step=step, **named)
 
 
-def configure_once(run: Run) -> list[str]:
+def configure_once(context: RankContext) -> list[str]:
     if not devices:
-        devices.extend(configure(run))
-    return devices[: run.config.workers // run.world_size]
+        devices.extend(configure(context))
+    return devices[: context.config.workers // context.world_size]
 
 
-def join_once(run: Run) -> tf.distribute.Strategy:
+def join_once(context: RankContext) -> tf.distribute.Strategy:
     if not clusters:
-        clusters.append(join(run))
+        clusters.append(join_cluster(context))
     return clusters[0]
 
 
-def join_servers_once(run: Run) -> tf.distribute.Strategy:
+def join_servers_once(context: RankContext) -> tf.distribute.Strategy:
     """One cluster for all cases, which cut their variables differently."""
-    Watched.partitioner = parameter_server.partitioner(run.config)
+    Watched.partitioner = tf_parameter_server.partitioner(context.config)
 
     def cut(shape: tf.TensorShape, dtype: tf.DType) -> list[int]:
         return [1] * shape.rank if Watched.partitioner is None else Watched.partitioner(shape, dtype)
@@ -95,8 +95,8 @@ def join_servers_once(run: Run) -> tf.distribute.Strategy:
     return clusters[0]
 
 
-def watched_build(run: Run) -> keras.Model:
-    Watched.model = build(run)
+def watched_build(context: RankContext) -> keras.Model:
+    Watched.model = build(context)
     Watched.parts = [Watched.model]
     if Watched.change == "stale weight":
         for variable in Watched.model.trainable_variables:
@@ -109,14 +109,14 @@ def apply(change: str | None) -> None:
     """Makes one change for the next training."""
     Watched.change = change
     keras.utils.clear_session()  # names begin anew
-    order.shard, TFOptimizer._all_reduce_sum_gradients = shard, all_reduce
-    parameter_server.Coordinator = Coordinator
+    order.even_slice, TFOptimizer._all_reduce_sum_gradients = even_slice, all_reduce
+    tf_parameter_server.TensorFlowCoordinator = TensorFlowCoordinator
     if Watched.world is not None:
         Watched.world.sum = Watched.sum
     if change == "wrong shard":
-        order.shard = lambda count, rank, world: shard(count, 0, world)
+        order.even_slice = lambda count, rank, world: even_slice(count, 0, world)
     elif change == "one at a time":
-        parameter_server.Coordinator = functools.partial(Coordinator, ahead=1)
+        tf_parameter_server.TensorFlowCoordinator = functools.partial(TensorFlowCoordinator, ahead=1)
     elif change == "missing sum":
         TFOptimizer._all_reduce_sum_gradients = lambda _, pairs: list(pairs)
         if Watched.world is not None:
@@ -125,64 +125,65 @@ def apply(change: str | None) -> None:
 
 def train(config: Config, folder: Path, rank: int, world: int) -> None:
     """One training, as `src.worker` starts it."""
-    whole = arrays.of(config.dataset)
+    whole = available.load(config.dataset)
     few = dataclasses.replace(
         whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
     )
-    run = Run(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
-    recorder = Recorder(config, rank, folder / str(rank), started=time.time(), tracker=None)
-    import_path(config.strategy["entry"])(run, recorder)
-    kept: dict[str, np.ndarray] = {}
+    context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
+    recorder = Recorder(config, rank, folder / str(rank), started=time.time())
+    resolve_name(config.strategy["entry"])(context, recorder)
+    tensors: dict[str, np.ndarray] = {}
     for part in Watched.parts:
-        for kind, variables in (
+        for kind, own in (
             ("parameters", part.trainable_variables),
             ("buffers", part.non_trainable_variables),
         ):
             # A stage is another model, with the same layers.
-            kept |= {f"{kind}/{'/'.join(v.path.split('/')[-2:])}": joined(shards(v)) for v in variables}
+            tensors |= {f"{kind}/{'/'.join(v.path.split('/')[-2:])}": join_shards(shards_of(v)) for v in own}
     # Not the states of random generators.
-    floats = {name: value for name, value in kept.items() if value.dtype.kind == "f"}
+    floats = {name: value for name, value in tensors.items() if value.dtype.kind == "f"}
     np.savez(folder / f"{rank}.npz", **floats)
 
 
-class WatchedCopy(Copy):
+class WatchedCopy(ModelCopy):
     calls = 0
 
     def gradients(self, images: tf.Tensor, labels: tf.Tensor) -> Any:
         self.calls += 1
         if Watched.change != "buffers of the first half" or self.calls % 2:
-            return Copy.gradients(self, images, labels)
+            return ModelCopy.gradients(self, images, labels)
         # Of two micro-batches the second one leaves the buffers as they were.
-        kept = [tf.identity(variable.value) for variable in self.buffers]
-        found = Copy.gradients(self, images, labels)
-        for variable, value in zip(self.buffers, kept, strict=True):
+        before = [tf.identity(variable.value) for variable in self.buffers]
+        second_gradients = ModelCopy.gradients(self, images, labels)
+        for variable, value in zip(self.buffers, before, strict=True):
             variable.assign(value)
-        return found
+        return second_gradients
 
 
-class WatchedSplit(model_split.Split):
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+class WatchedSplit(tf_model_split.SplitModel):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         Watched.parts = self.stages
 
 
 def main() -> None:
-    if "SCALEGUIDE_SERVES" in os.environ:
+    if variables.SERVES in os.environ:
         some = next(Path(sys.argv[1]).glob("*.yaml"))
-        parameter_server.serve(
+        tf_parameter_server.serve(
             configuration.load(some), (0,), Path(sys.argv[1]) / "served" / os.environ["RANK"]
         )
     folder, rank, world = Path(sys.argv[1]), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     keras.config.set_floatx("float64")
-    runtime.configure, runtime.build = configure_once, watched_build
-    model_split.Split, custom_loop.Copy = WatchedSplit, WatchedCopy
+    setup.configure, setup.build = configure_once, watched_build
+    tf_model_split.SplitModel, custom_loop.ModelCopy = WatchedSplit, WatchedCopy
+    tf_mpi.ModelCopy = WatchedCopy
     configuration.Config.evaluation_batch = EVALUATION_BATCH
-    multi_worker.join = join_once
-    parameter_server.join = join_servers_once
+    tf_multiworker.join_cluster = join_once
+    tf_parameter_server.join_cluster = join_servers_once
     checkpoint.write = write_in_the_middle
     # The processes go on with the next case.
-    multi_worker.wait_for_others = lambda *_: None
-    if sys.argv[2:] == ["mpi"]:
+    tf_multiworker.wait_for_others = lambda *_: None
+    if sys.argv[2:] == ["tf_mpi"]:
         watch_world()
     for name, change in json.loads((folder / "cases.json").read_text()):
         apply(change)

@@ -1,4 +1,4 @@
-"""Paper 5's shallow network (section III.B) in Keras; parameters as in its torch twin."""
+"""Build paper 5's shallow network (section III.B) in Keras, with as many parameters as in torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import keras
 
 
 def build(*, classes: int, shape: tuple[int, int, int]) -> keras.Model:
-    """Logits [batch, classes] from images [batch, height, width, channels]; `shape` is (H, W, C)."""
+    """Build a model of images [batch, height, width, channels] with logits [batch, classes].
+
+    `shape` is (height, width, channels).
+    """
     return keras.Sequential(
         [
             keras.Input(shape),

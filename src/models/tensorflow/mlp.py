@@ -1,4 +1,4 @@
-"""Paper 2's network in Keras: flatten, dense with ReLU, dropout, classes."""
+"""Build paper 2's network in Keras: flatten, dense with ReLU, dropout, classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import keras
 
 
 def build(*, classes: int, shape: tuple[int, int, int], hidden: int, dropout: float) -> keras.Model:
-    """Logits [batch, classes] from images [batch, height, width, channels]; `shape` is (H, W, C)."""
+    """Build a model of images [batch, height, width, channels] with logits [batch, classes].
+
+    `shape` is (height, width, channels).
+    """
     return keras.Sequential(
         [
             keras.Input(shape),

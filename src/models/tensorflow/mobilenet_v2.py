@@ -1,6 +1,6 @@
-"""MobileNetV2 of `keras.applications`, with torchvision's dropout before its classes.
+"""Build MobileNetV2 of `keras.applications`, with torchvision's dropout before its classes.
 
-It has torchvision's parameters. By Keras's design its strided convolutions pad on the right and at the
+The model has torchvision's parameters. By Keras's design its strided convolutions pad on the right and at the
 bottom first, and BatchNorm's running statistics keep 0.999 of themselves at each step instead of 0.9:
 after a short training they lag behind, and the test accuracy with them.
 """
@@ -14,9 +14,9 @@ from keras import layers
 def build(
     *, classes: int, shape: tuple[int, int, int], stem: str, dropout: float, pretrained: None = None
 ) -> keras.Model:
-    """Logits [batch, classes] from images [batch, height, width, channels]; `shape` is (H, W, C).
+    """Build a model of images [batch, height, width, channels] with logits [batch, classes].
 
-    `stem="small"` gives the first convolution stride 1, as in the torch twin.
+    `shape` is (height, width, channels). `stem="small"` gives the first convolution stride 1.
     """
 
     def stemmed(layer: keras.layers.Layer) -> keras.layers.Layer:

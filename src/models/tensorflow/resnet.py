@@ -1,4 +1,4 @@
-"""ResNets in Keras: ResNet-18 as torchvision's, ResNet-50 and -101 from `keras.applications`.
+"""Build ResNets in Keras: ResNet-18 as torchvision does, ResNet-50 and -101 from `keras.applications`.
 
 ResNet-18 has torchvision's parameters, strides and padding. The two others differ from torchvision's by
 Keras's design: every convolution has a bias, a stage halves the image in its first 1x1 convolution instead
@@ -17,9 +17,10 @@ KERNELS = {"3x3": 3, "7x7": 7, "small": 3}
 
 
 def resnet18(*, classes: int, shape: tuple[int, int, int], stem: str, pretrained: None = None) -> keras.Model:
-    """Logits [batch, classes] from images [batch, height, width, channels]; `shape` is (H, W, C).
+    """Build ResNet-18 of images [batch, height, width, channels] with logits [batch, classes].
 
-    Stages of two blocks of two 3x3 convolutions (He 2016, Table 1); stems as in the torch twin.
+    `shape` is (height, width, channels). The model has four stages of two blocks of two 3x3 convolutions
+    (He 2016, Table 1). `stem` is `7x7`, or `3x3` or `small` for small images, as under torch.
     """
     inputs = keras.Input(shape)
     x = _convolve(inputs, 64, KERNELS[stem], 1 if stem == "small" else 2)
@@ -43,23 +44,24 @@ def _block(x: Any, width: int, stride: int) -> Any:
 
 
 def _convolve(x: Any, width: int, kernel: int, stride: int) -> Any:
-    """Convolution and BatchNorm; "same" would pad a strided convolution on two sides only."""
+    """Apply a convolution and BatchNorm; padding "same" would pad a strided one on two sides only."""
     if kernel > 1:
         x = layers.ZeroPadding2D(kernel // 2)(x)
-    # torch's: fan out, for ReLU (He 2015). One a layer: an initializer gives the same numbers each time.
+    # As in torchvision: fan out, for ReLU (He 2015). Each layer needs its own initializer: one gives the same
+    # numbers each time.
     initial = keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
     x = layers.Conv2D(width, kernel, stride, use_bias=False, kernel_initializer=initial)(x)
     return layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
 
 
-def resnet50(**given: Any) -> keras.Model:
-    """ResNet-50 of `keras.applications`."""
-    return _from_applications(keras.applications.ResNet50, **given)
+def resnet50(**options: Any) -> keras.Model:
+    """Build ResNet-50 of `keras.applications`; see `_from_applications` for the options."""
+    return _from_applications(keras.applications.ResNet50, **options)
 
 
-def resnet101(**given: Any) -> keras.Model:
-    """ResNet-101 of `keras.applications`."""
-    return _from_applications(keras.applications.ResNet101, **given)
+def resnet101(**options: Any) -> keras.Model:
+    """Build ResNet-101 of `keras.applications`; see `_from_applications` for the options."""
+    return _from_applications(keras.applications.ResNet101, **options)
 
 
 def _from_applications(
@@ -70,7 +72,11 @@ def _from_applications(
     stem: str,
     pretrained: None = None,
 ) -> keras.Model:
-    """Logits [batch, classes]; the stem of the library's model is exchanged for small images."""
+    """Build a ResNet of images [batch, height, width, channels] with logits [batch, classes].
+
+    `shape` is (height, width, channels). `stem` is `7x7`, the library's own, or another one for small images:
+    `3x3` has a first kernel of 3x3, `small` also stride 1 and no max-pooling.
+    """
 
     def stemmed(layer: keras.layers.Layer) -> keras.layers.Layer:
         config = layer.get_config()

@@ -1,4 +1,7 @@
-"""Paper 5's shallow network (section III.B): conv 20, conv 50, dense 500; 800 features on 28x28 images."""
+"""Build paper 5's shallow network (section III.B) in torch.
+
+Its layers are conv 20, conv 50 and dense 500, with 800 features of a 28x28 image.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from torch import nn
 
 
 def build(*, classes: int, shape: tuple[int, int, int]) -> nn.Module:
-    """Logits [batch, classes] from images [batch, channels, height, width]; `shape` is (H, W, C).
+    """Build a model of images [batch, channels, height, width] with logits [batch, classes].
+
+    `shape` is (height, width, channels).
 
     Raises:
         ValueError: for images smaller than 16x16, which leave no features.

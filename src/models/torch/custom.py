@@ -1,28 +1,32 @@
-"""Any torch model by its import path."""
+"""Build any torch model by its import path."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 from torch import nn
 
-from src.models.adapt import accepted, import_path
+from src.models.adapt import accepted
 
 
 def build(*, classes: int, shape: tuple[int, int, int], path: str, options: Mapping[str, Any]) -> nn.Module:
-    """The module that the callable at `path` returns, given `options` and what it takes of
-    `classes`, `num_classes` and `shape`; a first convolution for 3 channels is made anew for the data's.
+    """Build a module by the callable at the import path `path`; the module must return logits.
+
+    The callable is called with `options`, and with those of `classes`, `num_classes` and `shape` that it
+    takes and `options` don't hold. A first convolution of 3 channels is replaced by one of the data's
+    channels.
 
     Raises:
         TypeError: when `path` doesn't name a callable that returns a torch module.
     """
-    factory = import_path(path)
-    given = {"classes": classes, "num_classes": classes, "shape": shape}
+    factory = resolve_name(path)
+    arguments = {"classes": classes, "num_classes": classes, "shape": shape}
     if not callable(factory):
         raise TypeError(f"model.path={path} is a {type(factory).__name__}, not a callable")
-    model = factory(**accepted(inspect.signature(factory), given), **options)
+    model = factory(**{**accepted(inspect.signature(factory), arguments), **options})
     if not isinstance(model, nn.Module):
         raise TypeError(f"model.path={path} returned a {type(model).__name__}, not a torch.nn.Module")
     _match_channels(model, shape[2])
@@ -34,14 +38,10 @@ def _match_channels(model: nn.Module, channels: int) -> None:
         if isinstance(layer, nn.Conv2d):
             if layer.in_channels == 3 and channels != 3:
                 parent = model.get_submodule(name.rpartition(".")[0])
-                replaced = nn.Conv2d(
-                    channels,
-                    layer.out_channels,
-                    layer.kernel_size,
-                    layer.stride,
-                    layer.padding,
-                    layer.dilation,
-                    bias=layer.bias is not None,
-                )
+                options: dict[str, Any] = {
+                    key: getattr(layer, key) for key in ("kernel_size", "stride", "padding", "dilation")
+                }
+                bias = layer.bias is not None
+                replaced = nn.Conv2d(channels, layer.out_channels, bias=bias, **options)
                 setattr(parent, name.rpartition(".")[2], replaced)
             return

@@ -1,4 +1,4 @@
-"""Paper 2's network: flatten, dense with ReLU, dropout, classes."""
+"""Build paper 2's network in torch: flatten, dense with ReLU, dropout, classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from torch import nn
 
 
 def build(*, classes: int, shape: tuple[int, int, int], hidden: int, dropout: float) -> nn.Module:
-    """Logits [batch, classes] from images [batch, channels, height, width]; `shape` is (H, W, C)."""
+    """Build a model of images [batch, channels, height, width] with logits [batch, classes].
+
+    `shape` is (height, width, channels).
+    """
     height, width, channels = shape
     return nn.Sequential(
         nn.Flatten(),

@@ -1,4 +1,4 @@
-"""torchvision's MobileNetV2 with the data's input channels."""
+"""Build torchvision's MobileNetV2 with the data's input channels."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from src.models.torch import pretrained as weights
 def build(
     *, classes: int, shape: tuple[int, int, int], stem: str, dropout: float, pretrained: str | None = None
 ) -> nn.Module:
-    """Logits [batch, classes] from images [batch, channels, height, width]; `shape` is (H, W, C).
+    """Build a model of images [batch, channels, height, width] with logits [batch, classes].
 
-    `stem="small"` gives the first convolution stride 1, so that images of 28x28 are not a pixel at the end.
+    `shape` is (height, width, channels). `stem="small"` gives the first convolution stride 1, so that an
+    image of 28x28 isn't a single pixel at the end. `pretrained` is the path of a file of weights.
     """
     model = mobilenet_v2(num_classes=classes, dropout=dropout)
     stride = 1 if stem == "small" else 2

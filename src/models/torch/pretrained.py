@@ -1,4 +1,4 @@
-"""Weights from a file, for every layer that they fit."""
+"""Load weights from a file into every layer that they fit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from src.config import ConfigError
 
 
 def load(model: nn.Module, path: Path | None) -> nn.Module:
-    """The model with a state dict's tensors where name and shape agree; the rest keeps the seed's weights.
+    """Load a file's state dict into the model, where name and shape agree; return the model.
 
-    A checkpoint of a run serves as well (its `model`). What was left out is printed to the rank's log.
+    Other tensors keep the seed's values, and their names are printed to the rank's log. The file may be a
+    run's checkpoint, of which `model` is read. Without a `path` the model stays as it is.
 
     Raises:
         ConfigError: for a file that holds no state dict, or one that fits nowhere.
@@ -21,10 +22,10 @@ def load(model: nn.Module, path: Path | None) -> nn.Module:
     if path is None:
         return model
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ConfigError(f"model.pretrained={path}: is no file of torch weights") from error
-    state = found.get("model", found) if isinstance(found, dict) else {}
+    state = content.get("model", content) if isinstance(content, dict) else {}
     own = model.state_dict()
     fitting = {
         name: value
@@ -34,6 +35,6 @@ def load(model: nn.Module, path: Path | None) -> nn.Module:
     if not fitting:
         raise ConfigError(f"model.pretrained={path}: none of its tensors fits the model")
     model.load_state_dict({**own, **fitting})
-    kept = sorted(own.keys() - fitting.keys())
-    print(f"{path}: {len(fitting)} tensors loaded; with the seed's values: {', '.join(kept) or 'none'}")
+    seeded = sorted(own.keys() - fitting.keys())
+    print(f"{path}: {len(fitting)} tensors loaded; with the seed's values: {', '.join(seeded) or 'none'}")
     return model

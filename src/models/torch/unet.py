@@ -1,4 +1,4 @@
-"""A U-Net (Ronneberger 2015) that classifies: its pixels' features are averaged into logits.
+"""Build a U-Net (Ronneberger 2015) that classifies: its pixels' features are averaged into logits.
 
 Each level of the way down is joined to its level of the way up, so that values stay live across most
 of the network: the model that a cut in two finds hardest.
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 
 def block(inputs: int, outputs: int) -> nn.Sequential:
-    """Two 3x3 convolutions with BatchNorm and ReLU; the size stays."""
+    """Build two 3x3 convolutions with BatchNorm and ReLU, which keep the size of an image."""
     layers: list[nn.Module] = []
     for width in (inputs, outputs):
         layers += [
@@ -26,7 +26,7 @@ def block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Images [batch, channels, height, width] to logits [batch, classes]."""
+    """A network from images [batch, channels, height, width] to logits [batch, classes]."""
 
     def __init__(self, channels: int, classes: int, width: int, depth: int) -> None:
         super().__init__()
@@ -37,18 +37,22 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(width, classes, 1)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return the logits [batch, classes] of images."""
         skips = []
         features = images
         for level, down in enumerate(self.down):
             features = down(features if level == 0 else self.pool(features))
             skips.append(features)
         for level in reversed(range(len(self.up))):
-            # To the skip's own size, which pooling may have rounded.
+            # The skip's own size is asked for, because pooling may have rounded it.
             grown = functional.interpolate(features, size=skips[level].shape[-2:], mode="nearest")
             features = self.up[level](torch.cat([skips[level], grown], dim=1))
         return self.head(features).mean(dim=(2, 3))
 
 
 def build(*, classes: int, shape: tuple[int, int, int], width: int, depth: int) -> nn.Module:
-    """`shape` is (H, W, C); `width` channels at the top, twice as many a level down, `depth` poolings."""
+    """Build a U-Net of images with `shape` (height, width, channels).
+
+    It has `width` channels at the top, twice as many at each level below, and `depth` levels below the top.
+    """
     return UNet(shape[2], classes, width, depth)

@@ -1,0 +1,1 @@
+"""Train by TensorFlow: loops, Keras's fit, and parameter servers."""

@@ -1,34 +1,34 @@
-"""One checkpoint format for every TensorFlow strategy: the whole model's arrays by name.
+"""Write and read checkpoints of every TensorFlow strategy, in one format: the whole model's arrays by name.
 
 A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
 
     model/<variable>       every variable of the model, shards joined, by Keras's path within it
-    <slot>/<variable>      what the optimizer keeps for it (momentum; velocity)
+    <slot>/<variable>      the optimizer's state for that variable (momentum; velocity)
     iterations             the optimizer's steps
     epoch, step            steps done: `epoch` whole epochs and `step` steps of the next one
     seed, global_batch, train_samples     what the order of samples depends on
-    optimizer              its name
-    worker_steps           steps of each worker, where they take turns as they can
+    optimizer              the optimizer's name
+    worker_steps           steps of each worker, where workers are asynchronous
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from src import rundir
 from src.config import ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
-from src.runtime import resume
-from src.runtime.tensorflow.sharding import joined, shards, split
-from src.worker import Run
+from src.run import files
+from src.run.tables import written_whole
+from src.runtime.common.context import RankContext
+from src.runtime.common.resume import check_checkpoint, resume_recorders
+from src.runtime.tensorflow.variable_shards import join_shards, shards_of, split_value
 
-FILE = "checkpoint.npz"
+FILE = files.TENSORFLOW_CHECKPOINT
 SINGLE = ("epoch", "step", "seed", "global_batch", "train_samples", "optimizer")
 NEEDED = (*SINGLE, "iterations")
 # A model, or a part of it, and the optimizer that was built on its trained variables.
@@ -36,147 +36,167 @@ Part = tuple[keras.Model, keras.optimizers.Optimizer]
 
 
 class Checkpoints:
-    """Of one rank's run: the one that it goes on from, and those that it writes.
-
-    `meet` returns once all ranks are there: off the clock they wait for rank 0 to have written.
-    """
+    """The checkpoints of one rank's run: the one that the run resumes from, and those that it writes."""
 
     def __init__(
-        self, run: Run, recorder: Recorder, parts: Sequence[Part], meet: Callable[[], object] | None = None
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        parts: Sequence[Part],
+        barrier: Callable[[], object] | None = None,
     ) -> None:
-        self._run = run
+        """Serve one rank.
+
+        Args:
+            context: the rank's context.
+            recorder: the rank's recorder.
+            parts: the model, or its parts, each with its optimizer.
+            barrier: returns once all ranks have called it. With a barrier, the other ranks wait off the clock
+                until rank 0 has written a checkpoint.
+        """
+        self._context = context
         self._recorder = recorder
         self._parts = parts
-        self._meet = meet
-        self._per_epoch = order.steps_per_epoch(run.arrays.train_samples, run.config.global_batch)
-        self._written = -1
+        self._barrier = barrier
+        samples = context.arrays.train_samples
+        self._per_epoch = order.steps_per_epoch(samples, context.config.global_batch)
+        self._written_at = -1
 
     def resume(self) -> int:
-        """Restores the configured checkpoint; steps that had been done (0 without one)."""
-        if self._run.config.resume is None:
-            return 0
-        found = read(self._run)
-        restore(found, self._parts)
-        step = found["epoch"] * self._per_epoch + found["step"]
-        self._recorder.resume_at(step, batches=step, per_epoch=self._per_epoch)
-        return step
+        """Restore the checkpoint that the configuration names; return how many steps it has done, or 0.
 
-    def completed(self, before: int, step: int, status: str | None) -> None:
-        """Writes one if a multiple of `checkpoint_every` was passed since `before`, and at the end.
-
-        Of a training that has diverged there is none: the last one may still be good.
+        Raises:
+            ConfigError: when the file is no checkpoint that this run can go on from.
         """
-        every = self._run.config.checkpoint_every
-        if every is None or step == self._written or status == "diverged":
-            return
-        if status is None and step // every == before // every:
+        if self._context.config.resume is None:
+            return 0
+        checkpoint = read(self._context)
+        restore(checkpoint, self._parts)
+        return resume_recorders([self._recorder], checkpoint, self._per_epoch)
+
+    def write(self, step: int) -> None:
+        """Write a checkpoint after `step` steps, unless it is written already; all ranks call this method."""
+        if step == self._written_at:
             return
         with self._recorder.off_clock():
-            # Of a job that is started again rows count up to here.
+            # If the job is started again, the rows up to this step count.
             self._recorder.flush()
-            if self._meet is not None:
-                self._meet()
-            if self._run.rank == 0:
+            if self._barrier is not None:
+                self._barrier()
+            if self._context.rank == 0:
                 epoch, within = divmod(step, self._per_epoch)
-                path = self._run.folder / FILE
-                write(path, self._parts, self._run, epoch=epoch, step=within)
-            if self._meet is not None:
-                self._meet()
-        self._written = step
+                write(self._context, self._parts, epoch=epoch, step=within)
+            if self._barrier is not None:
+                self._barrier()
+        self._written_at = step
 
 
 def write(
-    path: Path,
+    context: RankContext,
     parts: Iterable[Part],
-    run: Run,
     *,
     epoch: int,
     step: int,
     worker_steps: Sequence[int] = (),
 ) -> None:
-    """One file, written whole or not at all."""
+    """Write the run's checkpoint, whole or not at all.
+
+    Args:
+        context: the rank's context.
+        parts: the model, or its parts, each with its optimizer.
+        epoch: how many whole epochs are done.
+        step: how many steps of the next epoch are done.
+        worker_steps: how many steps each worker has done, where workers are asynchronous.
+    """
     whole: dict[str, Any] = {
         "epoch": epoch,
         "step": step,
-        "seed": run.config.seed,
-        "global_batch": run.config.global_batch,
-        "train_samples": run.arrays.train_samples,
-        "optimizer": run.config.optimizer["name"],
+        "seed": context.config.seed,
+        "global_batch": context.config.global_batch,
+        "train_samples": context.arrays.train_samples,
+        "optimizer": context.config.optimizer["name"],
         "worker_steps": list(worker_steps),
     }
     for model, optimizer in parts:
         whole["iterations"] = optimizer.iterations.numpy()
-        whole |= {f"model/{_name(model, v)}": joined(shards(v)) for v in model.variables}
+        whole |= {f"model/{_name(model, v)}": join_shards(shards_of(v)) for v in model.variables}
         for kind, slots in _slots(model, optimizer).items():
-            whole |= {f"{kind}/{name}": joined(found) for name, found in slots.items()}
-    with rundir.whole(path) as temporary, temporary.open("wb") as file:
+            whole |= {f"{kind}/{name}": join_shards(parts) for name, parts in slots.items()}
+    with written_whole(context.folder / FILE) as temporary, temporary.open("wb") as file:
         np.savez(file, **whole)
 
 
-def read(run: Run) -> dict[str, Any]:
-    """The checkpoint of `run.config.resume`.
+def read(context: RankContext) -> dict[str, Any]:
+    """Read the checkpoint that the configuration's `resume` names.
 
     Raises:
-        ConfigError: for a file that is none, or one whose order of samples isn't this run's.
+        ConfigError: when the file is no checkpoint, or its run had another order of samples or another
+            optimizer.
     """
-    config = run.config
+    config = context.config
     try:
         with np.load(str(config.resume)) as file:
-            found = dict(file)
+            checkpoint = dict(file)
     except Exception as error:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a TensorFlow run") from error
-    missing = [key for key in NEEDED if key not in found]
+    missing = [key for key in NEEDED if key not in checkpoint]
     if missing:
         raise ConfigError(
             f"resume={config.resume}: is no checkpoint of a TensorFlow run; it lacks {', '.join(missing)}"
         )
-    found |= {key: found[key].item() for key in SINGLE}
-    resume.check(config, found, found["optimizer"], run.arrays.train_samples)
-    return found
+    checkpoint |= {key: checkpoint[key].item() for key in SINGLE}
+    samples = context.arrays.train_samples
+    check_checkpoint(config, checkpoint, checkpoint["optimizer"], samples)
+    return checkpoint
 
 
-def restore(found: Mapping[str, Any], parts: Iterable[Part]) -> None:
-    """Puts weights, buffers and the optimizer's state back.
+def restore(checkpoint: Mapping[str, Any], parts: Iterable[Part]) -> None:
+    """Restore weights, buffers and the optimizer's state from a checkpoint.
+
+    Args:
+        checkpoint: its entries by name, as `read` returns them.
+        parts: the model, or its parts, each with its optimizer; changed in place.
 
     Raises:
         ConfigError: when the checkpoint is of another model.
     """
     for model, optimizer in parts:
-        optimizer.iterations.assign(found["iterations"])
+        optimizer.iterations.assign(checkpoint["iterations"])
         for variable in model.variables:
-            _assign(variable, shards(variable), found, f"model/{_name(model, variable)}")
+            _assign(variable, shards_of(variable), checkpoint, f"model/{_name(model, variable)}")
         owners = {_name(model, variable): variable for variable in model.trainable_variables}
         for kind, slots in _slots(model, optimizer).items():
-            for name, held in slots.items():
-                _assign(owners[name], held, found, f"{kind}/{name}")
+            for name, shards in slots.items():
+                _assign(owners[name], shards, checkpoint, f"{kind}/{name}")
 
 
 def _name(model: keras.Model, variable: keras.Variable) -> str:
-    """Keras's path without the model's own name, which a part of it hasn't."""
+    """Return Keras's path of a variable, without the model's own name, which the path in a stage lacks."""
     return variable.path.removeprefix(f"{model.name}/")
 
 
 def _slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, dict[str, list[Any]]]:
-    """The optimizer's variables by kind and by the model's variable, a shard's after the other."""
-    own = [v for v in optimizer.variables if v.name not in ("iteration", "learning_rate")]
+    """Return the optimizer's variables by kind and by name of the model's variable, as lists of shards."""
+    slot_variables = [v for v in optimizer.variables if v.name not in ("iteration", "learning_rate")]
     kinds: dict[str, list[Any]] = {}
-    for variable in own:
-        # Keras names them after what they belong to, and their kind.
+    for variable in slot_variables:
+        # Keras names a slot after the variable that it belongs to, and its kind.
         kinds.setdefault(variable.name.rpartition("_")[2], []).append(variable)
-    found: dict[str, dict[str, list[Any]]] = {}
+    slots: dict[str, dict[str, list[Any]]] = {}
     for kind, variables in kinds.items():
         remaining = iter(variables)
-        found[kind] = {
-            _name(model, owner): [next(remaining) for _ in shards(owner)]
+        slots[kind] = {
+            _name(model, owner): [next(remaining) for _ in shards_of(owner)]
             for owner in model.trainable_variables
         }
-    return found
+    return slots
 
 
-def _assign(owner: keras.Variable, held: Sequence[Any], found: Mapping[str, Any], name: str) -> None:
-    value = found.get(name)
+def _assign(owner: keras.Variable, shards: Sequence[Any], checkpoint: Mapping[str, Any], name: str) -> None:
+    """Assign the checkpoint's entry `name` to `shards`, which are cut as the variable `owner` is."""
+    value = checkpoint.get(name)
     if value is None or tuple(value.shape) != tuple(owner.shape):
         raise ConfigError(f"resume: the checkpoint is of another model or optimizer; {name} differs")
-    pieces = [value] if len(held) == 1 else split(value, owner)
-    for part, piece in zip(held, pieces, strict=True):
-        part.assign(piece)
+    pieces = [value] if len(shards) == 1 else split_value(value, owner)
+    for shard, piece in zip(shards, pieces, strict=True):
+        shard.assign(piece)

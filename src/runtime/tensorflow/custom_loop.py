@@ -1,4 +1,4 @@
-"""A `tf.function` loop: a distributed step by `strategy.run`, its results by `strategy.reduce`."""
+"""Train by a custom `tf.function` loop: `strategy.run` takes a step, `strategy.reduce` sums its results."""
 
 from __future__ import annotations
 
@@ -9,160 +9,180 @@ import keras
 import tensorflow as tf
 
 from src.measure.recorder import Recorder
-from src.runtime.tensorflow import feed
-from src.runtime.tensorflow import training as runtime
+from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import feed, setup
+from src.runtime.tensorflow.callback import TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints, Part
-from src.runtime.tensorflow.conductor import Conductor
 from src.runtime.tensorflow.evaluation import Evaluation
-from src.worker import Run
+from src.runtime.tensorflow.microbatches import accumulate
 
 
-class Trained(Protocol):
-    """A model that a loop can train."""
+class TrainableModel(Protocol):
+    """A model that the custom loop can train.
 
-    # What training moves without a gradient, where replicas have copies of it.
-    buffers: Sequence[Any]
-    # What one step hands from device to device.
-    step_bytes: int
-    # What a checkpoint is made of.
-    parts: Sequence[Part]
+    Attributes:
+        buffers: variables that training changes without a gradient, where each replica has a copy of them.
+        step_bytes: bytes that one step hands from device to device.
+        parts: the model, or its parts, each with its optimizer, for checkpoints.
+    """
+
+    @property
+    def buffers(self) -> Sequence[Any]: ...
+    @property
+    def step_bytes(self) -> int: ...
+    @property
+    def parts(self) -> Sequence[Part]: ...
 
     def forward(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Logits [samples, classes] from uint8 images."""
+        """Return logits [samples, classes] of uint8 images [samples, height, width, channels]."""
 
     def gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-        """Gradients of `variables`, the share of the loss, correct answers."""
+        """Compute the gradients of one micro-batch.
+
+        Args:
+            images: uint8 [samples, height, width, channels].
+            labels: [samples].
+
+        Returns:
+            The gradients of all trained variables, the micro-batch's contribution to the global batch's mean
+            loss [], and the number of correct answers [].
+        """
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
-        """One optimizer step."""
+        """Take one optimizer step by the gradients of all trained variables."""
 
 
-class Copy:
-    """A whole copy of the seeded model on each replica; applying sums gradients over the replicas."""
+class ModelCopy:
+    """A `TrainableModel` of which each replica has a whole copy, with the seed's weights."""
 
-    def __init__(self, run: Run) -> None:
-        self.model = runtime.build(run)
+    def __init__(self, context: RankContext) -> None:
+        """Build the model; called within a strategy's scope."""
+        self.model = setup.build(context)
         self.variables = self.model.trainable_variables
         self.buffers = self.model.non_trainable_variables
-        self._run = run
-        self._optimizer = runtime.optimizer(run)
+        self._context = context
+        self._optimizer = setup.make_optimizer(context)
         self._optimizer.build(self.variables)
         self.parts = [(self.model, self._optimizer)]
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync // run.world_size
-        self.step_bytes = replicas * runtime.gradient_bytes(self.model)
-        if run.config.strategy["xla"]:
-            self.gradients = tf.function(self.gradients, jit_compile=True)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync // context.world_size
+        self.step_bytes = replicas * setup.gradient_bytes(self.model)
+        xla = context.config.strategy["xla"]
+        self._compute = tf.function(self._gradients, jit_compile=True) if xla else self._gradients
 
     def forward(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
-        return self.model(runtime.normalise(self._run, images), training=training)
+        """Return logits [samples, classes] of uint8 images [samples, height, width, channels]."""
+        return self.model(setup.normalise(self._context, images), training=training)
 
     def gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Return gradients of all trained variables, the contribution to the loss, correct answers."""
+        return self._compute(images, labels)
+
+    def _gradients(
+        self, images: tf.Tensor, labels: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             logits = self.forward(images, training=True)
-            loss = runtime.share_of_loss(self._run, labels, logits)
-        return tape.gradient(loss, self.variables), loss, runtime.hits(labels, logits)
+            loss = setup.loss_contribution(self._context, labels, logits)
+        return tape.gradient(loss, self.variables), loss, setup.correct_answers(labels, logits)
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
+        """Take one optimizer step by the sum of the replicas' gradients."""
         self._optimizer.apply_gradients(zip(gradients, self.variables, strict=True))
 
 
-def train_copies(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
-    """Trains a copy of the model on every replica of `strategy`."""
+def train_copies(context: RankContext, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
+    """Train a copy of the model on every replica of `strategy`, and finish the record."""
     with strategy.scope():
-        copy = Copy(run)
-    status = train(run, recorder, strategy, copy)
-    runtime.finish(recorder, [copy.model], status)
+        copy = ModelCopy(context)
+    status = train(context, recorder, strategy, copy)
+    setup.finish(recorder, [copy.model], status)
 
 
-def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy, trained: Trained) -> str:
-    """Feeds, steps and records until the training is over; how it ended."""
-    steps = make_steps(run, strategy, trained)
-    checkpoints = Checkpoints(run, recorder, trained.parts, meeting(strategy) if run.world_size > 1 else None)
+def train(
+    context: RankContext, recorder: Recorder, strategy: tf.distribute.Strategy, model: TrainableModel
+) -> str:
+    """Train `model` under `strategy`; return how the training ended: `ok`, `time_limit` or `diverged`.
+
+    Raises:
+        ConfigError: when the run can't go on from the configured checkpoint.
+    """
+    steps = make_steps(context, strategy, model)
+    barrier = make_barrier(strategy) if context.world_size > 1 else None
+    checkpoints = Checkpoints(context, recorder, model.parts, barrier)
     first = checkpoints.resume()
-    evaluation = Evaluation(run, strategy, trained.forward, trained.buffers)
-    conductor = Conductor(run, recorder, evaluation, checkpoints)
-    replicas = strategy.num_replicas_in_sync // run.world_size
-    if run.config.workers > 1:
-        # Inside the compiled step: what a device waits for the others can't be told.
+    evaluation = Evaluation(context, strategy, model.forward, model.buffers)
+    callback = TrainingCallback(context, recorder, evaluation, checkpoints)
+    replicas = strategy.num_replicas_in_sync // context.world_size
+    if context.config.workers > 1:
+        # Devices wait for each other inside the compiled step, where the waiting can't be measured.
         recorder.communication_seconds = None
-    together = run.config.strategy["steps_per_execution"]
+    steps_at_once = context.config.strategy["steps_per_execution"]
     batches = iter(
         strategy.distribute_datasets_from_function(
-            lambda _: feed.shards(run, replicas, together, first=first)
+            lambda _: feed.replica_batches(context, replicas, steps_at_once, first=first)
         )
     )
-    runtime.keep(strategy, batches)
-    conductor.begin()
-    while conductor.status is None:
+    setup.keep(strategy, batches)
+    callback.on_train_start()
+    while callback.status is None:
         with recorder.waiting_for_input():
             images, labels = next(batches)
-        losses, correct, late = steps(images, labels, tf.constant(conductor.late))
-        conductor.completed(losses.numpy().tolist(), float(correct), late=bool(late))
-    if run.config.workers > 1:
-        recorder.payload_bytes = trained.step_bytes * recorder.trained_steps
-    # Once, and once more where an epoch ends on fewer steps.
-    traced = steps.experimental_get_tracing_count()
-    assert traced <= 2, f"the step was traced {traced} times"
-    return conductor.status
+        losses, correct, late = steps(images, labels, tf.constant(callback.late))
+        callback.on_steps_end(losses.numpy().tolist(), float(correct), late=bool(late))
+    if context.config.workers > 1:
+        recorder.payload_bytes = model.step_bytes * recorder.trained_steps
+    # It is traced once, and once more for an epoch's last call if that has fewer steps.
+    count = steps.experimental_get_tracing_count()
+    assert count <= 2, f"the step was traced {count} times"
+    return callback.status
 
 
-def meeting(strategy: tf.distribute.Strategy) -> Callable[[], object]:
-    """A function that returns once all processes of the strategy have called it."""
+def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[], object]:
+    """Return a function that waits until all processes of the strategy have called it."""
 
     @tf.function
-    def meet() -> tf.Tensor:
+    def barrier() -> tf.Tensor:
         return strategy.reduce("SUM", strategy.run(lambda: tf.ones(())), axis=None)
 
-    return lambda: meet().numpy()
+    return lambda: barrier().numpy()
 
 
-def accumulate(
-    trained: Trained, images: tf.Tensor, labels: tf.Tensor, parts: int
-) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-    """Gradients, the share of the loss and correct answers, summed over `parts` micro-batches."""
-    total: list[tf.Tensor] = []
-    loss = correct = tf.zeros((), keras.config.floatx())
-    for inputs, expected in zip(tf.split(images, parts), tf.split(labels, parts), strict=True):
-        found, part, right = trained.gradients(inputs, expected)
-        total = [a + b for a, b in zip(total, found, strict=True)] if total else found
-        loss, correct = loss + part, correct + right
-    return total, loss, correct
+def make_steps(context: RankContext, strategy: tf.distribute.Strategy, model: TrainableModel) -> Any:
+    """Return a compiled function that trains some steps on every replica.
 
-
-def make_steps(run: Run, strategy: tf.distribute.Strategy, trained: Trained) -> Any:
-    """A function that trains one step for each [share, H, W, C] of what a replica is given.
-
-    It returns the global batch's mean loss of each step, all correct answers, and whether some process
-    is late: all of them must end with the same step.
+    The function's arguments are a replica's uint8 images [steps, part, H, W, C], their labels [steps, part],
+    and whether this process is past the time limit. The function returns the losses [steps], each a mean over
+    the global batch, the number of correct answers in all steps, and whether some process is past the time
+    limit, since all processes must end with the same step.
     """
-    parts = run.config.microbatches
-    together = run.config.strategy["steps_per_execution"]
+    parts = context.config.microbatches
+    steps_at_once = context.config.strategy["steps_per_execution"]
 
-    def replica(images: tf.Tensor, labels: tf.Tensor, late: tf.Tensor) -> tf.Tensor:
-        total, loss, correct = accumulate(trained, images, labels, parts)
-        trained.apply(total)
+    def replica_step(images: tf.Tensor, labels: tf.Tensor, late: tf.Tensor) -> tf.Tensor:
+        total, loss, correct = accumulate(model.gradients, images, labels, parts)
+        model.apply(total)
         return tf.stack([loss, correct, tf.cast(late, loss.dtype)])
 
     def distributed_train_step(images: Any, labels: Any, late: tf.Tensor) -> tf.Tensor:
         # One reduction of three numbers, not three of one.
-        return strategy.reduce("SUM", strategy.run(replica, args=(images, labels, late)), axis=None)
+        return strategy.reduce("SUM", strategy.run(replica_step, args=(images, labels, late)), axis=None)
 
-    def of_step(values: Any, step: int | tf.Tensor) -> Any:
+    def select_step(values: Any, step: int | tf.Tensor) -> Any:
         return strategy.run(lambda value: value[step], args=(values,))
 
     @tf.function
     def steps(images: Any, labels: Any, late: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        if together == 1:
+        if steps_at_once == 1:
             # A loop costs a twentieth of a small step, even a loop of one pass.
-            reduced = distributed_train_step(of_step(images, 0), of_step(labels, 0), late)
-            loss, correct, lates = tf.unstack(reduced)
-            return loss[None], correct, lates > 0
+            reduced = distributed_train_step(select_step(images, 0), select_step(labels, 0), late)
+            loss, correct, late_count = tf.unstack(reduced)
+            return loss[None], correct, late_count > 0
         count = tf.shape(strategy.experimental_local_results(labels)[0])[0]
-        found = tf.TensorArray(keras.config.floatx(), count, element_shape=(3,))
+        results = tf.TensorArray(keras.config.floatx(), count, element_shape=(3,))
         for step in tf.range(count):
-            reduced = distributed_train_step(of_step(images, step), of_step(labels, step), late)
-            found = found.write(step, reduced)
-        losses, correct, lates = tf.unstack(found.stack(), axis=1)
-        return losses, tf.reduce_sum(correct), tf.reduce_any(lates > 0)
+            reduced = distributed_train_step(select_step(images, step), select_step(labels, step), late)
+            results = results.write(step, reduced)
+        losses, correct, late_counts = tf.unstack(results.stack(), axis=1)
+        return losses, tf.reduce_sum(correct), tf.reduce_any(late_counts > 0)
 
     return steps

@@ -1,4 +1,4 @@
-"""Batches as a tf.data pipeline: a batch is one indexed read of the memory map, with no Python a sample."""
+"""Feed batches through tf.data: a batch is one indexed read of the memory map, with no loop over samples."""
 
 from __future__ import annotations
 
@@ -8,69 +8,91 @@ import numpy as np
 import tensorflow as tf
 
 from src.data import order
-from src.worker import Run
+from src.runtime.common.context import RankContext
 
+# Batches that are read before they are needed.
 AHEAD = 2
 
 
-def steps_per_epoch(run: Run) -> int:
-    """Optimizer steps of one epoch; the last partial batch is dropped."""
-    return order.steps_per_epoch(run.arrays.train_samples, run.config.global_batch)
+def steps_per_epoch(context: RankContext) -> int:
+    """Return the number of optimizer steps in an epoch; an epoch's last partial batch is dropped."""
+    return order.steps_per_epoch(context.arrays.train_samples, context.config.global_batch)
 
 
-def batches(run: Run, epoch: int, *, first: int = 0) -> tf.data.Dataset:
-    """Global batches of one epoch from step `first`: uint8 images [batch, H, W, C] and labels [batch]."""
-    images, labels = run.arrays.train_images, run.arrays.train_labels
-    start = epoch * steps_per_epoch(run)
+def batches(context: RankContext, epoch: int, *, first: int = 0) -> tf.data.Dataset:
+    """Return a dataset of the global batches of one epoch.
+
+    Elements are uint8 images [batch, H, W, C] and labels [batch].
+
+    Args:
+        context: the rank's context.
+        epoch: the epoch, from 0.
+        first: how many of the epoch's batches to leave out, which a resumed run has trained on already.
+    """
+    images, labels = context.arrays.train_images, context.arrays.train_labels
+    start = epoch * steps_per_epoch(context)
 
     def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for chosen in indices(run, start + first, start + steps_per_epoch(run)):
-            yield images[chosen], labels[chosen]
+        for batch in indices(context, start + first, start + steps_per_epoch(context)):
+            yield images[batch], labels[batch]
 
-    return _dataset(run, read, [run.config.global_batch])
+    return _dataset(context, read, [context.config.global_batch])
 
 
-def shards(run: Run, replicas: int, together: int, *, first: int = 0) -> tf.data.Dataset:
-    """A replica's share of `together` steps after the other, from step `first`: this process's replicas
-    in turn.
+def replica_batches(
+    context: RankContext, replicas: int, steps_at_once: int, *, first: int = 0
+) -> tf.data.Dataset:
+    """Return a dataset of the parts of batches that this process's replicas train on, in turn.
 
-    Elements are uint8 images [steps, share, H, W, C] and labels [steps, share]; an epoch's last ones
-    have fewer steps. Replicas of several processes are numbered on, rank by rank.
+    Elements are uint8 images [steps, part, H, W, C] and labels [steps, part]. They have `steps_at_once`
+    steps, and fewer where an epoch ends. Parts of a batch are numbered rank by rank, and replica by replica
+    within a rank.
+
+    Args:
+        context: the rank's context.
+        replicas: how many replicas this process has.
+        steps_at_once: how many steps a call of the training function takes.
+        first: how many steps are done already, over all epochs; a resumed run goes on after them.
     """
-    images, labels = run.arrays.train_images, run.arrays.train_labels
-    everyone = replicas * run.world_size
-    size = run.config.global_batch
-    mine = [order.shard(size, run.rank * replicas + number, everyone) for number in range(replicas)]
-    per_epoch = steps_per_epoch(run)
+    images, labels = context.arrays.train_images, context.arrays.train_labels
+    all_replicas = replicas * context.world_size
+    size = context.config.global_batch
+    parts = [
+        order.even_slice(size, context.rank * replicas + number, all_replicas) for number in range(replicas)
+    ]
+    per_epoch = steps_per_epoch(context)
 
     def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         group: list[np.ndarray] = []
-        for done, chosen in enumerate(indices(run, first, per_epoch * run.config.epochs), first + 1):
-            group.append(chosen)
-            if len(group) < together and done % per_epoch:
+        for step, batch in enumerate(indices(context, first, per_epoch * context.config.epochs), first + 1):
+            group.append(batch)
+            if len(group) < steps_at_once and step % per_epoch:
                 continue
             whole = np.stack(group)
             group.clear()
-            for part in mine:
+            for part in parts:
                 yield images[whole[:, part]], labels[whole[:, part]]
 
     # Without an end, workers needn't ask each other before each step whether all have a batch.
-    return _dataset(run, read, [None, size // everyone]).repeat()
+    return _dataset(context, read, [None, size // all_replicas]).repeat()
 
 
-def indices(run: Run, first: int, last: int) -> Iterator[np.ndarray]:
-    """Of the steps from `first`, counted over all epochs, to before `last`."""
-    config = run.config
-    return order.batches(run.arrays.train_samples, config.global_batch, config.seed, first, last)
+def indices(context: RankContext, first: int, last: int) -> Iterator[np.ndarray]:
+    """Yield the indices [batch] of each global batch from step `first` to before step `last`.
+
+    Steps are counted from 0, over all epochs.
+    """
+    config = context.config
+    return order.batches(context.arrays.train_samples, config.global_batch, config.seed, first, last)
 
 
-def _dataset(run: Run, read: object, shape: list[int | None]) -> tf.data.Dataset:
+def _dataset(context: RankContext, read: object, shape: list[int | None]) -> tf.data.Dataset:
     signature = (
-        tf.TensorSpec((*shape, *run.arrays.shape), tf.uint8),
+        tf.TensorSpec((*shape, *context.arrays.shape), tf.uint8),
         tf.TensorSpec(shape, tf.int64),
     )
     options = tf.data.Options()
-    # One thread for the reading, on the device's own cores; the steps are the rest's.
+    # Reading takes one thread, on the device's own cores; the other threads are left to the steps.
     options.threading.private_threadpool_size = 1
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = tf.data.Dataset.from_generator(read, output_signature=signature)

@@ -1,4 +1,4 @@
-"""Keras's own `fit`, watched by a metric and a callback: every step's loss, evaluation, the time limit."""
+"""Train by Keras's own `fit`, with a metric that keeps the losses and a callback that records the steps."""
 
 from __future__ import annotations
 
@@ -8,108 +8,118 @@ import keras
 import tensorflow as tf
 
 from src.measure.recorder import Recorder
-from src.runtime.tensorflow import feed
-from src.runtime.tensorflow import training as runtime
+from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import feed, setup
+from src.runtime.tensorflow.callback import TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints
-from src.runtime.tensorflow.conductor import Conductor
 from src.runtime.tensorflow.evaluation import Evaluation
-from src.worker import Run
 
 
-class Steps(keras.metrics.Metric):
-    """The epoch's steps and correct answers so far, and the last `together` steps' losses, in one variable.
+class StepMetric(keras.metrics.Metric):
+    """A Keras metric that keeps the losses of the last steps, in one variable.
 
-    Over replicas they add up: losses are the global batch's means.
+    The variable `totals` [2 + steps_at_once] holds the epoch's steps and correct answers so far, and the loss
+    of each of the last `steps_at_once` steps. Summed over replicas, losses are means over the global batch.
     """
 
-    def __init__(self, run: Run, together: int) -> None:
+    def __init__(self, context: RankContext, steps_at_once: int) -> None:
+        """Make the variable, for `steps_at_once` steps between two calls of a callback."""
         super().__init__(name="steps")
-        self._batch = run.config.global_batch
-        self._together = together
-        self.found = self.add_variable((2 + together,), "zeros", name="found")
+        self._batch = context.config.global_batch
+        self._steps_at_once = steps_at_once
+        self.totals = self.add_variable((2 + steps_at_once,), "zeros", name="totals")
 
     def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> None:
-        """One step of one replica."""
-        loss = tf.reduce_sum(runtime.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)) / self._batch
-        found = tf.convert_to_tensor(self.found)
-        place = 2 + tf.cast(found[0], tf.int32) % self._together
-        here = tf.one_hot(place, 2 + self._together, dtype=loss.dtype)
-        more = tf.stack([1.0, runtime.hits(tf.cast(y_true, tf.int64), y_pred)])
-        self.found.assign(found * (1 - here) + loss * here + tf.pad(more, [[0, self._together]]))
+        """Add one step of one replica: labels `y_true` [part] and logits `y_pred` [part, classes]."""
+        loss = tf.reduce_sum(setup.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)) / self._batch
+        totals = tf.convert_to_tensor(self.totals)
+        place = 2 + tf.cast(totals[0], tf.int32) % self._steps_at_once
+        mask = tf.one_hot(place, 2 + self._steps_at_once, dtype=loss.dtype)
+        counts = tf.stack([1.0, setup.correct_answers(tf.cast(y_true, tf.int64), y_pred)])
+        self.totals.assign(totals * (1 - mask) + loss * mask + tf.pad(counts, [[0, self._steps_at_once]]))
 
     def result(self) -> tf.Tensor:
-        """What Keras prints, were it asked to."""
-        return self.found[0]
+        """Return the number of the epoch's steps so far, which Keras would print."""
+        return self.totals[0]
 
 
-class Watch(keras.callbacks.Callback):
-    """Tells the conductor of completed steps, and stops `fit` when it says so."""
+class FitCallback(keras.callbacks.Callback):
+    """A Keras callback that reports completed steps to a `TrainingCallback`, and stops `fit` at its end."""
 
-    def __init__(self, conductor: Conductor, steps: Steps, strategy: tf.distribute.Strategy) -> None:
+    def __init__(
+        self, callback: TrainingCallback, steps: StepMetric, strategy: tf.distribute.Strategy
+    ) -> None:
+        """Report the steps that the metric `steps` counts to `callback`."""
         super().__init__()
-        self._conductor = conductor
+        self._callback = callback
         self._steps = steps
         self._strategy = strategy
         self._seen, self._correct = 0, 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Count the epoch's steps from 0."""
         # Keras resets its metrics before each epoch.
         self._seen, self._correct = 0, 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Report the steps that were completed since the last call of this method."""
         # Read as a whole, the variable would be added up by operations that take a tenth of a small step.
-        parts = self._strategy.experimental_local_results(self._steps.found.value)
-        counts, correct, *values = sum(part.numpy() for part in parts).tolist()
-        count = round(counts / len(parts))
-        places = [number % len(values) for number in range(self._seen, count)]
-        completed = [values[place] for place in places]
-        self._conductor.completed(completed, correct - self._correct, late=self._conductor.late)
+        parts = self._strategy.experimental_local_results(self._steps.totals.value)
+        summed_count, correct, *losses = sum(part.numpy() for part in parts).tolist()
+        count = round(summed_count / len(parts))
+        places = [number % len(losses) for number in range(self._seen, count)]
+        completed = [losses[place] for place in places]
+        self._callback.on_steps_end(completed, correct - self._correct, late=self._callback.late)
         self._seen, self._correct = count, correct
-        if self._conductor.status is not None:
+        if self._callback.status is not None:
             self.model.stop_training = True
 
 
-def train(run: Run, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
-    """Trains under `keras.Model.fit`."""
-    options = run.config.strategy
-    together = options["steps_per_execution"]
+def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
+    """Train a copy of the model on every replica of `strategy` by `keras.Model.fit`; finish the record.
+
+    Raises:
+        ConfigError: when the run can't go on from the configured checkpoint.
+    """
+    options = context.config.strategy
+    steps_at_once = options["steps_per_execution"]
     with strategy.scope():
-        model = runtime.build(run)
-        steps = Steps(run, together)
+        model = setup.build(context)
+        steps = StepMetric(context, steps_at_once)
         model.compile(
-            optimizer=runtime.optimizer(run),
+            optimizer=setup.make_optimizer(context),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=[steps],
-            steps_per_execution=together,
+            steps_per_execution=steps_at_once,
             jit_compile=options["xla"],
         )
 
         model.optimizer.build(model.trainable_variables)
 
     def forward(images: tf.Tensor, *, training: bool) -> tf.Tensor:
-        return model(runtime.normalise(run, images), training=training)
+        return model(setup.normalise(context, images), training=training)
 
-    checkpoints = Checkpoints(run, recorder, [(model, model.optimizer)])
-    first, within = divmod(checkpoints.resume(), feed.steps_per_epoch(run))
-    evaluation = Evaluation(run, strategy, forward, model.non_trainable_variables)
-    conductor = Conductor(run, recorder, evaluation, checkpoints)
-    # Keras takes its batches inside the compiled step: what it waits for them can't be told.
+    checkpoints = Checkpoints(context, recorder, [(model, model.optimizer)])
+    first, within = divmod(checkpoints.resume(), feed.steps_per_epoch(context))
+    evaluation = Evaluation(context, strategy, forward, model.non_trainable_variables)
+    callback = TrainingCallback(context, recorder, evaluation, checkpoints)
+    # Keras takes its batches inside the compiled step, where the waiting for them can't be measured.
     recorder.input_seconds = None
-    if run.config.workers > 1:
+    if context.config.workers > 1:
         recorder.communication_seconds = None
-    watch = Watch(conductor, steps, strategy)
-    conductor.begin()
-    for epoch in range(first, run.config.epochs):
+    fit_callback = FitCallback(callback, steps, strategy)
+    callback.on_train_start()
+    for epoch in range(first, context.config.epochs):
         # Each epoch has its own order.
         start = within if epoch == first else 0
-        batches = feed.batches(run, epoch, first=start).map(
-            lambda images, labels: (runtime.normalise(run, images), labels)
+        batches = feed.batches(context, epoch, first=start).map(
+            lambda images, labels: (setup.normalise(context, images), labels)
         )
-        model.fit(batches, callbacks=[watch], shuffle=False, verbose=0)
-        if conductor.status is not None:
+        model.fit(batches, callbacks=[fit_callback], shuffle=False, verbose=0)
+        if callback.status is not None:
             break
-    assert conductor.status is not None
-    if run.config.workers > 1:
-        each = strategy.num_replicas_in_sync * runtime.gradient_bytes(model)
-        recorder.payload_bytes = each * recorder.trained_steps
-    runtime.finish(recorder, [model], conductor.status)
+    assert callback.status is not None
+    if context.config.workers > 1:
+        step_bytes = strategy.num_replicas_in_sync * setup.gradient_bytes(model)
+        recorder.payload_bytes = step_bytes * recorder.trained_steps
+    setup.finish(recorder, [model], callback.status)

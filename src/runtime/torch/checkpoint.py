@@ -1,4 +1,4 @@
-"""One checkpoint format for every torch strategy: the whole model's tensors by name, on one device.
+"""Write and read checkpoints of every torch strategy, in one format: the whole model's tensors by name.
 
 A checkpoint is a dict that `torch.load(path, weights_only=True)` reads anywhere:
 
@@ -6,147 +6,187 @@ A checkpoint is a dict that `torch.load(path, weights_only=True)` reads anywhere
     optimizer   {"name": ..., "state": {parameter's name: {entry: tensor}}}
     epoch, step optimizer steps done: `epoch` whole epochs and `step` steps of the next one
     seed, global_batch, train_samples     what the order of samples depends on
+    worker_steps    steps of each worker, where workers are asynchronous
 
-Ranks that hold parts of the model give their tensors to rank 0, which writes; each rank that resumes
-takes from the file what it holds.
+Ranks that hold parts of the model send their tensors to rank 0, which writes the file. Each rank that resumes
+reads the tensors of its own part. (`torch.distributed.checkpoint.state_dict` would want param groups in the
+file, and gives a restored optimizer's tensors another memory layout than their parameters have.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from src import rundir
 from src.config import Config, ConfigError
-from src.runtime import resume
+from src.run import files
+from src.run.tables import written_whole
+from src.runtime.common.context import RankContext
+from src.runtime.common.resume import check_checkpoint
 
-FILE = "checkpoint.pt"
+FILE = files.TORCH_CHECKPOINT
+NEEDED = ("model", "optimizer", "epoch", "step", "seed", "global_batch")
 
 
-def collect(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "") -> dict[str, Any]:
-    """This rank's share of a checkpoint; `prefix` is what its names have before the whole model's."""
+class RankState(TypedDict):
+    """The tensors of a checkpoint that one rank holds.
+
+    Attributes:
+        model: the model's tensors, by name.
+        state: the optimizer's entries, by name of the parameter and of the entry.
+    """
+
+    model: dict[str, Tensor]
+    state: dict[str, dict[str, Any]]
+
+
+def rank_state(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "") -> RankState:
+    """Copy a rank's tensors to the CPU.
+
+    Args:
+        module: the rank's model, or its part of the model.
+        optimizer: the optimizer of the module's parameters.
+        prefix: what the module's names have before the names in the whole model.
+    """
     named = {name.removeprefix(prefix): value for name, value in module.named_parameters()}
     return {
-        "model": {name.removeprefix(prefix): _plain(value) for name, value in module.state_dict().items()},
+        "model": {name.removeprefix(prefix): _copy(value) for name, value in module.state_dict().items()},
         "state": {
-            name: {entry: _plain(value) for entry, value in optimizer.state[parameter].items()}
+            name: {entry: _copy(value) for entry, value in optimizer.state[parameter].items()}
             for name, parameter in named.items()
             if parameter in optimizer.state
         },
     }
 
 
-def collect_flat(module: nn.Module, entries: Mapping[str, Tensor]) -> dict[str, Any]:
-    """A whole checkpoint's share of a module and an optimizer's entries for the vector of its parameters,
-    each [elements] or, a counter, []."""
+def rank_state_of_vector(module: nn.Module, entries: Mapping[str, Tensor]) -> RankState:
+    """Copy a module's tensors, and an optimizer's entries for the vector of the module's parameters.
+
+    Args:
+        module: the whole model.
+        entries: the optimizer's entries by name, each [elements] or, if it is a counter, [].
+    """
     state: dict[str, dict[str, Any]] = {name: {} for name, _ in module.named_parameters()}
     start = 0
     for name, parameter in module.named_parameters():
         for entry, values in entries.items():
-            own = values[start : start + parameter.numel()].view(parameter.shape) if values.dim() else values
-            state[name][entry] = _plain(own)
+            part = values[start : start + parameter.numel()].view(parameter.shape) if values.dim() else values
+            state[name][entry] = _copy(part)
         start += parameter.numel()
-    model = {name: _plain(value) for name, value in module.state_dict().items()}
+    model = {name: _copy(value) for name, value in module.state_dict().items()}
     return {"model": model, "state": state if entries else {}}
 
 
-def restore_flat(found: Mapping[str, Any], module: nn.Module) -> dict[str, Tensor]:
-    """Puts weights and buffers back; the optimizer's entries for the vector of the module's parameters.
+def write(context: RankContext, parts: Sequence[RankState], *, epoch: int, step: int, **further: Any) -> None:
+    """Join the ranks' tensors into the run's checkpoint, and write it whole or not at all.
 
-    Raises:
-        ConfigError: when the checkpoint is of another model.
+    Args:
+        context: the context of the rank that writes.
+        parts: the tensors of all ranks that hold parts of the model.
+        epoch: how many whole epochs are done.
+        step: how many steps of the next epoch are done.
+        **further: entries that are written as they are.
     """
-    _restore_module(found, module, "")
-    parameters = list(module.named_parameters())
-    kept = [found["optimizer"]["state"].get(name, {}) for name, _ in parameters]
-    return {
-        entry: torch.cat([own[entry].reshape(-1) for own in kept]) if kept[0][entry].dim() else kept[0][entry]
-        for entry in (kept[0] if all(kept) else ())
-    }
-
-
-def write(
-    path: Path,
-    shares: list[Mapping[str, Any]],
-    config: Config,
-    samples: int,
-    *,
-    epoch: int,
-    step: int,
-    **further: Any,
-) -> None:
-    """Joins the ranks' shares into one file, written whole or not at all; `samples` are trained on."""
+    config = context.config
     whole = {
-        "model": {name: value for share in shares for name, value in share["model"].items()},
+        "model": {name: value for part in parts for name, value in part["model"].items()},
         "optimizer": {
             "name": config.optimizer["name"],
-            "state": {name: value for share in shares for name, value in share["state"].items()},
+            "state": {name: value for part in parts for name, value in part["state"].items()},
         },
         "epoch": epoch,
         "step": step,
         "seed": config.seed,
         "global_batch": config.global_batch,
-        "train_samples": samples,
+        "train_samples": context.arrays.train_samples,
         **further,
     }
-    with rundir.whole(path) as temporary:
+    with written_whole(context.folder / FILE) as temporary:
         torch.save(whole, temporary)
 
 
 def read(config: Config, samples: int) -> dict[str, Any]:
-    """The checkpoint of `config.resume`.
+    """Read the checkpoint that `config.resume` names, for a run that trains on `samples` samples.
 
     Raises:
-        ConfigError: for a file that is none, or one whose order of samples isn't this run's.
+        ConfigError: when the file is no checkpoint, or its run had another order of samples or another
+            optimizer.
     """
     try:
-        found = torch.load(str(config.resume), map_location="cpu", weights_only=True, mmap=True)
-        missing = {"model", "optimizer", "epoch", "step", "seed", "global_batch"} - found.keys()
+        checkpoint = torch.load(str(config.resume), map_location="cpu", weights_only=True, mmap=True)
+        missing = set(NEEDED) - checkpoint.keys()
     except Exception as error:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a run") from error
     if missing:
         raise ConfigError(f"resume={config.resume}: is no checkpoint of a run; it lacks {', '.join(missing)}")
-    resume.check(config, found, found["optimizer"]["name"], samples)
-    return found
+    check_checkpoint(config, checkpoint, checkpoint["optimizer"]["name"], samples)
+    return checkpoint
 
 
 def restore(
-    found: Mapping[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = ""
+    checkpoint: Mapping[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = ""
 ) -> None:
-    """Puts what this rank holds back: weights, buffers, optimizer state.
+    """Restore the weights, buffers and optimizer state of a rank's part of the model.
+
+    Args:
+        checkpoint: as `read` returns it.
+        module: the rank's model, or its part of the model; changed in place.
+        optimizer: the optimizer of the module's parameters; changed in place.
+        prefix: what the module's names have before the names in the whole model.
 
     Raises:
         ConfigError: when the checkpoint is of another model.
     """
-    _restore_module(found, module, prefix)
+    _restore_module(checkpoint, module, prefix)
     for name, parameter in module.named_parameters():
-        kept = found["optimizer"]["state"].get(name.removeprefix(prefix), {})
-        optimizer.state[parameter] = {entry: _like(value, parameter) for entry, value in kept.items()}
+        entries = checkpoint["optimizer"]["state"].get(name.removeprefix(prefix), {})
+        optimizer.state[parameter] = {entry: _lay_out(value, parameter) for entry, value in entries.items()}
 
 
-def _restore_module(found: Mapping[str, Any], module: nn.Module, prefix: str) -> None:
-    own = module.state_dict()
-    for name, value in own.items():
-        other = found["model"].get(name.removeprefix(prefix))
+def restore_vector(checkpoint: Mapping[str, Any], module: nn.Module) -> dict[str, Tensor]:
+    """Restore weights and buffers; return the optimizer's entries for the vector of the parameters.
+
+    Args:
+        checkpoint: as `read` returns it.
+        module: the whole model; changed in place.
+
+    Returns:
+        The optimizer's entries by name, each [elements] or, if it is a counter, [].
+
+    Raises:
+        ConfigError: when the checkpoint is of another model.
+    """
+    _restore_module(checkpoint, module, "")
+    states = [checkpoint["optimizer"]["state"].get(name, {}) for name, _ in module.named_parameters()]
+    first = states[0]
+    return {
+        name: torch.cat([state[name].reshape(-1) for state in states]) if first[name].dim() else first[name]
+        for name in (first if all(states) else ())
+    }
+
+
+def _restore_module(checkpoint: Mapping[str, Any], module: nn.Module, prefix: str) -> None:
+    tensors = module.state_dict()
+    for name, value in tensors.items():
+        other = checkpoint["model"].get(name.removeprefix(prefix))
         if other is None or other.shape != value.shape:
             raise ConfigError(
                 f"resume: the checkpoint is of another model; {name.removeprefix(prefix)} differs"
             )
     with torch.no_grad():
-        for name, value in own.items():
-            value.copy_(found["model"][name.removeprefix(prefix)])
+        for name, value in tensors.items():
+            value.copy_(checkpoint["model"][name.removeprefix(prefix)])
 
 
-def _plain(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return value.detach().cpu().contiguous().clone() if isinstance(value, Tensor) else value
 
 
-def _like(value: Any, parameter: Tensor) -> Any:
-    """An optimizer's tensor in its parameter's place and memory layout; a counter as it is."""
+def _lay_out(value: Any, parameter: Tensor) -> Any:
+    """Copy an optimizer's tensor to its parameter's device and memory layout; return a counter as it is."""
     if not isinstance(value, Tensor) or value.shape != parameter.shape:
         return value
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -1,4 +1,4 @@
-"""What a rank is fed: its micro-batches of every step, in the order shared by all strategies."""
+"""Feed a torch rank its micro-batches of every step, in the order of samples that all strategies share."""
 
 from __future__ import annotations
 
@@ -10,41 +10,60 @@ from torch import Tensor
 
 from src.data import order
 from src.measure.recorder import Recorder
-from src.runtime.shares import Shares
-from src.worker import Run
+from src.runtime.common.batch_split import BatchSplit
+from src.runtime.common.context import RankContext
 
 Batch = tuple[Tensor | None, Tensor | None]
 
 
-def to_inputs(run: Run, images: Tensor, device: torch.device) -> Tensor:
-    """Normalised images [batch, channels, height, width] from uint8 [batch, height, width, channels].
+def to_inputs(context: RankContext, images: Tensor, device: torch.device) -> Tensor:
+    """Normalise uint8 images [batch, height, width, channels]; return [batch, channels, height, width].
 
-    They have torch's default dtype: fp32, or float64 where a test asks for sharper equality.
+    The result is on `device` and has torch's default dtype: fp32, or float64 where a test asks for sharper
+    equality.
     """
     dtype = torch.get_default_dtype()
-    mean = torch.tensor(run.arrays.mean, device=device, dtype=dtype).view(1, -1, 1, 1) * 255
-    scale = 1 / (torch.tensor(run.arrays.std, device=device, dtype=dtype).view(1, -1, 1, 1) * 255)
+    mean = torch.tensor(context.arrays.mean, device=device, dtype=dtype).view(1, -1, 1, 1) * 255
+    scale = 1 / (torch.tensor(context.arrays.std, device=device, dtype=dtype).view(1, -1, 1, 1) * 255)
     return images.to(device, non_blocking=True).permute(0, 3, 1, 2).to(dtype).sub_(mean).mul_(scale)
 
 
 class Feed:
-    """This rank's share of each step, in `parts` equal pieces, one epoch after the other.
+    """An iterable over a rank's parts of the batches of one epoch, each cut into even pieces.
 
-    A rank that holds a part of the model leaves out what it doesn't read: `images`, `labels`.
+    A piece is normalised images [piece, channels, height, width] and labels [piece], or `None` for either
+    where the rank doesn't read it. The feed's `len` counts the pieces.
+
+    Attributes:
+        steps: steps in an epoch.
+        epoch: the epoch that the next iteration feeds, from 0.
+        skip: how many steps of that epoch are left out, since a resumed run has done them.
+        split: how batches are split among ranks.
     """
 
     def __init__(
         self,
-        run: Run,
+        context: RankContext,
         recorder: Recorder,
         device: torch.device,
         *,
         parts: int,
-        shares: Shares | None = None,
+        split: BatchSplit | None = None,
         images: bool = True,
         labels: bool = True,
     ) -> None:
-        self.run = run
+        """Feed the rank of `context` from its first epoch on.
+
+        Args:
+            context: the rank's context.
+            recorder: the rank's recorder, which measures the time that reading takes.
+            device: where the images and labels are put.
+            parts: number of pieces in a step.
+            split: how batches are split among ranks; by default as the configuration says.
+            images: whether this rank reads images; a rank with a later stage of the model doesn't.
+            labels: whether this rank reads labels; a rank with an earlier stage of the model doesn't.
+        """
+        self.context = context
         self.recorder = recorder
         self.device = device
         self.parts = parts
@@ -52,38 +71,40 @@ class Feed:
         self.labels = labels
         self.epoch = 0
         self.skip = 0
-        self.shares = Shares(run.config) if shares is None else shares
-        self.steps = order.steps_per_epoch(run.arrays.train_samples, run.config.global_batch)
+        self.split = BatchSplit(context.config) if split is None else split
+        self.steps = order.steps_per_epoch(context.arrays.train_samples, context.config.global_batch)
 
     def start_at(self, epoch: int, step: int) -> None:
-        """Goes on where `epoch` whole epochs and `step` steps of the next one are done."""
+        """Feed from the place where `epoch` whole epochs and `step` steps of the next one are done."""
         self.epoch, self.skip = epoch, step
 
     def end_epoch(self) -> None:
-        """The next epoch's order comes next, from its beginning."""
+        """Feed the next epoch from its beginning when the feed is iterated again."""
         self.epoch, self.skip = self.epoch + 1, 0
 
     def __len__(self) -> int:
         return (self.steps - self.skip) * self.parts
 
     def __iter__(self) -> Iterator[Batch]:
-        config, arrays = self.run.config, self.run.arrays
+        config, arrays = self.context.config, self.context.arrays
         permutation = order.epoch_order(arrays.train_samples, config.seed, self.epoch)
-        rank = self.run.rank if config.strategy["supports"]["shares_batch"] else 0
+        rank = self.context.rank if config.strategy["supports"]["shares_batch"] else 0
         for step in range(self.skip, self.steps):
-            indices = order.batch_indices(permutation, step, config.global_batch)[self.shares.of(rank)]
+            indices = order.batch_indices(permutation, step, config.global_batch)[self.split.part(rank)]
             for piece in range(self.parts):
                 with self.recorder.waiting_for_input():
-                    part = indices[order.shard(len(indices), piece, self.parts)]
+                    part = indices[order.even_slice(len(indices), piece, self.parts)]
                     batch = self._images(part), self._labels(part)
                 yield batch
 
     def _images(self, indices: np.ndarray) -> Tensor | None:
         if not self.images:
             return None
-        return to_inputs(self.run, torch.from_numpy(self.run.arrays.train_images[indices]), self.device)
+        return to_inputs(
+            self.context, torch.from_numpy(self.context.arrays.train_images[indices]), self.device
+        )
 
     def _labels(self, indices: np.ndarray) -> Tensor | None:
         if not self.labels:
             return None
-        return torch.from_numpy(self.run.arrays.train_labels[indices]).to(self.device)
+        return torch.from_numpy(self.context.arrays.train_labels[indices]).to(self.device)

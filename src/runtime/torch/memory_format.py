@@ -1,4 +1,6 @@
-"""Convolutions in channels_last, but where that is slower: the values stay the same.
+"""Lay the weights of convolutions out in channels_last, except where that is slower.
+
+The values stay the same.
 
 On CPUs channels_last saves a third of the small CNN's step. A convolution that sees a single pixel
 (the last stage of a ResNet on 28x28 images) is the exception: there oneDNN copies its weights at
@@ -13,19 +15,22 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def channels_last(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
-    """The model with its convolutions' weights laid out for images of `shape` (H, W, C).
+    """Lay the weights of the model's convolutions out for images of `shape` (H, W, C), and return the model.
 
-    The sizes come from one forward pass in evaluation mode, which moves no buffer.
+    The sizes of the convolutions' inputs come from one forward pass in evaluation mode, which changes no
+    buffer.
     """
     model = model.to(memory_format=torch.channels_last)
-    single_pixel: list[nn.Module] = []
+    single_pixel: list[nn.Conv2d] = []
 
-    def look(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def note_single_pixel(layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].shape[-2:].numel() == 1:
             single_pixel.append(layer)
 
     hooks = [
-        layer.register_forward_pre_hook(look) for layer in model.modules() if isinstance(layer, nn.Conv2d)
+        layer.register_forward_pre_hook(note_single_pixel)
+        for layer in model.modules()
+        if isinstance(layer, nn.Conv2d)
     ]
     was_training = model.training
     try:

@@ -1,14 +1,14 @@
-"""Averaging gradients between the CPU ranks of one host through shared memory.
+"""Average gradients between the CPU ranks of one host through shared memory.
 
-gloo moves them over loopback TCP: on two cloud cores of 2026 45 MB cost 75 ms of a 260 ms step. Here
-each rank puts its bucket, block by block, into a small ring of slots that all ranks map, and adds up
-what the others put there. A block is added while it is still in the cache, so that the gradients
+gloo would send them over loopback TCP, where on two cloud cores of 2026 45 MB cost 75 ms of a 260 ms step.
+Here each rank copies its bucket, block by block, into a small ring of slots that all ranks map, and adds up
+the blocks of all ranks there. A block is added while it is still in the cache, so that the gradients
 themselves cross main memory once:
 
     rank 0    put 0   put 1   add 0   put 2   add 1   ...
     rank 1    put 0   put 1   add 0   put 2   add 1   ...        put b waits until all have added b - RING
 
-Every rank adds in rank order, so that all hold the same bits.
+Every rank adds in rank order, so that all ranks hold the same bits.
 """
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from src.launch import quota
+from src.machine import quota
 from src.measure.recorder import Recorder
 
 # A flag in shared memory says that a block is complete only where stores are seen in program order.
@@ -33,14 +33,17 @@ RING = 8
 
 
 class SharedAllReduce:
-    """A DDP communication hook; its state is the recorder, told of waits and payload."""
+    """An average over the ranks of one host in shared memory, which `hook` offers to DDP.
+
+    The hook's state, as DDP calls it, is the rank's recorder, to which it adds waits and payload.
+    """
 
     def __init__(self) -> None:
         self._world = 0
         self._block = 0
 
     def hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """Averages one bucket of gradients over all ranks."""
+        """Average one bucket of gradients over all ranks; return a future with the averaged gradients."""
         gradients = bucket.buffer()
         with recorder.exchanging():
             self.average(gradients)
@@ -50,7 +53,10 @@ class SharedAllReduce:
         return future
 
     def average(self, gradients: Tensor) -> None:
-        """Replaces `gradients` [elements] by their mean over ranks; all ranks call it in the same order."""
+        """Replace `gradients` [elements] by their mean over all ranks, in place.
+
+        Every rank calls this method, in the same order. It waits for the other ranks' gradients.
+        """
         if not self._world:
             self._open()
         if self._world == 1:
@@ -63,7 +69,7 @@ class SharedAllReduce:
             self._add(current)
 
     def _put(self, part: Tensor, ahead: int = 0) -> None:
-        """This rank's share of the average into its slot."""
+        """Write `part` over the number of ranks into this rank's slot, once all have added the old block."""
         block = self._block + ahead
         while self._added.min() < block - RING + 1:
             quota.give_way()
@@ -71,7 +77,7 @@ class SharedAllReduce:
         self._ready[self._rank] = block + 1
 
     def _add(self, part: Tensor) -> None:
-        """The sum of all ranks' slots into the gradients."""
+        """Write the sum of all ranks' slots into `part`, once all ranks have written their slots."""
         block = self._block
         while self._ready.min() < block + 1:
             quota.give_way()
@@ -85,7 +91,10 @@ class SharedAllReduce:
         return self._slots[block % RING, rank].view(part.dtype)[: len(part)]
 
     def _open(self) -> None:
-        """Maps the slots and counters; the file that names them is gone before anyone can die."""
+        """Map the slots and counters, and unlink their file once all ranks have mapped it.
+
+        The kernel then frees the memory with the last rank, however the ranks end.
+        """
         self._world, self._rank = dist.get_world_size(), dist.get_rank()
         if self._world == 1:
             return

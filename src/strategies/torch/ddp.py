@@ -1,48 +1,54 @@
-"""Data parallelism (DistributedDataParallel): a copy a rank, gradients averaged during backward.
+"""Data parallelism (DistributedDataParallel): a copy in each rank, gradients averaged during backward.
 
-Gradients travel in buckets. Between CPU ranks of one host they go through shared memory, which
-moves them several times faster than gloo over loopback TCP; see `src/runtime/torch/shared_all_reduce.py`.
+Gradients travel in buckets. Between CPU ranks of one host the buckets go through shared memory, which is
+several times faster than gloo over loopback TCP; see `src/runtime/torch/shared_all_reduce.py`.
 """
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from src.measure.recorder import Recorder
-from src.runtime.torch import data_parallel
-from src.runtime.torch import training as runtime
+from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
+from src.runtime.torch.lightning.data_parallel import HookedDDPStrategy, fit_copies
+from src.runtime.torch.lightning.fit import cluster_environment
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
-from src.worker import Run
 
 
 def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average through the process group, as DDP does without a hook."""
-    gradients = bucket.buffer()
-    recorder.payload_bytes += gradients.nbytes
-    work = dist.all_reduce(gradients.div_(dist.get_world_size()), async_op=True)
-    return work.get_future().then(lambda done: done.value()[0])
+    """Average one bucket through the process group, as DDP does without a hook, and count its bytes.
+
+    Args:
+        recorder: the rank's recorder, which counts the bytes.
+        bucket: the gradients to average.
+    """
+    assert dist.group.WORLD is not None
+    recorder.payload_bytes += bucket.buffer().nbytes
+    return allreduce_hook(dist.group.WORLD, bucket)
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """Trains this rank's copy on its shard of every batch."""
-    options = run.config.strategy
-    device = runtime.root_device(run)
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Train this rank's copy of the model on the rank's part of every batch."""
+    options = context.config.strategy
+    device = setup.root_device(context)
     backend = options["backend"]
     if backend == "auto":
-        backend = "nccl" if device.type == "cuda" and not run.config.hardware["share_devices"] else "gloo"
+        backend = setup.process_group_backend(context)
     shared_memory = options["all_reduce"] == "shared_memory" or (
         options["all_reduce"] == "auto" and device.type == "cpu" and SUPPORTED
     )
     if not shared_memory:
-        # The backend's own threads overlap with backward: what a rank waits can't be told apart.
+        # The backend's threads exchange gradients during backward: a rank's waiting can't be measured.
         recorder.communication_seconds = None
-    strategy = data_parallel.HookedDDPStrategy(
+    strategy = HookedDDPStrategy(
         recorder,
         SharedAllReduce().hook if shared_memory else backend_hook,
-        parallel_devices=[device] * run.world_size,
-        cluster_environment=runtime.environment(),
+        parallel_devices=[device] * context.world_size,
+        cluster_environment=cluster_environment(),
         process_group_backend=backend,
         bucket_cap_mb=options["bucket_mb"],
     )
-    data_parallel.fit(run, recorder, strategy)
+    fit_copies(context, recorder, strategy)

@@ -1,9 +1,10 @@
 """Hogwild (Recht 2011): workers of one host train the same parameters in shared memory, without a lock.
 
-The paper proves it for sparse gradients; a network's are dense, and every update meets the others'. Here a
-worker copies the parameters as they happen to be, computes the gradient of its share of a batch, and applies
-it in place; momentum, which the paper has not, is shared in the same way. *Staleness* counts the updates by
-others between a worker's copy and the end of its own update.
+The paper proves convergence for sparse gradients. A network's gradients are dense, so that every update
+conflicts with simultaneous ones. Here a worker copies the parameters as they happen to be, computes the
+gradient of its part of a batch, and applies the gradient in place. Momentum, which the paper doesn't have, is
+shared in the same way. *Staleness* counts the updates by other workers between a worker's copy and the end of
+its own update.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ from typing import NoReturn
 
 from src.config import Config
 from src.measure.recorder import Recorder
-from src.runtime.torch import basics, coordination
-from src.runtime.torch.shared_values import SharedValues
-from src.runtime.torch.turn_worker import SharingWorker
-from src.worker import Run
+from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
+from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
+from src.runtime.torch.parameter_server.ps_worker import SharedMemoryWorker
+from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore
 
 
-def worker(run: Run, cluster: Mapping[str, Sequence[str]]) -> SharingWorker:
-    """One worker, by the addresses of the others."""
-    return SharingWorker(run, cluster["coordinator"][0])
+def make_worker(context: RankContext, addresses: Mapping[str, Sequence[str]]) -> SharedMemoryWorker:
+    """Make a worker that connects to the coordinator; `addresses` holds those of all processes by job."""
+    return SharedMemoryWorker(context, addresses["coordinator"][0])
 
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
-    """A worker; whoever started it ends it."""
-    coordination.serve_worker(config, cores, folder, worker)
+    """Run a worker, pinned to `cores` and with its records in `folder`, until the parent ends the process."""
+    serve_worker(config, cores, folder, make_worker)
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """The coordinator, whose memory the workers map."""
-    elements = sum(parameter.numel() for parameter in basics.build(run).parameters())
-    coordination.coordinate(run, recorder, SharedValues(run.config, elements))
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Run the coordinator, which makes the shared memory that the workers map."""
+    elements = sum(parameter.numel() for parameter in setup.build(context).parameters())
+    coordinate(context, recorder, SharedMemoryStore.create(context.config, elements))

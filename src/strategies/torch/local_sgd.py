@@ -1,9 +1,9 @@
-"""Local SGD: each rank trains a copy on its own shards, and parameters are averaged every few steps.
+"""Local SGD: each rank trains a copy on its own parts of batches; parameters are averaged every few steps.
 
-Zinkevich (2010) averages once, at the end; Stich (2019) every H steps, here `sync_every`; and once more
-before each evaluation, so that it is one model that is evaluated. With H = 1 and SGD, momentum or not, that
-is data parallelism: a mean of steps from one place is the step by the mean. The optimizer's state stays a
-rank's own.
+Zinkevich (2010) averages once, at the end, and Stich (2019) every H steps, which are `sync_every` here.
+Parameters are also averaged before each evaluation, so that one model is evaluated. With H = 1 and SGD, with
+or without momentum, local SGD is data parallelism: the mean of steps from the same parameters is the step by
+the mean gradient. The optimizer's state is never averaged.
 """
 
 from __future__ import annotations
@@ -16,54 +16,37 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from src.measure.recorder import Recorder
-from src.runtime.torch import data_parallel
-from src.runtime.torch import training as runtime
-from src.runtime.torch.module import Training
+from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
+from src.runtime.torch.lightning.data_parallel import broadcast_buffers
+from src.runtime.torch.lightning.fit import cluster_environment, fit
+from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
-from src.worker import Run
-
-
-class LocalSGDStrategy(DDPStrategy):
-    """Processes and devices as Lightning's DDPStrategy has them, without its wrapper around the model."""
-
-    def __init__(self, average: Average, every: int, **options: Any) -> None:
-        super().__init__(**options)
-        self._average = average
-        self._every = every
-        self._steps = 0
-
-    def configure_ddp(self) -> None:
-        """Gradients are nobody else's: there is nothing to wrap."""
-
-    def optimizer_step(self, *given: Any, **named: Any) -> Any:
-        """A rank's own step, and the average when it is time for it."""
-        found = super().optimizer_step(*given, **named)
-        self._steps += 1
-        if self._steps % self._every == 0:
-            assert self.lightning_module is not None
-            self._average.in_training(self.lightning_module.model)
-        return found
 
 
 class Average:
-    """Replaces a model's parameters by their mean over ranks; all ranks call it at the same steps."""
+    """A callable that replaces a model's parameters by their mean over the ranks.
+
+    All ranks call it at the same steps.
+    """
 
     def __init__(self, recorder: Recorder, device: torch.device) -> None:
+        """Average on the rank's `device`; `recorder` is the rank's, to which waits and payload are added."""
         self.recorder = recorder
         self._device = device
         self._shared = SharedAllReduce() if device.type == "cpu" and SUPPORTED else None
 
     def in_training(self, model: nn.Module) -> None:
-        """The same, with the rank's waiting and the bytes that it hands over recorded."""
+        """Average the parameters of `model`, and record the rank's waiting and payload."""
         if self._device.type == "cuda":
-            # It has only been told of its work until now.
+            # Operations are only queued on the device until now.
             torch.cuda.synchronize()
         with self.recorder.exchanging():
             self.recorder.payload_bytes += self(model)
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> int:
-        """How many bytes a rank handed over."""
+        """Average the parameters of `model` in place; return this rank's payload in bytes."""
         parameters = list(model.parameters())
         flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
         self._mean(flat)
@@ -79,21 +62,43 @@ class Average:
             dist.all_reduce(flat.div_(dist.get_world_size()))
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """Trains this rank's copy on its shard of every batch."""
-    device = runtime.root_device(run)
-    nccl = device.type == "cuda" and not run.config.hardware["share_devices"]
+class LocalSGDStrategy(DDPStrategy):
+    """Lightning's DDPStrategy without DistributedDataParallel, with an average of parameters instead."""
+
+    def __init__(self, average: Average, every: int, **options: Any) -> None:
+        """Average the parameters by `average` every `every` steps; `options` are those of DDPStrategy."""
+        super().__init__(**options)
+        self._average = average
+        self._every = every
+        self._steps = 0
+
+    def configure_ddp(self) -> None:
+        """Leave the model as it is, since gradients aren't exchanged."""
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Take this rank's own optimizer step, and average the parameters every `every` steps."""
+        result = super().optimizer_step(*args, **kwargs)
+        self._steps += 1
+        if self._steps % self._every == 0:
+            assert isinstance(self.lightning_module, TrainingModule)
+            self._average.in_training(self.lightning_module.model)
+        return result
+
+
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Train this rank's copy of the model on the rank's part of every batch."""
+    device = setup.root_device(context)
     average = Average(recorder, device)
     strategy = LocalSGDStrategy(
         average,
-        run.config.strategy["sync_every"],
-        parallel_devices=[device] * run.world_size,
-        cluster_environment=runtime.environment(),
-        process_group_backend="nccl" if nccl else "gloo",
+        context.config.strategy["sync_every"],
+        parallel_devices=[device] * context.world_size,
+        cluster_environment=cluster_environment(),
+        process_group_backend=setup.process_group_backend(context),
     )
 
-    def bring_together(module: Training) -> None:
+    def equalize(module: TrainingModule) -> None:
         average(module.model)
-        data_parallel.share_buffers(module)
+        broadcast_buffers(module)
 
-    runtime.fit(run, recorder, strategy, before_evaluation=bring_together)
+    fit(context, recorder, strategy, before_evaluation=equalize)

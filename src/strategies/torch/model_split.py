@@ -1,4 +1,4 @@
-"""Model split: layers over devices, one micro-batch at a time; all stages but one wait (paper 4, Fig. 3).
+"""Model split: layers over devices, one micro-batch at a time, while other stages wait (paper 4, Fig. 3).
 
 stage 0 | F0 .. .. B0 | F1 .. .. B1
 stage 1 | .. F0 B0 .. | .. F1 B1 ..
@@ -10,56 +10,42 @@ from typing import Any
 
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
+from src.compat.pipelining import MicrobatchSchedule
 from src.measure.recorder import Recorder
-from src.runtime.torch import stages
-from src.runtime.torch.pipeline_stage import TimedStage
-from src.worker import Run
+from src.runtime.common.context import RankContext
+from src.runtime.torch.pipeline.stage_module import train_stages
+from src.runtime.torch.pipeline.timed_stage import TimedStage
 
 
-class Sequential(PipelineScheduleSingle):
-    """A micro-batch's backward pass ends before the next one's forward pass begins."""
+class Sequential(MicrobatchSchedule):
+    """A schedule in which a micro-batch's backward pass ends before the next one's forward pass begins."""
 
-    def _step_microbatches(
-        self,
-        arg_mbs: list[Any] | None = None,
-        kwarg_mbs: list[Any] | None = None,
-        target_mbs: list[Any] | None = None,
-        losses: list[Any] | None = None,
-        return_outputs: bool = True,
-        loss_kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        inputs, keywords = self._check_inputs(arg_mbs, kwarg_mbs, target_mbs, losses)
-        self._initialize_stage(inputs[0], keywords[0])
-        stage = self._stage
-        for index in range(self._n_microbatches):
-            exchange(stage.get_fwd_recv_ops(index))
-            output = stage.forward_one_chunk(
-                index, inputs[index], keywords[index], save_forward_output=return_outputs
-            )
-            exchange(stage.get_fwd_send_ops(index))
-            self._maybe_compute_loss(stage, output, target_mbs, index)
-            exchange(stage.get_bwd_recv_ops(index))
-            stage.backward_one_chunk(
-                index,
-                loss=self._maybe_get_loss(stage, index),
-                last_backward=index == self._n_microbatches - 1,
-            )
-            exchange(stage.get_bwd_send_ops(index))
-        self._update_losses(stage, losses)
-        stage.scale_grads(self._n_microbatches)
+    def run_microbatch(self, stage: Any, index: int) -> None:
+        """Run micro-batch `index` forward and backward through `stage`, transfers included."""
+        transfer(stage.get_fwd_recv_ops(index))
+        self.forward(index)
+        transfer(stage.get_fwd_send_ops(index))
+        self.compute_loss(index)
+        transfer(stage.get_bwd_recv_ops(index))
+        self.backward(index)
+        transfer(stage.get_bwd_send_ops(index))
 
 
-def exchange(operations: list[Any]) -> None:
-    """Sends or receives, and waits until that is done."""
+def transfer(operations: list[Any]) -> None:
+    """Run torch's point-to-point `operations`, and wait until the tensors are sent or received."""
     works = [op.op(op.tensor, op.peer, group=op.group, tag=op.tag) for op in operations]
     for work in works:
         work.wait()
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """Trains this rank's stage."""
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Cut the model and train this rank's stage.
+
+    Raises:
+        ConfigError: when the model can't be cut as the configuration asks.
+    """
 
     def schedule(stage: TimedStage, microbatches: int, loss: Any) -> PipelineScheduleSingle:
         return Sequential(stage, microbatches, loss_fn=loss)
 
-    stages.train(run, recorder, schedule, overlaps=False)
+    train_stages(context, recorder, schedule, overlaps=False)

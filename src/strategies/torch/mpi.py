@@ -1,10 +1,11 @@
-"""Data parallelism by MPI: a copy a rank, gradients averaged by mpi4py's all-reduce during backward.
+"""Data parallelism by MPI: a copy in each rank, gradients averaged by mpi4py's all-reduce during backward.
 
-Ranks are `mpiexec`'s. DistributedDataParallel flattens the gradients into buckets; each is handed to MPI as
-soon as backward has filled it (`Iallreduce`), and the step waits for all of them after the last one. How much
-moves in the meantime is up to the library: MPICH and Open MPI make progress inside MPI calls alone, and there
-is one at each bucket. DDP sends rank 0's parameters at the start; that and Lightning's agreements between the
-ranks (when to stop, the evaluations' sums) go through a gloo process group.
+`mpiexec` starts the ranks. DistributedDataParallel flattens the gradients into buckets. A bucket is handed to
+MPI as soon as backward has filled it (`Iallreduce`), and the step waits for all buckets after the last one.
+How much is sent in the meantime is up to the MPI library: MPICH and Open MPI make progress inside MPI calls
+alone, and there is one call for each bucket. DDP's broadcast of rank 0's parameters at the start, and
+Lightning's agreements between the ranks (when to stop, the evaluations' sums), go through a gloo process
+group.
 """
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
@@ -15,24 +16,31 @@ from mpi4py import MPI
 from torch import Tensor
 
 from src.measure.recorder import Recorder
-from src.runtime.mpi import World, wait
-from src.runtime.torch import data_parallel
-from src.runtime.torch import training as runtime
-from src.worker import Run
+from src.runtime.common.context import RankContext
+from src.runtime.common.mpi_world import MPIWorld, wait
+from src.runtime.torch import setup
+from src.runtime.torch.lightning.data_parallel import HookedDDPStrategy, fit_copies
+from src.runtime.torch.lightning.fit import cluster_environment
 
 
-class AllReduce:
-    """A DDP communication hook over MPI; its state is the recorder, told of waits and payload."""
+class MPIAllReduce:
+    """An average over all ranks by MPI, which `hook` offers to DDP.
+
+    The hook's state, as DDP calls it, is the rank's recorder, to which it adds waits and payload.
+    """
 
     def __init__(self) -> None:
         self._pending: list[tuple[MPI.Request, Tensor, Tensor, torch.futures.Future[Tensor]]] = []
 
     def hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """Begins to average one bucket over all ranks; the last one of a step waits for all."""
+        """Begin to average one bucket over all ranks; return a future of the averaged gradients.
+
+        With the last bucket of a step the method waits until all buckets are averaged.
+        """
         gradients = bucket.buffer()
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         with recorder.exchanging():
-            # MPI reads and writes host memory: of a CPU's gradients these are the bucket itself.
+            # MPI reads and writes host memory, which for gradients on a CPU is the bucket itself.
             host = gradients.div_(MPI.COMM_WORLD.size).cpu()
             request = MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, host.numpy())
             self._pending.append((request, host, gradients, future))
@@ -50,17 +58,21 @@ class AllReduce:
         self._pending.clear()
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """Trains this rank's copy on its shard of every batch."""
-    world = World(run, recorder)
-    strategy = data_parallel.HookedDDPStrategy(
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Train this rank's copy of the model on the rank's part of every batch.
+
+    Raises:
+        ConfigError: when mpiexec and mpi4py belong to different MPIs.
+    """
+    world = MPIWorld(context, recorder)
+    strategy = HookedDDPStrategy(
         recorder,
-        AllReduce().hook,
-        parallel_devices=[runtime.root_device(run)] * run.world_size,
-        cluster_environment=runtime.environment(),
+        MPIAllReduce().hook,
+        parallel_devices=[setup.root_device(context)] * context.world_size,
+        cluster_environment=cluster_environment(),
         process_group_backend="gloo",
-        bucket_cap_mb=run.config.strategy["bucket_mb"],
+        bucket_cap_mb=context.config.strategy["bucket_mb"],
     )
-    data_parallel.fit(run, recorder, strategy)
+    fit_copies(context, recorder, strategy)
     world.leave()
     recorder.save()

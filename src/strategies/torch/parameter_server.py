@@ -1,21 +1,22 @@
-"""Parameter servers: workers fetch parameters, compute a gradient of their share of a batch, and push it.
+"""Parameter servers: workers fetch parameters, compute a gradient of their part of a batch, and push it.
 
-The servers hold the flattened parameters in equal parts, and the optimizer's state of them; a push is the
-gradient of the share's part of the batch's mean loss. `strategy.mode` says when it takes effect:
+The servers hold the flattened parameters in equal shards, and the optimizer's state for these. A push is the
+worker's contribution to the gradient of the batch's mean loss. `strategy.mode` says when a push takes effect:
 
-    sync        all workers' pushes of a step are one update, of their sum (rank r has share r of each batch)
-    async       each on its arrival
-    ssp         stale synchronous parallel (Ho 2013): nobody is more than `staleness` steps ahead
+    sync        all workers' pushes of a step are one update, by their sum (rank r has part r of each batch)
+    async       each push takes effect on its arrival
+    ssp         stale synchronous parallel (Ho 2013): no worker is more than `staleness` steps ahead
     downpour    Downpour SGD (Dean 2012, algorithm 7.1): a worker fetches every `fetch_every` steps, pushes
-                the sum of its gradients every `push_every`, and takes plain steps of its own in between;
-                the servers update by Adagrad
-    shat        scale- and heterogeneity-aware merging, as paper 4 tells of Ko & Kim (2022), whose formula
-                was not at hand. The rule here: a worker takes plain steps on weights of its own, and merges
-                the servers' into them, w <- w + m (w' - w) with m = 1 / (1 + staleness / workers), where
-                staleness is that of its own last step. Alone it has the servers' weights, as staleness is 0.
+                the sum of its gradients every `push_every` steps, and takes plain SGD steps on its own copy
+                in between; the servers update by Adagrad
+    shat        scale- and heterogeneity-aware merging, as paper 4 describes Ko & Kim (2022), whose formula
+                was not available. The rule here: a worker takes plain SGD steps on weights w of its own, and
+                merges the servers' weights w' into them, w <- w + m (w' - w) with m = 1 / (1 + staleness /
+                workers), where staleness is that of the worker's last step. A worker without others has
+                staleness 0, and so takes the servers' weights.
 
-A process is a worker or a server (`serve`), or the coordinator (`train`), who hands out shares, evaluates by
-the workers and records for all.
+A process is a worker or a server (`serve`), or the coordinator (`train`), which schedules parts of batches,
+has the workers evaluate, and keeps the records of all workers.
 """
 
 from __future__ import annotations
@@ -28,55 +29,70 @@ from typing import Any, NoReturn
 import torch
 
 from src.config import Config
-from src.launch import cluster
 from src.measure.recorder import Recorder
-from src.runtime.torch import coordination
-from src.runtime.torch.server import Server, Servers
-from src.runtime.torch.turn_worker import ServedWorker
-from src.worker import Run
+from src.run.variables import ClusterSpec
+from src.runtime.common.context import RankContext
+from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker, wait_for_the_parent
+from src.runtime.torch.parameter_server.ps_worker import PSWorker
+from src.runtime.torch.parameter_server.server import Server, ServerGroup
 
 
-def worker(run: Run, addresses: Mapping[str, Sequence[str]]) -> ServedWorker:
-    """One worker, by the addresses of the others."""
-    return ServedWorker(run, addresses)
+def make_worker(context: RankContext, addresses: Mapping[str, Sequence[str]]) -> PSWorker:
+    """Make a worker that connects to the coordinator and the servers.
+
+    Args:
+        context: the worker's context.
+        addresses: those of all processes by job.
+    """
+    return PSWorker(context, addresses)
 
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
-    """A worker or a server; whoever started it ends it."""
-    addresses, kind, number = cluster.known()
-    if kind == "worker":
-        coordination.serve_worker(config, cores, folder, worker)
+    """Run the process of a worker or a server until the parent ends it.
+
+    Args:
+        config: the run's configuration.
+        cores: the cores that this process is pinned to.
+        folder: the folder of this process's records.
+    """
+    cluster = ClusterSpec.from_environment()
+    if cluster.job == "worker":
+        serve_worker(config, cores, folder, make_worker)
     torch.set_num_threads(len(cores))
-    Server(addresses["server"][number]).ended.wait()
-    coordination.stay()
+    Server(cluster.addresses["server"][cluster.task]).closed.wait()
+    wait_for_the_parent()
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """The coordinator."""
-    options = run.config.strategy
-    told = rule(run.config)
-    # Its state is what a checkpoint has.
-    run = replace(run, config=replace(run.config, optimizer=told["optimizer"]))
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Run the coordinator, which trains by the workers and has the parameters on the servers.
+
+    Raises:
+        ConfigError: when the run can't go on from the configured checkpoint.
+    """
+    options = context.config.strategy
+    rule = update_rule(context.config)
+    # Checkpoints hold the state of the servers' optimizer, which in some modes isn't the configured one.
+    context = replace(context, config=replace(context.config, optimizer=rule["optimizer"]))
     downpour = options["mode"] == "downpour"
-    # Nobody is ahead, so that a clock's pushes can be those of one batch: if nobody takes two shares of it.
-    in_step = told["bound"] == 0
-    coordination.coordinate(
-        run,
+    coordinate(
+        context,
         recorder,
-        Servers(cluster.known()[0]["server"], **told),
-        fixed=in_step,
+        ServerGroup(ClusterSpec.from_environment().addresses["server"], **rule),
+        # Under bound 0 no worker is ahead. If no worker takes two parts of a batch either, the pushes of one
+        # clock are those of one batch.
+        fixed=rule["bound"] == 0,
         fetches=1 / options["fetch_every"] if downpour else 1,
         pushes=1 / options["push_every"] if downpour else 1,
     )
 
 
-def rule(config: Config) -> Mapping[str, Any]:
-    """What the servers are told of how pushes take effect."""
+def update_rule(config: Config) -> Mapping[str, Any]:
+    """Return the rule by which the servers apply pushes, as `ServerGroup` takes it."""
     mode = config.strategy["mode"]
     name = "adagrad" if mode == "downpour" else config.optimizer["name"]
     return {
         "workers": config.workers,
         "bound": {"sync": 0, "ssp": config.strategy["staleness"]}.get(mode),
-        "together": mode == "sync",
+        "sum_per_clock": mode == "sync",
         "optimizer": {**config.optimizer, "name": name},
     }

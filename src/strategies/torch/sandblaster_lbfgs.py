@@ -1,11 +1,12 @@
 """Sandblaster L-BFGS (Dean 2012, section 4.2): a batch method whose gradients are computed data-parallel.
 
-A step is one iteration of L-BFGS (`src/runtime/torch/lbfgs.py`), line search included, on the mean loss of
-one global batch: choose the whole training set, or a large part of it. The loss and the gradient at a point
-are sums over small portions of the batch, which the coordinator hands out to whichever worker is free, as
-there; so a slow worker takes fewer, and those of a lost one are done by others.
-Not as there: the vectors of L-BFGS stand in the coordinator, who computes their dot products; in Sandblaster
-they are sharded over parameter servers, for models that no one machine holds.
+A step is one iteration of L-BFGS (`src/runtime/torch/parameter_server/lbfgs.py`), line search included, on
+the mean loss of one global batch: choose the whole training set as the batch, or a large part of it. The loss
+and the gradient at a point are sums over small portions of the batch. As in the paper, the coordinator
+schedules each portion on a worker that is free, so that a slow worker takes fewer portions, and other workers
+do those of a lost worker. Unlike in the paper, the coordinator holds the vectors of L-BFGS and computes their
+dot products. The paper's parameter servers hold shards of these vectors, for models that are too large for
+one machine.
 """
 
 from __future__ import annotations
@@ -22,132 +23,155 @@ import torch
 from torch import Tensor
 
 from src.config import Config
+from src.config.batch_shares import apportion
 from src.data import order
+from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
-from src.runtime.shares import apportion
-from src.runtime.torch import coordination
-from src.runtime.torch.lbfgs import LBFGS
-from src.runtime.torch.tickets import Ticket, Tickets
-from src.runtime.torch.turn_worker import Worker
-from src.runtime.turns import Done
-from src.runtime.wire import Connection, Message
-from src.worker import Run
+from src.runtime.common.async_coordinator import CompletedStep
+from src.runtime.common.context import RankContext
+from src.runtime.common.messages import Connection, Message
+from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
+from src.runtime.torch.parameter_server.coordinator import TorchCoordinator, WorkItem
+from src.runtime.torch.parameter_server.lbfgs import LBFGS
+from src.runtime.torch.parameter_server.ps_worker import Worker
 
 
-class Vector:
-    """The parameters. A `Store`, to the coordinator."""
+class VectorStore:
+    """A `ParameterStore` that holds the parameters in the coordinator, where no worker pushes.
+
+    Attributes:
+        values: the parameters [elements].
+    """
 
     def __init__(self) -> None:
+        """Make a store without parameters, which `initialize` sets."""
         self.welcome: Mapping[str, Any] = {}
         self.values: Tensor
 
-    def begin(self, values: Tensor, entries: Mapping[str, Tensor]) -> None:
+    def initialize(self, values: Tensor, entries: Mapping[str, Tensor]) -> None:
+        """Set the initial values [elements]; L-BFGS has no entries."""
         self.values = values.clone()
 
-    def taken(self) -> list[tuple[int, int]]:
+    def applied(self) -> list[tuple[int, int]]:
+        """Return no steps, since the coordinator reports its own steps."""
         return []
 
     def rest(self, ranks: Sequence[int]) -> None:
-        pass
+        """Do nothing, since workers never wait for each other."""
 
     def drain(self) -> None:
-        pass
+        """Do nothing, since no push is ever pending."""
 
-    def state(self) -> tuple[Tensor, dict[str, Tensor], Mapping[str, Any]]:
+    def state(self) -> tuple[Tensor, dict[str, Tensor], RankRecord]:
+        """Return the values, without the pairs of L-BFGS, which begins anew when a run is resumed."""
         return self.values.clone(), {}, {}
 
-    def end(self) -> None:
-        pass
+    def close(self) -> None:
+        """Do nothing, since the store has no process or file."""
 
 
-class Iterations(Tickets):
-    """An iteration of L-BFGS is handed out in portions, evaluation by evaluation."""
+class LBFGSCoordinator(TorchCoordinator):
+    """A coordinator that runs L-BFGS, and schedules each evaluation of the loss in portions of a batch."""
 
     def __init__(
-        self, run: Run, recorders: list[Recorder], address: str, store: Vector, **named: Any
+        self,
+        context: RankContext,
+        recorders: list[Recorder],
+        address: str,
+        store: VectorStore,
+        **options: Any,
     ) -> None:
-        super().__init__(run, recorders, address, store, **named)
-        self._lbfgs = LBFGS(run.config.strategy["history"])
+        """Take the arguments and `options` of `TorchCoordinator`, with a store that holds the parameters."""
+        super().__init__(context, recorders, address, store, **options)
+        self._lbfgs = LBFGS(context.config.strategy["history"])
         self._vector = store
-        # Where workers are to evaluate, and how often that has changed; what a worker has of it.
+        # The point [elements] where workers evaluate, how often it has changed, and by connection the last
+        # such version that was sent to the worker.
         self._point: Tensor | None = None
         self._version = 0
         self._sent: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-        # There: gradient, loss x samples and correct answers.
+        # Sums over the batch at that point: gradient [elements], and loss and correct answers [2].
         self._gradient = torch.zeros(0)
         self._sums = np.zeros(2)
-        # Of the iteration in progress, by worker.
+        # Seconds of computing and number of samples in the iteration in progress, by worker.
         self._busy: Counter[int] = Counter()
         self._samples: Counter[int] = Counter()
-        # So far: iterations, and messages of all parameters, by worker.
+        # Totals: iterations, and by worker how often all parameters and the gradient were sent.
         self._iterations = 0
-        self._told: Counter[int] = Counter()
-        self._answered: Counter[int] = Counter()
+        self._values_sent: Counter[int] = Counter()
+        self._gradients_received: Counter[int] = Counter()
 
-    def hand_out(self, batches: np.ndarray, epoch: int) -> None:
+    def schedule(self, batches: np.ndarray, epoch: int) -> None:
+        """Take one iteration of L-BFGS on each batch of indices [steps, batch], and wait for its end."""
         for batch in batches:
             self._iterate(batch, epoch)
 
     def join(self) -> None:
-        """Nothing is ever waiting between iterations."""
+        """Do nothing, since no work item is left after an iteration."""
 
     def score(self) -> tuple[float, float]:
+        """Return the summed loss and the correct answers over the test set, at the present parameters."""
         self._move(self._vector.values)
         return super().score()
 
-    def moved(self, rank: int) -> tuple[float, float]:
+    def step_bytes(self, rank: int) -> tuple[float, float]:
+        """Return the mean bytes that an iteration sends to worker `rank`, and those that it receives."""
         size = self._vector.values.nbytes / max(1, self._iterations)
-        return size * self._told[rank], size * self._answered[rank]
+        return size * self._values_sent[rank], size * self._gradients_received[rank]
 
-    def ask(self, connection: Connection, rank: int, ticket: Ticket) -> Message:
-        # Whoever comes, or comes again, is told with the first ticket.
-        if ticket.kind != "end" and self._sent.get(connection) != self._version:
+    def ask(self, connection: Connection, rank: int, item: WorkItem) -> Message:
+        """Give a work item to worker `rank` and return the answer; send a changed point to it first."""
+        # A worker that connects, for the first time or again, gets the values before its first item.
+        if item.kind != "close" and self._sent.get(connection) != self._version:
             assert self._point is not None
             connection.ask("values", [self._point.numpy()])
             self._sent[connection] = self._version
-            self._told[rank] += ticket.kind == "train"
-        return super().ask(connection, rank, ticket)
+            self._values_sent[rank] += item.kind == "train"
+        return super().ask(connection, rank, item)
 
     def _iterate(self, batch: np.ndarray, epoch: int) -> None:
-        began, corrects = time.time(), []
+        """Take one iteration on the samples of indices `batch`, and report a step of each worker."""
+        began = time.time()
+        correct: list[float] = []
         self._busy.clear()
         self._samples.clear()
-        if len(batch) < self._run.arrays.train_samples:
-            # What is known of the last batch is not of this one.
+        if len(batch) < self._context.arrays.train_samples:
+            # The sums of the last batch aren't those of this one, even at the same point.
             self._point = None
 
         def evaluate(values: Tensor) -> tuple[float, Tensor]:
-            # An iteration on the same samples begins where the one before has ended.
+            # An iteration on the same samples begins at the point where the last one has ended, whose sums
+            # are known.
             if self._move(values):
                 self._sum_over(batch)
-            corrects.append(self._sums[1])
+            correct.append(self._sums[1])
             return self._sums[0] / len(batch), self._gradient
 
         loss = self._lbfgs.step(self._vector.values, evaluate)
         pushed = time.time()
         self._iterations += 1
-        workers = range(self._run.config.workers)
+        workers = range(self._context.config.workers)
         samples = apportion(len(batch), [self._samples[rank] or 1e-9 for rank in workers], least=0)
         for rank in workers:
-            self.arrive(
-                Done(
+            self.report(
+                CompletedStep(
                     rank=rank,
                     loss=float(loss),
-                    correct=corrects[0] * samples[rank] / len(batch),
+                    correct=correct[0] * samples[rank] / len(batch),
                     staleness=None,
                     began=began,
-                    # What a worker computes in an iteration isn't one interval; this is as long as all of it.
+                    # A worker computes at intervals; they are reported as one, of the same length.
                     fetched=pushed - self._busy[rank],
                     computed=pushed,
                     pushed=pushed,
-                    # Of each evaluation a worker has done as many.
+                    # Samples of a batch that the worker has done on average in each evaluation.
                     samples=samples[rank],
                 ),
                 epoch,
             )
 
     def _move(self, values: Tensor) -> bool:
-        """Whether that is another point than the one where workers evaluated last."""
+        """Set the point [elements] where workers evaluate; return whether it differs from the last one."""
         if self._point is not None and torch.equal(self._point, values):
             return False
         self._point = values.clone()
@@ -155,50 +179,57 @@ class Iterations(Tickets):
         return True
 
     def _sum_over(self, batch: np.ndarray) -> None:
+        """Have workers sum gradient, loss and correct answers over the samples `batch`, in portions."""
         self._gradient, self._sums = torch.zeros_like(self._vector.values), np.zeros(2)
-        portions = order.pieces(slice(0, len(batch)), self._run.config.strategy["portion"])
-        self._all([Ticket("train", (batch[part],), {"ticket": 0}) for part in portions])
+        portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
+        self._ask_all([WorkItem("train", (batch[part],), {"item": 0}) for part in portions])
 
-    def take(self, rank: int, ticket: Ticket, answer: Message) -> None:
-        if ticket.kind != "train":
-            super().take(rank, ticket, answer)
+    def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
+        """Add the gradient and sums of a portion from worker `rank`'s answer; else do as the base class."""
+        if item.kind != "train":
+            super().take_answer(rank, item, answer)
             return
         self._gradient += torch.from_numpy(answer.arrays[0])
-        self._sums += (answer.figures["loss"] * len(ticket.arrays[0]), answer.figures["correct"])
-        self._answered[rank] += 1
+        self._sums += (answer.figures["loss"] * len(item.arrays[0]), answer.figures["correct"])
+        self._gradients_received[rank] += 1
         self._busy[rank] += answer.figures["seconds"]
-        self._samples[rank] += len(ticket.arrays[0])
+        self._samples[rank] += len(item.arrays[0])
 
 
 class BatchWorker(Worker):
-    """Computes gradients of portions at the values that it was sent last."""
+    """A worker that computes gradients of portions at the point that the coordinator has sent last."""
 
-    def answer(self, asked: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:
-        if asked.kind == "values":
-            self._values = torch.from_numpy(asked.arrays[0])
+    def answer(self, request: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:
+        """Do what a request asks for; return the arrays and figures of the answer."""
+        if request.kind == "values":
+            self._values = torch.from_numpy(request.arrays[0])
             self._replica.load(self._values)
             return [], {}
-        if asked.kind != "train":
-            return super().answer(asked)
-        begun = time.perf_counter()
-        indices = asked.arrays[0]
-        gradient, loss, correct = self._replica.gradient(indices)
-        return [gradient.numpy()], {"loss": loss, "correct": correct, "seconds": time.perf_counter() - begun}
+        if request.kind != "train":
+            return super().answer(request)
+        start = time.perf_counter()
+        gradient, loss, correct = self._replica.gradient(request.arrays[0])
+        return [gradient.numpy()], {"loss": loss, "correct": correct, "seconds": time.perf_counter() - start}
 
-    def current(self) -> Tensor:
+    def current_parameters(self) -> Tensor:
+        """Return the parameters [elements] that the coordinator has sent last."""
         return self._values
 
 
-def worker(run: Run, cluster: Mapping[str, Sequence[str]]) -> Worker:
-    """One worker, by the addresses of the others."""
-    return BatchWorker(run, cluster["coordinator"][0])
+def make_worker(context: RankContext, addresses: Mapping[str, Sequence[str]]) -> Worker:
+    """Make a worker that connects to the coordinator; `addresses` holds those of all processes by job."""
+    return BatchWorker(context, addresses["coordinator"][0])
 
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
-    """A worker; whoever started it ends it."""
-    coordination.serve_worker(config, cores, folder, worker)
+    """Run a worker, pinned to `cores` and with its records in `folder`, until the parent ends the process."""
+    serve_worker(config, cores, folder, make_worker)
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """The coordinator, who runs L-BFGS."""
-    coordination.coordinate(run, recorder, Vector(), make=Iterations)
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Run the coordinator, which runs L-BFGS and has the workers compute its gradients.
+
+    Raises:
+        ConfigError: when the run can't go on from the configured checkpoint.
+    """
+    coordinate(context, recorder, VectorStore(), make=LBFGSCoordinator)

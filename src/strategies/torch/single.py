@@ -1,14 +1,15 @@
-"""One device, no distribution: what every other strategy is compared with."""
+"""One device without distribution: the reference with which every other strategy is compared."""
 
 from __future__ import annotations
 
 from pytorch_lightning.strategies import SingleDeviceStrategy
 
 from src.measure.recorder import Recorder
-from src.runtime.torch import training as runtime
-from src.worker import Run
+from src.runtime.common.context import RankContext
+from src.runtime.torch.lightning.fit import fit
+from src.runtime.torch.setup import root_device
 
 
-def train(run: Run, recorder: Recorder) -> None:
-    """Trains on the rank's one device."""
-    runtime.fit(run, recorder, SingleDeviceStrategy(device=runtime.root_device(run)))
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Train the model on this rank's one device."""
+    fit(context, recorder, SingleDeviceStrategy(device=root_device(context)))

@@ -9,13 +9,13 @@ from torch.nn import functional
 from src.data import order
 from src.measure.recorder import Recorder
 from src.models import adapt
-from src.worker import Run
+from src.runtime.common.context import RankContext
 
 
-def train(run: Run, recorder: Recorder) -> None:
+def train(context: RankContext, recorder: Recorder) -> None:
     """Trains on one device without Lightning."""
-    config, arrays = run.config, run.arrays
-    torch.set_num_threads(len(run.cores))
+    config, arrays = context.config, context.arrays
+    torch.set_num_threads(len(context.cores))
     torch.manual_seed(config.seed)
     model = adapt.build(config, classes=arrays.classes, shape=arrays.shape)
     optimizer = torch.optim.SGD(
@@ -28,7 +28,7 @@ def train(run: Run, recorder: Recorder) -> None:
 
     steps = order.steps_per_epoch(arrays.train_samples, config.batch)
     recorder.facts |= {"steps_per_epoch": steps, "parameters": sum(p.numel() for p in model.parameters())}
-    recorder.begin()
+    recorder.start()
     for epoch in range(config.epochs):
         permutation = order.epoch_order(arrays.train_samples, config.seed, epoch)
         for step in range(steps):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 
 from src.measure.recorder import Recorder
-from src.worker import Run
+from src.runtime.common.context import RankContext
 
 
-def train(run: Run, recorder: Recorder) -> None:
+def train(context: RankContext, recorder: Recorder) -> None:
     """Waits for a signal for ever."""
     print("asleep", flush=True)
     while True:

@@ -1,0 +1,24 @@
+"""List every private part of a library that is used here, and what would replace it.
+
+A library may change these without notice, hence the upper bounds in `pyproject.toml`. No code outside this
+package uses another library's private names.
+
+library      private part                             what for; what replaces it
+-----------  ---------------------------------------  ---------------------------------------------------
+hydra-core   _internal.utils.get_args_parser          flags that may stand anywhere in a command line; a
+                                                      public parser
+hydra-core   _internal.core_plugins.basic_sweeper     how `-m` splits a sweep; a public `split_arguments`
+lightning    _broadcast_sigterm_tensor of its epoch   no broadcast before each batch; a flag of `Trainer`
+             loop
+lightning    DDPStrategy._register_ddp_hooks          DDP hooks on CPUs too; `ddp_comm_hook=` there
+torch        pipelining.schedules._wait_batch_p2p     when a stage waits; a hook of the schedules
+torch        PipelineScheduleSingle                   a schedule of one's own; torch's documentation says
+             ._step_microbatches, and what it calls   to derive from the class by this method
+torch        _subclasses.FakeTensorMode               shapes without data; tensors on the `meta` device
+torch        nn.modules.batchnorm._BatchNorm          BatchNorm of any dimension; a public base class
+torch        UntypedStorage._cdata                    whether tensors without data share memory
+keras        Model._nodes_by_depth                    calls of operations in order; `Model.operations` has
+                                                      no calls
+keras        Layer._call_has_training_arg             whether a layer takes `training=`
+keras        Layer._flatten_layers                    layers within layers
+"""

@@ -1,0 +1,30 @@
+"""Wrap private parts of Lightning: its broadcast of signals, and the hooks of DDP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.strategies import DDPStrategy
+from torch import nn
+
+
+def leave_sigterm_to_the_parent(trainer: pl.Trainer) -> None:
+    """Turn off the broadcast of whether rank 0 received a SIGTERM, which Lightning 2.6 does at every batch.
+
+    Waiting for it would be timed with every step, and here the parent ends all ranks together.
+    """
+    loop: Any = trainer.fit_loop.epoch_loop
+    if hasattr(loop, "_broadcast_sigterm_tensor"):
+        loop._broadcast_sigterm_tensor = lambda: None
+
+
+class DDPStrategyWithHooks(DDPStrategy):
+    """A DDPStrategy that registers communication hooks on every device; Lightning's does on GPUs alone."""
+
+    def register_hooks(self, model: nn.parallel.DistributedDataParallel) -> None:
+        """Register communication hooks on `model`; without an override there are none."""
+
+    def _register_ddp_hooks(self) -> None:
+        assert isinstance(self.model, nn.parallel.DistributedDataParallel)
+        self.register_hooks(self.model)

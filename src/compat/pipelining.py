@@ -1,0 +1,71 @@
+"""Wrap private parts of `torch.distributed.pipelining`: where schedules wait, and how one is written."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+_wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
+
+
+def on_waiting(notice: Callable[[], None]) -> None:
+    """Have torch's schedules call `notice` before they wait for transfers in either direction.
+
+    A stage also waits for sends that aren't received yet, and only the schedules' own waiting knows of these.
+    """
+
+    def wait(works: list[dist.Work]) -> None:
+        if works:
+            notice()
+        _wait_for(works)
+
+    setattr(schedules, "_wait_batch_p2p", wait)  # noqa: B010
+
+
+class MicrobatchSchedule(PipelineScheduleSingle):
+    """A schedule that runs one micro-batch after the other, each by `run_microbatch`."""
+
+    @abstractmethod
+    def run_microbatch(self, stage: Any, index: int) -> None:
+        """Run micro-batch `index` forward and backward through `stage`, transfers included."""
+
+    def forward(self, index: int) -> None:
+        """Run the stage's forward pass of micro-batch `index`."""
+        self._output = self._stage.forward_one_chunk(
+            index, self._inputs[index], self._keywords[index], save_forward_output=False
+        )
+
+    def compute_loss(self, index: int) -> None:
+        """Compute the loss of micro-batch `index` after its forward pass, if this is the last stage."""
+        self._maybe_compute_loss(self._stage, self._output, self._targets, index)
+
+    def backward(self, index: int) -> None:
+        """Run the stage's backward pass of micro-batch `index`."""
+        self._stage.backward_one_chunk(
+            index,
+            loss=self._maybe_get_loss(self._stage, index),
+            last_backward=index == self._n_microbatches - 1,
+        )
+
+    def _step_microbatches(
+        self,
+        arg_mbs: list[Any] | None = None,
+        kwarg_mbs: list[Any] | None = None,
+        target_mbs: list[Tensor] | None = None,
+        losses: list[Any] | None = None,
+        return_outputs: bool = True,
+        loss_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        self._inputs, self._keywords = self._check_inputs(arg_mbs, kwarg_mbs, target_mbs, losses)
+        self._targets = target_mbs
+        self._initialize_stage(self._inputs[0], self._keywords[0])
+        for index in range(self._n_microbatches):
+            self.run_microbatch(self._stage, index)
+        self._update_losses(self._stage, losses)
+        self._stage.scale_grads(self._n_microbatches)

@@ -1,0 +1,252 @@
+"""Check that the keys of a configuration fit together, and fill in values that users may leave open."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from src.config.batch_shares import check_batch_shares
+from src.config.run_config import CONF, Config
+from src.config.schema import ConfigError, leaf
+from src.machine import devices, quota
+
+
+def resolve(raw: Mapping[str, Any], out: str) -> Config:
+    """Check one composed cell, and return its configuration without open values.
+
+    Values that the user left open (workers, micro-batches, `hardware.device=auto`) are filled in by the
+    strategy and the machine. What the strategy's launcher needs is checked elsewhere, by `Launcher.check`.
+
+    Args:
+        raw: the composed keys and values of `conf/config.yaml` and the chosen groups.
+        out: the run's directory.
+
+    Raises:
+        ConfigError: for a combination that can't run.
+    """
+    _check_described(raw["strategy"])
+    supports = raw["strategy"]["supports"]
+    hardware = dict(raw["hardware"])
+    if hardware["device"] == "auto":
+        hardware["device"] = "gpu" if "gpu" in supports["devices"] and devices.gpu_indices() else "cpu"
+    filled = {
+        "workers": raw["workers"] or supports["workers"]["default"],
+        "microbatches": raw["microbatches"] or supports["microbatches"]["default"],
+        "hardware": hardware,
+        "out": out,
+    }
+    filled["strategy"] = {**raw["strategy"], **_decided_by_options(raw["strategy"])}
+    config = Config(**{**raw, **filled})
+    for check in (
+        _check_supported,
+        _check_framework,
+        _check_batch,
+        check_batch_shares,
+        _check_speeds,
+        _check_lists,
+        _check_needs,
+        _check_files,
+        _check_devices,
+        _check_tracking,
+    ):
+        check(config)
+    return config
+
+
+def _check_described(strategy: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where a strategy's file lacks `synchronous`, or `parity` where that is false."""
+    file = f"conf/strategy/{strategy['name']}.yaml"
+    if "synchronous" not in strategy:
+        raise ConfigError(f"{file}: needs `synchronous: true`, or false and a `parity` that says why")
+    if strategy["synchronous"] is False and "parity" not in strategy:
+        raise ConfigError(f"{file}: needs `parity`, a few words on why its losses can't equal one device's")
+
+
+def _decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a strategy's keys `synchronous` and `parity` under the chosen options."""
+    synchronous = _under_options(strategy, strategy["synchronous"])
+    parity = "synchronous" if synchronous else _under_options(strategy, strategy["parity"])
+    return {"synchronous": synchronous, "parity": parity}
+
+
+def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:
+    """Return `value`, or the choice for the option's value where `value` is `{option: {value: choice}}`."""
+    if not isinstance(value, Mapping):
+        return value
+    ((option, choices),) = value.items()
+    return choices[strategy[option]]
+
+
+def _check_supported(config: Config) -> None:
+    """Raise `ConfigError` for a value that the strategy's `supports` leaves out."""
+    name, supports = config.strategy["name"], config.strategy["supports"]
+    for key in ("workers", "microbatches"):
+        value, low, high = getattr(config, key), supports[key]["min"], supports[key]["max"]
+        if value < low or (high is not None and value > high):
+            span = f"exactly {low}" if low == high else f"{low} to {high}" if high else f"at least {low}"
+            raise ConfigError(f"{key}={value}: strategy {name} takes {span}")
+    for key, chosen in (("batchnorm", config.batchnorm), ("precision", config.precision)):
+        if chosen not in supports[key]:
+            raise ConfigError(f"{key}={chosen}: strategy {name} supports {', '.join(supports[key])}")
+    if config.hardware["device"] not in supports["devices"]:
+        kinds = ", ".join(supports["devices"])
+        raise ConfigError(f"hardware.device={config.hardware['device']}: strategy {name} runs on {kinds}")
+
+
+def _models_for(framework: str) -> list[str]:
+    """Return the names of the models that can be built under a framework."""
+    files = sorted((CONF / "model").glob("*.yaml"))
+    return [path.stem for path in files if yaml.safe_load(path.read_text()).get(framework)]
+
+
+def _check_framework(config: Config) -> None:
+    """Raise `ConfigError` where the model lacks the framework, or an import path names no package."""
+    builder = config.model.get(config.framework)
+    if not builder:
+        frameworks = [name for name in ("torch", "tensorflow") if config.model.get(name)]
+        raise ConfigError(
+            f"model={config.model['name']}: exists for {', '.join(frameworks)} and strategy "
+            f"{config.strategy['name']} needs {config.framework}, for which there are "
+            f"{', '.join(_models_for(config.framework))}"
+        )
+    for key, path in (
+        ("strategy.entry", config.strategy["entry"]),
+        ("model", builder),
+        ("model.path", config.model.get("path", builder)),
+        ("dataset.reader", config.dataset["reader"]),
+    ):
+        top, _, rest = path.partition(".")
+        if not top or not rest:
+            raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
+        if importlib.util.find_spec(top) is None:
+            raise ConfigError(f"{key}={path}: no package {top!r} can be imported; give package.module.name")
+
+
+def _check_batch(config: Config) -> None:
+    """Raise `ConfigError` unless a batch divides evenly, and is no larger than the limited dataset."""
+    degree = config.data_parallel_degree
+    parts = degree * config.microbatches
+    if config.global_batch % parts:
+        lower = config.batch - config.batch % parts
+        hint = lower or parts
+        raise ConfigError(
+            f"batch={config.batch}: must divide by workers x microbatches = {degree} x "
+            f"{config.microbatches} = {parts}; the nearest is {hint}"
+        )
+    if config.dataset.get("limit") is not None and config.global_batch > config.dataset["limit"]:
+        raise ConfigError(
+            f"batch={config.batch}: one step takes {config.global_batch} samples and dataset.limit="
+            f"{config.dataset['limit']} leaves fewer; choose batch <= {config.dataset['limit']}"
+        )
+
+
+def _check_speeds(config: Config) -> None:
+    """Raise `ConfigError` unless `hardware.speeds` has a speed for each worker, and can slow devices here."""
+    speeds = config.hardware["speeds"]
+    if speeds is None:
+        return
+    key = f"hardware.speeds={speeds}"
+    if len(speeds) != config.workers:
+        raise ConfigError(f"{key}: has {len(speeds)} entries, and workers={config.workers} need one each")
+    if not all(isinstance(speed, int | float) and 0 < speed <= 1 for speed in speeds):
+        raise ConfigError(f"{key}: must be above 0 and at most 1, a device's full speed")
+    if config.hardware["device"] != "cpu":
+        raise ConfigError(f"{key}: slows CPU devices down; choose hardware.device=cpu")
+    if any(speed < 1 for speed in speeds):
+        try:
+            quota.find()
+        except quota.NotAllowed as error:
+            raise ConfigError(f"{key}: {error}") from error
+
+
+def _check_lists(config: Config) -> None:
+    """Raise `ConfigError` where a list among the strategy's options has the wrong length.
+
+    A list of numbers must have one for each worker. A list of names says where each worker's part begins, for
+    all but the first.
+    """
+    for option, allowed in (config.strategy.get("allowed") or {}).items():
+        value = config.strategy[option]
+        if not isinstance(allowed, Mapping) or not allowed.get("lists") or not isinstance(value, list):
+            continue
+        has_names = isinstance(value[0], str)
+        length = config.workers - has_names
+        if len(value) != length:
+            meaning = "name where each but the first begins" if has_names else "an entry each"
+            raise ConfigError(
+                f"strategy.{option}={value}: has {len(value)} entries, and workers={config.workers} need "
+                f"{length}: {meaning}"
+            )
+
+
+def _check_needs(config: Config) -> None:
+    """Raise `ConfigError` where a strategy, or an option of it, needs another value of some other key.
+
+    The strategy's `supports.needs` lists such needs: a value (`is`), a greatest number (`at_most`), or a key
+    whose value is the least (`at_least`). A need with `when` holds only under the option values listed there.
+    """
+    for need in config.strategy["supports"].get("needs", ()):
+        if any(config.strategy[option] != value for option, value in need.get("when", {}).items()):
+            continue
+        key = need["key"]
+        value = leaf(vars(config), key)
+        if "is" in need:
+            fits, requirement = value == need["is"], f"{key}={need['is']}"
+        elif "at_most" in need:
+            fits, requirement = value <= need["at_most"], f"{key}={need['at_most']} at most"
+        else:
+            least = getattr(config, need["at_least"])
+            fits, requirement = value >= least, f"at least as many as {need['at_least']}={least}"
+        if not fits:
+            when = [f"strategy.{option}={choice}" for option, choice in need.get("when", {}).items()]
+            cause = ", ".join(when) or f"strategy={config.strategy['name']}"
+            raise ConfigError(f"{key}={value}: {cause} needs {requirement}")
+
+
+def _check_files(config: Config) -> None:
+    """Refuse checkpoints that the strategy can't write, or a file that isn't there or doesn't fit."""
+    checkpoint_keys = {"checkpoint_every": config.checkpoint_every, "resume": config.resume}
+    for key, value in checkpoint_keys.items():
+        if value is not None and not config.strategy["supports"].get("checkpoints", False):
+            raise ConfigError(f"{key}={value}: strategy {config.strategy['name']} writes no checkpoints")
+    if config.model.get("pretrained") is not None and config.framework != "torch":
+        raise ConfigError(
+            f"model.pretrained={config.model['pretrained']}: is a torch state dict, and strategy "
+            f"{config.strategy['name']} trains under {config.framework}"
+        )
+    for key, path in (("resume", config.resume), ("model.pretrained", config.model.get("pretrained"))):
+        if path is not None and not Path(path).is_file():
+            raise ConfigError(f"{key}={path}: no such file")
+
+
+def _check_devices(config: Config) -> None:
+    """Raise `ConfigError` where the machine lacks a device for each worker."""
+    kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
+    count = len(devices.find(kind, per_device))
+    if not count and kind == "gpu":
+        raise ConfigError("hardware.device=gpu: no NVIDIA GPU is found here; choose hardware.device=cpu")
+    if not count:
+        raise ConfigError(
+            f"hardware.cores_per_device={per_device}: this process may use "
+            f"{len(devices.usable_cores())} core(s); choose at most that"
+        )
+    if config.workers > count and not config.hardware["share_devices"]:
+        noun = f"{kind} device(s)" + (f" of {per_device} core(s)" if kind == "cpu" else "")
+        raise ConfigError(
+            f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "
+            "hardware.share_devices=true to check correctness only"
+        )
+
+
+def _check_tracking(config: Config) -> None:
+    """Raise `ConfigError` for a tracking server without an address."""
+    if config.tracking["backend"] == "server" and not os.environ.get("MLFLOW_TRACKING_URI"):
+        raise ConfigError(
+            "tracking.backend=server: needs MLFLOW_TRACKING_URI=http://host:port in the environment; "
+            "tracking.backend=sqlite needs nothing"
+        )

@@ -1,0 +1,103 @@
+"""Define the typed configuration of one run, and read it from the run's `config.yaml`.
+
+This module imports neither Hydra nor a framework, so that a rank can read its configuration without Hydra.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+@dataclass(frozen=True)
+class Config:
+    """The resolved configuration of one run, as its `config.yaml` holds it.
+
+    Each of the groups `strategy`, `model`, `dataset` and `hardware` is the mapping of the chosen file in
+    `conf/`.
+    """
+
+    strategy: Mapping[str, Any]
+    model: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    workers: int
+    scaling: str
+    batch: int
+    batch_shares: str | Sequence[int]
+    microbatches: int
+    epochs: int
+    max_minutes: float
+    seed: int
+    precision: str
+    batchnorm: str
+    optimizer: Mapping[str, Any]
+    evaluate_every: int | None
+    target_accuracy: float | None
+    out: str
+    overwrite: bool
+    tracking: Mapping[str, Any]
+    checkpoint_every: int | None = None
+    resume: str | None = None
+
+    @property
+    def framework(self) -> str:
+        """Return the strategy's framework, `torch` or `tensorflow`."""
+        return self.strategy["framework"]
+
+    @property
+    def synchronous(self) -> bool:
+        """Return whether all workers complete each step together, as one update of one model.
+
+        The loss of a synchronous step is the mean over the global batch, and equals that of one device.
+        """
+        return self.strategy["synchronous"]
+
+    @property
+    def data_parallel_degree(self) -> int:
+        """Return how many workers divide each global batch among them; 1 where each worker sees all."""
+        return self.workers if self.strategy["supports"]["shares_batch"] else 1
+
+    @property
+    def global_batch(self) -> int:
+        """Return the number of samples in an optimizer step of the whole job."""
+        return self.batch * self.workers if self.scaling == "weak" else self.batch
+
+    @property
+    def worker_batch(self) -> int:
+        """Return the number of samples in an optimizer step of one worker, where all have equal shares."""
+        return self.global_batch // self.data_parallel_degree
+
+    @property
+    def microbatch(self) -> int:
+        """Return the number of samples in a forward pass of one worker, where all have equal shares."""
+        return self.worker_batch // self.microbatches
+
+    @property
+    def warmup_steps(self) -> int:
+        """Return how many first steps are left out of every timed figure.
+
+        Steps that a strategy executes and times as one group are left out as one.
+        """
+        group = self.strategy.get("steps_per_execution", 1)
+        return math.ceil(self.hardware["warmup_steps"] / group) * group
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Return the number of test samples in a forward pass.
+
+        The number is large enough to be quick, and small enough to need no more memory than a step does.
+        """
+        return min(500, max(100, self.batch))
+
+
+def load(path: Path) -> Config:
+    """Read the configuration of a run from the path of its `config.yaml`."""
+    return Config(**yaml.safe_load(path.read_text()))

@@ -1,0 +1,204 @@
+"""Define and check what each key of a run may hold: types, choices, ranges.
+
+A mistake raises `ConfigError`, whose text is the one line that the user sees: what is wrong, what is allowed,
+and the nearest valid choice. This module imports neither Hydra nor a framework.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class ConfigError(Exception):
+    """A mistake in the user's configuration; the message is one sentence for the user."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return the choice closest to `word` in spelling, in whatever case; `choices` must not be empty."""
+    spelled = {choice.lower(): choice for choice in choices}
+    return spelled[difflib.get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.0)[0]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule for the values of one key.
+
+    Attributes:
+        kind: the type of a single value.
+        choices: the allowed values, empty for any of the type.
+        minimum: the least number.
+        maximum: the greatest number.
+        above: whether `minimum` itself is excluded.
+        optional: whether null is allowed.
+        lists: whether a list of numbers above 0 or of names is allowed, besides one of `choices`.
+    """
+
+    kind: type
+    choices: tuple[Any, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    above: bool = False
+    optional: bool = False
+    lists: bool = False
+
+    def check(self, key: str, value: Any) -> None:
+        """Raise `ConfigError` unless `value` may stand under `key`."""
+        if value is None and self.optional:
+            return
+        if self.lists and (isinstance(value, list) or not self.choices):
+            _check_list(key, value)
+            return
+        if self.choices:
+            if value not in self.choices:
+                allowed = ", ".join(str(choice) for choice in self.choices)
+                hint = nearest(str(value), [str(choice) for choice in self.choices])
+                raise ConfigError(f"{key}={value}: must be one of {allowed}; did you mean {hint}?")
+            return
+        if not self.fits(value):
+            names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+            raise ConfigError(f"{key}={value}: must be {names[self.kind]}")
+        if self.minimum is not None and (value <= self.minimum if self.above else value < self.minimum):
+            bound = "above" if self.above else "at least"
+            raise ConfigError(f"{key}={value}: must be {bound} {self.minimum:g}")
+        if self.maximum is not None and value > self.maximum:
+            raise ConfigError(f"{key}={value}: must be at most {self.maximum:g}")
+
+    def fits(self, value: Any) -> bool:
+        """Return whether `value` has the rule's type; a whole number also fits float, a bool no number."""
+        if self.kind is float:
+            return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+        if self.kind is int:
+            return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, self.kind)
+
+
+def _check_list(key: str, value: Any) -> None:
+    """Raise `ConfigError` unless `value` is a list of numbers above 0, or of names."""
+    items = value if isinstance(value, list) else []
+    numbers = all(Rule(float).fits(item) and item > 0 for item in items)
+    if not items or not (numbers or all(isinstance(item, str) for item in items)):
+        raise ConfigError(f"{key}={value}: must be a list, as [2,1]: numbers above 0, or names")
+
+
+RULES: dict[str, Rule] = {
+    "workers": Rule(int, minimum=1, optional=True),
+    "scaling": Rule(str, ("strong", "weak")),
+    "batch": Rule(int, minimum=1),
+    "batch_shares": Rule(str, ("equal", "auto"), lists=True),
+    "microbatches": Rule(int, minimum=1, optional=True),
+    "epochs": Rule(int, minimum=1),
+    "max_minutes": Rule(float, minimum=0, above=True),
+    "seed": Rule(int, minimum=0, maximum=2**31 - 1),
+    "precision": Rule(str, ("fp32", "bf16")),
+    "batchnorm": Rule(str, ("local", "sync")),
+    "optimizer.name": Rule(str, ("sgd", "adam", "adagrad")),
+    "optimizer.lr": Rule(float, minimum=0, above=True),
+    "optimizer.momentum": Rule(float, minimum=0, maximum=0.9999),
+    "evaluate_every": Rule(int, minimum=1, optional=True),
+    "target_accuracy": Rule(float, minimum=0, maximum=1, optional=True),
+    "checkpoint_every": Rule(int, minimum=1, optional=True),
+    "resume": Rule(str, optional=True),
+    "out": Rule(str, optional=True),
+    "overwrite": Rule(bool),
+    "tracking.backend": Rule(str, ("sqlite", "server", "none")),
+    "tracking.study": Rule(str, optional=True),
+}
+# Options whose default says too little about what they may hold.
+OPTION_RULES = {
+    "dataset.limit": Rule(int, minimum=1, optional=True),
+    "dataset.test_limit": Rule(int, minimum=1, optional=True),
+    "model.path": Rule(str, optional=True),
+    "model.pretrained": Rule(str, optional=True),
+    "strategy.mpiexec": Rule(str, optional=True),
+}
+GROUPS = ("strategy", "model", "dataset", "hardware")
+# Keys of a group's file that describe the choice and are nobody's to set on the command line.
+DESCRIPTIVE = {
+    "strategy": (
+        *("name", "framework", "entry", "serve", "launcher", "synchronous", "parity"),
+        *("supports", "allowed"),
+    ),
+    "model": ("name", "torch", "tensorflow", "allowed"),
+    "dataset": ("name", "reader", "data_source", "files", "sources", "allowed"),
+    "hardware": ("name", "allowed"),
+}
+
+# Former keys, with the names and values that they have now.
+RENAMED = {
+    "strategy.checkpoint": (
+        "strategy.recompute",
+        {"never": "none", "except_last": "except_last", "always": "full"},
+    ),
+}
+
+
+def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Check types, choices and ranges of all keys of one composed cell.
+
+    What an option of a strategy, model, dataset or hardware may hold follows from its default and from the
+    key `allowed` of the group's file.
+
+    Args:
+        raw: the composed cell.
+        defaults: the composition of the cell's choices of groups without other overrides.
+
+    Raises:
+        ConfigError: for the first value that isn't allowed.
+    """
+    for key, rule in RULES.items():
+        rule.check(key, leaf(raw, key))
+    for group in GROUPS:
+        allowed = raw[group].get("allowed") or {}
+        for option, value in raw[group].items():
+            if option in DESCRIPTIVE[group]:
+                continue
+            key = f"{group}.{option}"
+            rule = OPTION_RULES.get(key) or _option_rule(defaults[group].get(option), allowed.get(option))
+            rule.check(key, value)
+
+
+def leaf(raw: Mapping[str, Any], key: str) -> Any:
+    """Return the value under a dotted key.
+
+    Raises:
+        ConfigError: where a mapping is missing on the way.
+    """
+    value: Any = raw
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise ConfigError(f"{key.split('.')[0]}={value}: must be a mapping with the key {part}")
+        value = value[part]
+    return value
+
+
+def flatten(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested mappings by dotted key, after `prefix`; an empty mapping is a value."""
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _option_rule(default: Any, allowed: Any) -> Rule:
+    """Return the rule for an option, by its default and its entry under `allowed` (choices or bounds)."""
+    if isinstance(allowed, list | tuple):
+        return Rule(str, tuple(allowed))
+    bounds = allowed or {}
+    if bounds.get("lists"):
+        return Rule(str, tuple(bounds.get("choices", ())), optional=default is None, lists=True)
+    if default is None and bounds:
+        return Rule(float, minimum=bounds.get("min"), maximum=bounds.get("max"), optional=True)
+    kind = type(default)
+    # A bounded number may be 25 or 25.5, however its default is written; `whole` says otherwise.
+    if kind is int and bounds and not bounds.get("whole"):
+        kind = float
+    if kind not in (int, float, bool, str):
+        return Rule(object)
+    return Rule(kind, minimum=bounds.get("min"), maximum=bounds.get("max"))

@@ -1,0 +1,68 @@
+"""Look datasets up in conf/dataset/, and say where their files and arrays are kept.
+
+This module is quick to import, because the parent uses it before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from src.config.schema import nearest
+from src.data.errors import DataError
+
+CHOICES = Path("conf/dataset")
+PREPARED = Path("prepared")
+# To be increased whenever prepared folders change their form, so that older ones are made anew.
+FORM = 1
+
+
+class UnknownDataset(DataError):
+    """A name that no dataset of conf/dataset/ has."""
+
+
+def choice(name: str) -> dict[str, Any]:
+    """Return the dataset of conf/dataset/NAME.yaml, under the current directory.
+
+    Raises:
+        UnknownDataset: for a name without a file; its text has the nearest name.
+        DataError: for a file that gives another name, or lacks a key.
+    """
+    names = sorted(path.stem for path in CHOICES.glob("*.yaml"))
+    if name not in names:
+        hint = f"; did you mean {nearest(str(name), names)!r}?" if names else ""
+        raise UnknownDataset(f"unknown dataset {name!r}: {CHOICES} has {', '.join(names) or 'none'}{hint}")
+    path = CHOICES / f"{name}.yaml"
+    dataset = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(dataset, dict) or dataset.get("name") != name:
+        raise DataError(f"{path} must be a mapping with `name: {name}`")
+    for key, kind in {"reader": str, "data_source": str, "files": dict, "sources": list}.items():
+        if not isinstance(dataset.get(key), kind):
+            raise DataError(f"{path}: `{key}` must be a {kind.__name__}, got {dataset.get(key)!r}")
+    return dataset
+
+
+def cache_folder() -> Path:
+    """Return the folder outside the repository where raw files, packages and arrays are kept.
+
+    It is SCALEGUIDE_CACHE, or `scaleguide` under XDG_CACHE_HOME, or ~/.cache/scaleguide.
+    """
+    if own := os.environ.get("SCALEGUIDE_CACHE"):
+        return Path(own).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "scaleguide"
+
+
+def fingerprint(dataset: Mapping[str, Any]) -> str:
+    """Return 12 hexadecimal digits that stand for the prepared arrays of a dataset.
+
+    They change with whatever changes the arrays, and so not with `sources` or limits.
+    """
+    parts = {key: dataset.get(key) for key in ("name", "reader", "data_source", "files", "options")}
+    text = json.dumps({"form": FORM, **parts}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,36 @@
+"""Describe a process that the parent has started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from src.launch.process_spec import ProcessSpec
+from src.launch.spawn import Process, Spawn, spawn_child
+from src.machine.devices import Device
+
+
+@dataclass
+class LaunchedProcess:
+    """A started process of a run, or of its launcher.
+
+    Attributes:
+        rank: the rank that the process is, or whose records it writes.
+        devices: the devices that it holds.
+        process: the process itself.
+        log: the file with its output.
+        spec: its specification, with all environment variables.
+        spawn: the function that started it, and starts it again.
+    """
+
+    rank: int
+    devices: list[Device]
+    process: Process
+    log: Path
+    spec: ProcessSpec
+    spawn: Spawn = spawn_child
+
+    @property
+    def title(self) -> str:
+        """Return the name of the process for messages, as `rank 1` or `coordinator`."""
+        return self.spec.name.replace("-", " ")

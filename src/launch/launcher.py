@@ -1,0 +1,76 @@
+"""Define the interface of launchers, which say which processes a run has, and how they are started.
+
+A strategy's YAML names its launcher by import path (`launcher: package.module.Class`); the class is called
+without arguments.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Protocol
+
+from src.config import Config, ConfigError
+from src.launch.launched import LaunchedProcess
+from src.launch.process_spec import ProcessSpec
+from src.launch.spawn import Spawn
+from src.launch.warm_start import spawn_for
+
+
+class Launcher(Protocol):
+    """The interface of a launcher; `LocalLauncher` implements what most launchers have in common."""
+
+    def check(self, config: Config) -> None:
+        """Raise `ConfigError` where this machine lacks something that the launcher itself needs."""
+
+    def prepare(self, config: Config) -> None:
+        """Begin slow preparations for starting processes; called once the command line has been accepted."""
+
+    def process_specs(self, config: Config) -> list[ProcessSpec]:
+        """Return the processes of a run, in the order in which they are started."""
+
+    def open(self, config: Config, logs: Path) -> tuple[list[LaunchedProcess], Spawn | None]:
+        """Prepare to start the processes of a run.
+
+        Args:
+            config: the run's configuration.
+            logs: the folder for the logs of the launcher's own processes.
+
+        Returns:
+            The launcher's own processes, which run already and end with the run (as `mpiexec`), and the
+            function that starts each of `process_specs`. The function is `None` if none of these can be
+            started; the first of the launcher's own processes is then to blame.
+        """
+
+
+class LocalLauncher:
+    """A launcher whose processes the parent starts itself, on this host."""
+
+    def check(self, config: Config) -> None:
+        """Accept every configuration."""
+
+    def prepare(self, config: Config) -> None:
+        """Start the fork server, which imports the framework, if the run's ranks are forked."""
+        spawn_for(config)
+
+    def open(self, config: Config, logs: Path) -> tuple[list[LaunchedProcess], Spawn | None]:
+        """Return no own processes, and the function that starts one as `hardware.start_method` says."""
+        return [], spawn_for(config)
+
+
+def launcher_of(config: Config) -> Launcher:
+    """Make the launcher that the configuration's strategy names.
+
+    Raises:
+        ConfigError: where the import path names nothing, or no launcher.
+    """
+    path = config.strategy["launcher"]
+    try:
+        launcher = resolve_name(path)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ConfigError(f"strategy.launcher={path}: names no launcher ({error})") from error
+    methods = ("check", "prepare", "process_specs", "open")
+    missing = [name for name in methods if not callable(getattr(launcher, name, None))]
+    if missing:
+        raise ConfigError(f"strategy.launcher={path}: has no {', '.join(missing)}; see docs/extending.md")
+    return launcher

@@ -1,0 +1,157 @@
+"""Launch ranks that `mpiexec` starts, all on this host: MPICH's from pip, or any on the PATH.
+
+The parent starts one `mpiexec -n N python -m src.launch.mpi_agent`. Each of its processes asks the parent for
+a rank to run, and sends back the rank's exit status. So a rank has the same environment, log and cores as
+under other launchers, the parent knows its process id and exit status, and `mpiexec` is watched like one more
+process of the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Mapping
+from io import BufferedRWPair
+from pathlib import Path
+
+from src.config import Config, ConfigError
+from src.launch import processes
+from src.launch.agents import AgentProcess, send_line
+from src.launch.launched import LaunchedProcess
+from src.launch.process_spec import ProcessSpec, rank_spec
+from src.launch.single_process import QUIET
+from src.launch.spawn import KEEP_FREED_MEMORY, Spawn, spawn_child
+from src.launch.torch_ranks import rendezvous_environments
+from src.run.variables import RANK
+
+# Limit for all agents to connect; each is a Python interpreter that imports little, and starts at once.
+CONNECT_SECONDS = 60.0
+# By default Open MPI refuses to run as root, refuses more ranks than cores, and pins ranks, which here pin
+# themselves. Other MPIs ignore these variables.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+
+
+class MPIRanks:
+    """A launcher of one rank a worker, each run by an agent that `mpiexec` has started."""
+
+    def check(self, config: Config) -> None:
+        """Raise `ConfigError` where there is no `mpiexec` (`strategy.mpiexec`) or no mpi4py."""
+        program = config.strategy.get("mpiexec")
+        if mpiexec_path(config) is None:
+            hint = (
+                "none is installed beside this Python; `pip install mpich`, or strategy.mpiexec=mpiexec for "
+                "the one on the PATH"
+                if program is None
+                else "no such program, here or on the PATH; leave it away for the one that pip installed"
+            )
+            raise ConfigError(f"strategy.mpiexec={program}: {hint}")
+        if importlib.util.find_spec("mpi4py") is None:
+            raise ConfigError(f"strategy={config.strategy['name']}: needs mpi4py; `pip install mpi4py`")
+
+    def prepare(self, config: Config) -> None:
+        """Do nothing: ranks aren't forked, for each process must import and start MPI itself."""
+
+    def process_specs(self, config: Config) -> list[ProcessSpec]:
+        """Return a rank for each worker."""
+        library = library_environment(config)
+        # Lightning itself needs a process group, over gloo.
+        rendezvous = (
+            rendezvous_environments(config) if config.framework == "torch" else [QUIET] * config.workers
+        )
+        return [
+            rank_spec(rank, config.workers, (rank,), {**library, **environment})
+            for rank, environment in enumerate(rendezvous)
+        ]
+
+    def open(self, config: Config, logs: Path) -> tuple[list[LaunchedProcess], Spawn | None]:
+        """Start `mpiexec` and wait for its agents; return its process, and the function that starts a rank.
+
+        The function is `None` where agents are missing after `CONNECT_SECONDS`, or once `mpiexec` has ended.
+        The log in the folder `logs` then says so.
+        """
+        program = mpiexec_path(config)
+        log = logs / "mpiexec.log"
+        with (
+            tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
+            socket.socket(socket.AF_UNIX) as listening,
+        ):
+            address = str(Path(folder, "door"))
+            listening.bind(address)
+            listening.listen(config.workers)
+            command = [str(program), "-n", str(config.workers)]
+            command += [sys.executable, "-m", "src.launch.mpi_agent", address]
+            process = spawn_child(command, OPEN_MPI, log)
+            mpiexec = LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec"))
+            try:
+                agents = _accept_agents(listening, process, config.workers)
+            except BaseException:
+                processes.stop([mpiexec])
+                raise
+        if len(agents) < config.workers:
+            processes.stop([mpiexec])
+            with log.open("a") as output:
+                print(f"{program} started {len(agents)} of {config.workers} processes", file=output)
+            # mpiexec itself may have ended well.
+            process.returncode = process.returncode or 1
+            return [mpiexec], None
+        # Like a server, mpiexec runs until it is ended. From now on rank 0's log tells more of a failure than
+        # the log of mpiexec.
+        mpiexec.spec = dataclasses.replace(mpiexec.spec, serves=True)
+        mpiexec.log = logs / "rank-0.log"
+        log.unlink()
+
+        def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> AgentProcess:
+            """Have the agent of the rank in `environment` run `command` (a `Spawn`)."""
+            stream = agents[int(environment[RANK])]
+            variables = {**KEEP_FREED_MEMORY, **environment}
+            send_line(stream, {"command": command, "environment": variables, "log": str(log)})
+            return AgentProcess(stream, command)
+
+        return [mpiexec], spawn
+
+
+def mpiexec_path(config: Config) -> str | None:
+    """Return the path of `strategy.mpiexec`, by default of pip's `mpiexec`; `None` if it is missing."""
+    program = config.strategy.get("mpiexec")
+    return shutil.which(program or Path(sysconfig.get_path("scripts"), "mpiexec"))
+
+
+def library_environment(config: Config) -> dict[str, str]:
+    """Return the variable that has mpi4py load the library beside `mpiexec`, as both must be of one MPI."""
+    program = mpiexec_path(config)
+    assert program is not None, "a checked configuration has one"
+    prefix = Path(program).resolve().parent.parent
+    return {"MPI4PY_LIBMPI": os.pathsep.join((f"{prefix}/lib", f"{prefix}/lib64", ""))}
+
+
+def _accept_agents(
+    listening: socket.socket, mpiexec: subprocess.Popen[bytes], count: int
+) -> dict[int, BufferedRWPair]:
+    """Return a stream to each agent, by rank; fewer than `count` if `mpiexec` ends or takes too long."""
+    agents: dict[int, BufferedRWPair] = {}
+    deadline = time.monotonic() + CONNECT_SECONDS
+    listening.settimeout(0.1)
+    while len(agents) < count and mpiexec.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(TimeoutError):
+            connection, _ = listening.accept()
+            connection.settimeout(None)
+            stream = connection.makefile("rwb")
+            if line := stream.readline():
+                agents[json.loads(line)["rank"]] = stream
+    return agents

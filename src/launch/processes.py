@@ -1,0 +1,218 @@
+"""Start the processes of a job, wait until they have ended, and stop them.
+
+Each process leads a session of its own, so that Ctrl-C reaches only the parent, which then ends the processes
+in order. If the parent itself is killed, the kernel ends the processes, as `src.worker` asks it to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from src.config import Config
+from src.launch.launched import LaunchedProcess
+from src.launch.launcher import launcher_of
+from src.machine import devices, quota
+from src.machine.devices import Device
+from src.run import exit_status, files, variables
+
+TERMINATE_SECONDS = 3.0
+# How long after a first failure another process may still report one: a rank that loses its peer often
+# exits before the peer that caused it.
+BLAME_SECONDS = 1.0
+# How long to wait, at the end of a failed job, for each further exit status.
+HEAR_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job's processes ended.
+
+    Attributes:
+        failed: index of the process to blame in the list of processes, `None` if none is.
+        code: the exit status of that process (negative: the number of a signal), or 1 after a time-out.
+        timed_out: whether the job took longer than its limit.
+    """
+
+    failed: int | None = None
+    code: int = 0
+    timed_out: bool = False
+
+
+def start(config: Config, out: Path, *, started: float, resume: Path | None = None) -> list[LaunchedProcess]:
+    """Start every process of the job, pinned to its own devices and with a log file each.
+
+    Args:
+        config: the run's configuration.
+        out: the run's directory.
+        started: when the run began, in seconds since 1970.
+        resume: the checkpoint at which a restarted job resumes.
+
+    Returns the processes, those of the launcher's own first.
+    """
+    launcher = launcher_of(config)
+    all_devices = devices.find(config.hardware["device"], config.hardware["cores_per_device"])
+    common = {variables.STARTED: repr(started), variables.PARENT: str(os.getpid())}
+    if resume is not None:
+        common[variables.RESUME] = str(resume)
+    for ready in files.of_every_rank(out, files.READY).values():
+        # An earlier start of this job has left it.
+        ready.unlink()
+    processes, spawn = launcher.open(config, out / files.LOGS)
+    try:
+        for spec in launcher.process_specs(config) if spawn is not None else ():
+            own = devices.of_one_process([all_devices[worker % len(all_devices)] for worker in spec.workers])
+            environment = {**spec.environment, **_pinning(own), **common, variables.PROCESS: spec.name}
+            if spec.helper:
+                environment["CUDA_VISIBLE_DEVICES"] = ""
+            elif len(spec.workers) == 1:
+                environment |= quota.prepare(config.hardware, spec.workers[0], len(own[0].cores))
+            if spec.serves:
+                environment[variables.SERVES] = "1"
+            spec = dataclasses.replace(spec, environment=environment)
+            log = files.log_path(out, spec.name)
+            assert spawn is not None
+            process = spawn(_worker_command(out), environment, log)
+            rank = int(environment[variables.RANK])
+            processes.append(LaunchedProcess(rank, own, process, log, spec, spawn))
+    except BaseException:
+        stop(processes)
+        raise
+    return processes
+
+
+def restart(launched: LaunchedProcess, out: Path) -> None:
+    """Start a process that has ended again, with the devices and variables that it had.
+
+    `out` is the run's directory.
+    """
+    launched.process = launched.spawn(_worker_command(out), launched.spec.environment, launched.log)
+
+
+def _worker_command(out: Path) -> list[str]:
+    """Return the command that runs a process of the run in `out`."""
+    return [sys.executable, "-u", "-m", "src.worker", str(out / files.CONFIG)]
+
+
+def _pinning(own: list[Device]) -> dict[str, str]:
+    """Return the variables that restrict a process to its own devices."""
+    cores = [core for device in own for core in device.cores]
+    return {
+        **dict.fromkeys(variables.THREADS, str(len(cores))),
+        "CUDA_VISIBLE_DEVICES": ",".join(str(device.index) for device in own if device.kind == "gpu"),
+        variables.CORES: ",".join(str(core) for core in cores),
+    }
+
+
+def wait(
+    processes: list[LaunchedProcess],
+    *,
+    limit: float,
+    tick: Callable[[], None],
+    revive: Callable[[LaunchedProcess], bool] = lambda launched: False,
+    ready: Callable[[LaunchedProcess], bool] = lambda launched: True,
+) -> Outcome:
+    """Wait until every process that has an end of its own has ended, and end the others.
+
+    The first failure, or the time limit, ends all processes. A dispensable process that dies is offered to
+    `revive`. Unless that starts the process again, the death is a failure if no other dispensable process is
+    left, or if the process was never ready: others might then wait for it forever.
+
+    Args:
+        processes: the processes of the job.
+        limit: time limit in seconds.
+        tick: called about twice a second.
+        revive: called with a dispensable process that has died; returns whether it was started again.
+        ready: returns whether a dispensable process was ever ready to be used.
+    """
+    ended: queue.Queue[tuple[int, int]] = queue.Queue()
+
+    def watch(index: int) -> None:
+        """Have a thread wait for a process and put its index and exit status into the queue."""
+        threading.Thread(
+            target=lambda: ended.put((index, processes[index].process.wait())), daemon=True
+        ).start()
+
+    for index in range(len(processes)):
+        watch(index)
+    deadline = time.monotonic() + limit
+    running = set(range(len(processes)))
+    failures: list[tuple[int, int]] = []
+    while any(not processes[index].spec.serves for index in running):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            stop(processes)
+            return _blame(processes, failures) if failures else Outcome(timed_out=True, code=1)
+        with contextlib.suppress(queue.Empty):
+            index, code = ended.get(timeout=min(0.5, remaining))
+            dispensable = processes[index].spec.dispensable and code not in exit_status.FINAL
+            if code and dispensable and not failures and revive(processes[index]):
+                watch(index)
+                continue
+            running.discard(index)
+            was_last = not any(processes[other].spec.dispensable for other in running)
+            if code and (was_last or not dispensable or not ready(processes[index])):
+                failures.append((index, code))
+                deadline = min(deadline, time.monotonic() + BLAME_SECONDS)
+        tick()
+    with contextlib.suppress(queue.Empty):
+        # The failure of a server that the others depend on may arrive after theirs.
+        while failures and running:
+            index, code = ended.get(timeout=HEAR_SECONDS)
+            running.discard(index)
+            failures += [(index, code)] if code else []
+    stop(processes)
+    return _blame(processes, failures)
+
+
+def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) -> Outcome:
+    """Return the outcome of a job whose failures are (index, exit status), in the order of their arrival.
+
+    To blame is a killed process that serves the others, as its death ends them too. Next come other killed
+    processes and known statuses such as out of memory, and last the earliest failure.
+    """
+    if not failures:
+        return Outcome()
+
+    def order(failure: tuple[int, int]) -> int:
+        """Return 0 for the failures to blame first, 2 for those to blame last."""
+        index, code = failure
+        if code < 0 and processes[index].spec.serves:
+            return 0
+        return 1 if code in exit_status.FINAL or code < 0 else 2
+
+    failures.sort(key=order)
+    return Outcome(*failures[0])
+
+
+def stop(processes: list[LaunchedProcess]) -> None:
+    """End all processes and their children: by SIGTERM, and after `TERMINATE_SECONDS` by SIGKILL."""
+    for launched in processes:
+        if launched.process.poll() is None:
+            _signal(launched, signal.SIGTERM)
+    deadline = time.monotonic() + TERMINATE_SECONDS
+    for launched in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launched.process.wait(max(0.0, deadline - time.monotonic()))
+    for launched in processes:
+        # The group still exists if the process has left children.
+        _signal(launched, signal.SIGKILL)
+        launched.process.wait()
+    if any(quota.CGROUP in launched.spec.environment for launched in processes):
+        quota.remove()
+
+
+def _signal(launched: LaunchedProcess, number: signal.Signals) -> None:
+    """Send a signal to the process group of a process, if the group exists."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(launched.process.pid, number)

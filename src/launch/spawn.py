@@ -1,0 +1,51 @@
+"""Start a command as a child of the parent, and define the interface of all started processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+# glibc returns freed blocks of this size to the kernel and faults them in again at every step;
+# keeping them is worth a third of a small CNN's step (see docs/performance.md).
+KEEP_FREED_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_MMAP_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+
+
+class Process(Protocol):
+    """The interface of a started process that leads a process group; `subprocess.Popen` is one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return the exit status of the process (negative: the number of a signal), `None` while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process and return its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: after `timeout` seconds.
+        """
+
+
+# A function that starts a command with environment variables besides the parent's, and appends the output to
+# a file.
+Spawn = Callable[[list[str], Mapping[str, str], Path], Process]
+
+
+def spawn_child(command: list[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start `command` as a child in a session of its own, with its output appended to `log` (a `Spawn`)."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **KEEP_FREED_MEMORY, **environment},
+            start_new_session=True,
+        )

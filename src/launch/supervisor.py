@@ -1,0 +1,187 @@
+"""Supervise one training from the parent: start its processes, watch them, restart them, and end them all."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from src.config import Config
+from src.data import available
+from src.launch import processes
+from src.launch.launched import LaunchedProcess
+from src.launch.processes import Outcome
+from src.launch.warm_start import ForkedProcess
+from src.measure import environment
+from src.measure.sampler import Sampler
+from src.run import exit_status, files
+from src.run.progress import LiveProgress
+from src.run.tables import read_table
+from src.tracking.parent import ParentTracker
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class JobResult:
+    """How one training went, as seen by the parent.
+
+    Attributes:
+        outcome: how the processes ended.
+        processes: the processes that were started last.
+        trace: the rows of `trace.csv`.
+        helper_seconds: (time, CPU seconds that all helpers have used until then), one for each sample.
+        environment: the contents of `environment.json`, as far as the parent knows them.
+        interrupted: whether the user has ended the training.
+        restarts: number of restarts, of a process or of the whole job.
+    """
+
+    outcome: Outcome = field(default_factory=lambda: Outcome(code=1))
+    processes: list[LaunchedProcess] = field(default_factory=list)
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    helper_seconds: list[tuple[float, float]] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+    restarts: int = 0
+
+    @property
+    def status(self) -> str:
+        """Return `ok`, `out_of_memory` or `failed`; an interrupted training counts as failed."""
+        if self.outcome.code == exit_status.OUT_OF_MEMORY:
+            return "out_of_memory"
+        return "failed" if self.outcome.code else "ok"
+
+    def blamed(self) -> LaunchedProcess | None:
+        """Return the process that failed first, `None` if none did."""
+        return None if self.outcome.failed is None else self.processes[self.outcome.failed]
+
+    def describe_failure(self) -> str:
+        """Return a sentence on how the process that failed first ended; there must be one."""
+        blamed, code = self.blamed(), self.outcome.code
+        assert blamed is not None
+        end = f"failed with exit status {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
+        return f"{blamed.title} {end}"
+
+
+class Supervisor:
+    """Runs one training to its end.
+
+    When a dispensable process dies, it is restarted. When another process dies, all processes are restarted
+    and resume at the last checkpoint. There are at most `strategy.max_restarts` restarts of both kinds
+    together.
+    """
+
+    def __init__(self, config: Config, out: Path, tracker: ParentTracker) -> None:
+        """Prepare to train.
+
+        Args:
+            config: the run's configuration.
+            out: the run's directory, which has its `config.yaml`.
+            tracker: opens the MLflow run.
+        """
+        self.result = JobResult()
+        self._config = config
+        self._out = out
+        self._tracker = tracker
+        self._max_restarts: int = config.strategy.get("max_restarts", 0)
+        self._started = 0.0
+        self._sampler = Sampler(out / files.TRACE, config.hardware["sample_seconds"])
+        self.result.trace, self.result.helper_seconds = self._sampler.rows, self._sampler.helper_seconds
+
+    def run(self, *, started: float, sweep: bool) -> JobResult:
+        """Train and return how that went; on return no process is left.
+
+        Args:
+            started: when the run began, in seconds since 1970.
+            sweep: whether the run's MLflow run belongs under that of a sweep.
+        """
+        result, self._started = self.result, started
+        opening = threading.Thread(target=self._tracker.open_for_ranks, args=(self._out, sweep), daemon=True)
+        try:
+            # In a thread, while the ranks import their framework, which takes longer.
+            opening.start()
+            begun = time.time()
+            result.processes = processes.start(self._config, self._out, started=started)
+            forked = all(isinstance(each.process, ForkedProcess) for each in result.processes)
+            result.environment = environment.describe(self._config) | {
+                "start_method": "forkserver" if forked else "spawn",
+                "seconds": {"parent": begun - started},
+            }
+            self._watch()
+        except KeyboardInterrupt:
+            result.interrupted = True
+        finally:
+            # A second Ctrl-C must not interrupt the end of the processes.
+            handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
+            processes.stop(result.processes)
+            if opening.ident is not None:
+                opening.join()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return result
+
+    def _watch(self) -> None:
+        """Wait for the end of the training, and restart the job as often as allowed."""
+        config, result = self._config, self.result
+        deadline = time.monotonic() + (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
+        samples = available.samples(config.dataset)
+        with self._sampler, LiveProgress(config, self._out, samples) as progress:
+            while True:
+                self._follow()
+                result.outcome = processes.wait(
+                    result.processes,
+                    limit=deadline - time.monotonic(),
+                    tick=progress.tick,
+                    revive=self._revive,
+                    ready=self._is_ready,
+                )
+                if not result.outcome.code or result.outcome.timed_out:
+                    return
+                if result.outcome.code in exit_status.FINAL or not self._restart_all():
+                    return
+
+    def _revive(self, launched: LaunchedProcess) -> bool:
+        """Restart a process that has died; return whether a restart was left for this."""
+        if self.result.restarts == self._max_restarts:
+            return False
+        self.result.restarts += 1
+        self._print_restart(f"{launched.title} has died and is started again")
+        processes.restart(launched, self._out)
+        self._follow()
+        return True
+
+    def _restart_all(self) -> bool:
+        """Restart the job from its last checkpoint; return whether a restart was left and made sense."""
+        result, resume = self.result, files.checkpoint_in(self._out)
+        # A job that fails before its first step would fail again.
+        trained = resume or read_table(files.rank_folder(self._out, 0) / files.STEPS)
+        if result.restarts == self._max_restarts or not trained:
+            return False
+        result.restarts += 1
+        result.environment["seconds"] = {"lost": time.time() - self._started, "parent": 0.0}
+        where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
+        self._print_restart(f"{result.describe_failure()}; all are started again, from {where}")
+        result.processes = processes.start(self._config, self._out, started=time.time(), resume=resume)
+        return True
+
+    def _print_restart(self, text: str) -> None:
+        """Print `text` and the number of restarts to standard error."""
+        restarts = f"{self.result.restarts} of {self._max_restarts} restarts"
+        print(f"  {text} ({restarts})", file=sys.stderr, flush=True)
+
+    def _is_ready(self, launched: LaunchedProcess) -> bool:
+        """Return whether the rank of a process has ever been ready."""
+        return (files.rank_folder(self._out, launched.rank) / files.READY).exists()
+
+    def _follow(self) -> None:
+        """Have the sampler follow the present processes."""
+        training = [each for each in self.result.processes if not each.spec.helper]
+        helpers = [each for each in self.result.processes if each.spec.helper]
+        self._sampler.follow(
+            [(each.rank, each.process.pid, device) for each in training for device in each.devices],
+            [each.process.pid for each in helpers],
+        )

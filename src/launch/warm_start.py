@@ -1,0 +1,125 @@
+"""Start ranks by forking them from a fork server, a process that has imported their framework already.
+
+Each framework has one fork server, which lives as long as the parent and serves all cells of a sweep.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from src.config import Config
+from src.launch.agents import AgentProcess, send_line
+from src.launch.fork_server import SINGLE_THREADED
+from src.launch.spawn import KEEP_FREED_MEMORY, Process, Spawn, spawn_child
+from src.run.variables import FORK_SERVERS, THREADS
+
+# Variables that an interpreter reads only as it starts, so that forked processes would miss them.
+AT_START = ("PYTHONPROFILEIMPORTTIME", "PYTHONFAULTHANDLER", "PYTHONHASHSEED", "LD_PRELOAD")
+# Silences messages of TensorFlow's libraries while they are imported, except for errors.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_servers: dict[str, ForkServerProcess] = {}
+
+
+class ForkServerProcess:
+    """A running fork server, which ends with the process that has started it.
+
+    The attribute `address` is the path of the server's Unix socket.
+    """
+
+    def __init__(self, modules: Sequence[str], address: Path | None = None) -> None:
+        """Start a server at `address`, or in a new folder, that imports `modules`.
+
+        Clients may connect at once, and are served after the imports.
+        """
+        self.address = address or Path(tempfile.mkdtemp(prefix="scaleguide-"), "socket")
+        variables = {**dict.fromkeys(THREADS, "1"), "CUDA_VISIBLE_DEVICES": "", **SINGLE_THREADED, **QUIET}
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(self.address))
+            listening.listen(64)
+            number = listening.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "src.launch.fork_server", str(number), *modules],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **KEEP_FREED_MEMORY, **variables},
+                pass_fds=[number],
+                # A Ctrl-C reaches the parent alone.
+                start_new_session=True,
+            )
+
+    def close(self) -> None:
+        """End the server and the processes that it has forked."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class ForkedProcess(AgentProcess):
+    """A process that a fork server has started."""
+
+
+def spawn_for(config: Config) -> Spawn:
+    """Return the function that starts the processes of a run; start the fork server that it may need.
+
+    Processes are forked where `hardware.start_method` asks for that, or leaves it open and the device is the
+    CPU. They are spawned where a variable of `AT_START` is set.
+    """
+    forks = config.hardware["start_method"] == "forkserver" or (
+        config.hardware["start_method"] == "auto" and config.hardware["device"] == "cpu"
+    )
+    if not forks or any(name in os.environ for name in AT_START):
+        return spawn_child
+    return partial(fork_or_spawn, _address_for(config))
+
+
+def _address_for(config: Config) -> Path:
+    """Return the socket of the framework's fork server; start one if none runs yet."""
+    if FORK_SERVERS in os.environ:
+        address = Path(os.environ[FORK_SERVERS], config.framework)
+        if address.exists():
+            return address
+    if config.framework not in _servers:
+        paths = (config.strategy["entry"], config.model[config.framework])
+        modules = [path.rpartition(".")[0] for path in paths]
+        if config.tracking["backend"] != "none":
+            # Rank 0 logs its steps by MLflow.
+            modules.append("mlflow")
+        _servers[config.framework] = ForkServerProcess(modules)
+        atexit.register(_servers[config.framework].close)
+    return _servers[config.framework].address
+
+
+def fork_or_spawn(address: Path, command: list[str], environment: Mapping[str, str], log: Path) -> Process:
+    """Have the fork server at `address` start a process that runs `command`; spawn it if that fails.
+
+    `environment` are variables besides the parent's. Output is appended to `log`, which also says why a
+    process had to be spawned.
+    """
+    try:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(address))
+        stream = connection.makefile("rwb")
+        connection.close()
+        request = {
+            "command": command,
+            "environment": {**os.environ, **KEEP_FREED_MEMORY, **environment},
+            "log": str(log.absolute()),
+            "folder": os.getcwd(),
+            "nice": os.nice(0),
+            "cores": sorted(os.sched_getaffinity(0)),
+        }
+        send_line(stream, request)
+        return ForkedProcess(stream, command)
+    except OSError as reason:
+        with log.open("a") as output:
+            output.write(f"started by spawn, for it could not be forked: {reason}\n")
+    return spawn_child(command, environment, log)

@@ -1,0 +1,1 @@
+"""Deal with the machine: find its devices, set up processes, slow devices down."""

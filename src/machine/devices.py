@@ -1,0 +1,99 @@
+"""Find the devices of this host: GPUs, or equal shares of the cores that this process may use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device: a GPU with its share of the cores, or a fixed set of cores.
+
+    Attributes:
+        kind: `gpu` or `cpu`.
+        index: NVML's index of the GPU, or the number of the set of cores.
+        cores: numbers of its cores.
+    """
+
+    kind: str
+    index: int
+    cores: tuple[int, ...]
+
+
+def of_one_process(devices: list[Device]) -> list[Device]:
+    """Return devices as one process holds them: different GPUs, or one CPU device with all the cores."""
+    devices = list(dict.fromkeys(devices))
+    if devices[0].kind == "gpu":
+        return devices
+    return [Device("cpu", devices[0].index, tuple(core for device in devices for core in device.cores))]
+
+
+def usable_cores() -> list[int]:
+    """Return the cores that this process may use: its affinity mask, cut to its cgroup's CPU quota."""
+    cores = sorted(os.sched_getaffinity(0))
+    quota = _quota()
+    return cores if quota is None else cores[: max(1, int(quota))]
+
+
+def _quota() -> float | None:
+    """Return the CPU quota of this process's cgroup (version 1 or 2) in cores, `None` without one."""
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            limit = _read(f"/sys/fs/cgroup{path}/cpu.max", "/sys/fs/cgroup/cpu.max").split()
+        elif "cpu" in controllers.split(","):
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            limit = [_read(f"/sys/fs/cgroup/cpu{path}/{n}", f"/sys/fs/cgroup/cpu/{n}") for n in names]
+        else:
+            continue
+        if len(limit) == 2 and limit[0] not in ("max", "") and int(limit[0]) > 0:
+            return int(limit[0]) / int(limit[1])
+    return None
+
+
+def _read(*paths: str) -> str:
+    for path in paths:
+        try:
+            return Path(path).read_text().strip()
+        except OSError:
+            continue
+    return ""
+
+
+def gpu_indices() -> list[int]:
+    """Return the NVML indices of the GPUs that CUDA_VISIBLE_DEVICES allows; none without a driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return list(range(count))
+    return [int(part) for part in visible.split(",") if part.strip().isdigit() and int(part) < count]
+
+
+def find(kind: str, cores_per_device: int) -> list[Device]:
+    """Find the devices of a kind (`cpu` or `gpu`) on this host.
+
+    Cores that don't fill a device are left idle.
+    """
+    cores = usable_cores()
+    if kind == "cpu":
+        shares = range(len(cores) // cores_per_device)
+        return [
+            Device("cpu", i, tuple(cores[i * cores_per_device : (i + 1) * cores_per_device])) for i in shares
+        ]
+    gpus = gpu_indices()
+    share = max(1, len(cores) // max(1, len(gpus)))
+    return [
+        Device("gpu", gpu, tuple(cores[i * share : (i + 1) * share] or cores)) for i, gpu in enumerate(gpus)
+    ]

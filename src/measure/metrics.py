@@ -1,0 +1,219 @@
+"""Work out a run's figures, the content of `metrics.json`, from the records of its ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from src.config import Config
+from src.measure import arithmetic, timeline
+from src.measure.rank_record import RankRecord
+from src.run.tables import Row
+
+# Every key of metrics.json, in the order in which it is written (docs/metrics.md, "metrics.json").
+KEYS = (
+    *("status", "framework", "strategy", "model", "dataset", "data_source", "hardware", "workers", "batch"),
+    *("scaling", "microbatches", "seed", "epochs", "parameters", "train_seconds", "total_seconds"),
+    *("startup_seconds", "seconds_per_epoch", "samples_per_second", "validation_samples_per_second"),
+    *("step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target"),
+    *("loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction"),
+    *("helper_cpu_seconds", "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
+    *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "flops_per_sample"),
+    *("model_flops_utilization", "bubble_fraction", "staleness_mean", "clock_gap_max", "restarts"),
+    *("shared_device", "mlflow_run_id"),
+)
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """The records of a run: those of its ranks, by rank, and those of its parent.
+
+    Attributes:
+        config: the run's configuration.
+        steps: rows of each rank's `steps.csv`.
+        records: each rank's `record.json`, if it ended well.
+        epochs: rows of rank 0's `epochs.csv`.
+        timelines: intervals of each stage or worker (`src.measure.timeline`).
+        trace: rows of `trace.csv`.
+        helper_seconds: (time, CPU seconds that helpers had used until then).
+    """
+
+    config: Config
+    steps: Mapping[int, list[Row]]
+    records: Mapping[int, RankRecord]
+    epochs: list[Row]
+    timelines: Mapping[int, list[list[Any]]] = field(default_factory=dict)
+    trace: list[Row] = field(default_factory=list)
+    helper_seconds: Sequence[tuple[float, float]] = ()
+
+    @property
+    def first(self) -> RankRecord:
+        """Record of rank 0; empty if it left none."""
+        return self.records.get(0, {})
+
+
+def metrics_of(
+    run: RunRecords, *, status: str, total_seconds: float, restarts: int, run_id: str | None
+) -> dict[str, Any]:
+    """Return every figure of `KEYS`; `None` for those that were not measured, or are infinite or NaN.
+
+    Args:
+        run: the records.
+        status: how the run ended.
+        total_seconds: from the command to here.
+        restarts: number of processes or jobs that were started again.
+        run_id: of the MLflow run.
+    """
+    config, first = run.config, run.first
+    known = {
+        "status": status,
+        "framework": config.framework,
+        "strategy": config.strategy["name"],
+        "model": config.model["name"],
+        "dataset": config.dataset["name"],
+        "data_source": config.dataset["data_source"],
+        "hardware": config.hardware["name"],
+        "total_seconds": total_seconds,
+        "shared_device": bool(config.hardware["share_devices"]),
+        "restarts": restarts,
+        "clock_gap_max": first.get("clock_gap_max"),
+        "bubble_fraction": timeline.bubble_fraction(run.timelines),
+        "mlflow_run_id": run_id,
+        **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
+        **_timing(run),
+        **_last_evaluation(run.epochs),
+        **_resources(run),
+    }
+    metrics = {key: known.get(key) for key in KEYS}
+    metrics["model_flops_utilization"] = arithmetic.model_flops_utilization(
+        metrics["flops_per_sample"], metrics["samples_per_second"], config.workers, first.get("peak_flops")
+    )
+    return {key: None if _is_no_number(value) else value for key, value in metrics.items()}
+
+
+def _timing(run: RunRecords) -> dict[str, Any]:
+    config = run.config
+    timed = {rank: rows[config.warmup_steps :] for rank, rows in run.steps.items()}
+    p25, middle, p75 = arithmetic.spread([row["seconds"] for row in timed.get(0, [])])
+    train_seconds = [sum(row["seconds"] for row in rows) for rows in run.steps.values()]
+    trained = max(train_seconds) if train_seconds else None
+    per_epoch = run.first.get("steps_per_epoch")
+    # Ranks that share the batch have seen it together; otherwise each rank has seen all of it.
+    shared = config.strategy["supports"]["shares_batch"]
+    seen = run.steps.values() if shared else [run.steps.get(0, [])]
+    samples = sum(row["samples"] for rows in seen for row in rows)
+    epochs = samples / (per_epoch * config.global_batch) if per_epoch else None
+    staleness = [row["staleness"] for rows in timed.values() for row in rows if row["staleness"] is not None]
+    return {
+        "epochs": None if epochs is None else round(epochs, 4),
+        "train_seconds": trained,
+        "seconds_per_epoch": arithmetic.fraction(trained, epochs),
+        "samples_per_second": _rate(config, list(timed.values())),
+        "step_seconds_p25": p25,
+        "step_seconds_median": middle,
+        "step_seconds_p75": p75,
+        "startup_seconds": largest(record.get("startup_seconds") for record in run.records.values()),
+        "staleness_mean": arithmetic.mean(staleness),
+    }
+
+
+def _rate(config: Config, ranks: Sequence[Sequence[Row]]) -> float | None:
+    """Return the job's samples/s over the timed rows of its ranks."""
+    worked = [([row["samples"] for row in rows], [row["seconds"] for row in rows]) for rows in ranks]
+    if not config.synchronous:
+        return arithmetic.own_pace_rate(worked)
+    rates = [arithmetic.samples_per_second(samples, seconds) for samples, seconds in worked]
+    known = [rate for rate in rates if rate is not None]
+    if not known or len(known) < len(rates):
+        return None
+    return arithmetic.job_rate(known, config.strategy["supports"]["shares_batch"])
+
+
+def _last_evaluation(epochs: Sequence[Row]) -> dict[str, Any]:
+    if not epochs:
+        return {}
+    return {key: epochs[-1][key] for key in ("loss", "accuracy", "train_accuracy")}
+
+
+def _resources(run: RunRecords) -> dict[str, Any]:
+    records, first = list(run.records.values()), run.first
+    inside = [row for row in run.trace if _in_window(row["time"], run.records.get(int(row["rank"])))]
+    used = [row["utilization"] for row in inside if row["utilization"] is not None]
+    wall = total(record.get("window_seconds") for record in records)
+    waited = total(record.get("input_seconds") for record in records)
+    busy = total(record.get("busy_seconds") for record in records)
+    saved = first.get("saved_tensor_bytes_per_sample")
+    power = arithmetic.mean(list(_watts_by_time(inside).values()))
+    return {
+        "parameters": first.get("parameters"),
+        "validation_samples_per_second": first.get("validation_samples_per_second"),
+        "seconds_to_target": first.get("seconds_to_target"),
+        "steps_to_target": first.get("steps_to_target"),
+        "utilization_mean": arithmetic.mean(used),
+        "utilization_max": largest(used),
+        "busy_fraction": arithmetic.fraction(busy, wall),
+        "input_wait_fraction": arithmetic.fraction(waited, wall),
+        "helper_cpu_seconds": _helpers(run.helper_seconds, records),
+        # Memory is per device: these are the figures of the ranks with the largest mean and the largest peak.
+        "memory_mean_bytes": largest(arithmetic.mean(values) for values in _memory_by_rank(run, inside)),
+        "memory_peak_bytes": largest(record.get("memory_peak_bytes") for record in records),
+        "saved_tensors_bytes": None if saved is None else round(saved * run.config.microbatch),
+        "power_mean_watts": power,
+        "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
+        "payload_bytes": total(record.get("payload_bytes") for record in records),
+        "flops_per_sample": first.get("flops_per_sample"),
+    }
+
+
+def _watts_by_time(trace: Iterable[Row]) -> dict[float, float]:
+    """Return the watts of all devices together, by the moment of the sample."""
+    watts: dict[float, float] = defaultdict(float)
+    for row in trace:
+        if row["power_watts"] is not None:
+            watts[row["time"]] += row["power_watts"]
+    return watts
+
+
+def _memory_by_rank(run: RunRecords, trace: Iterable[Row]) -> Iterable[list[float]]:
+    """Return each rank's samples of memory, in bytes above its level after imports."""
+    memory: dict[int, list[float]] = defaultdict(list)
+    for row in trace:
+        level = run.records[int(row["rank"])].get("memory_level_bytes")
+        if level is not None:
+            memory[int(row["rank"])].append(max(0, row["memory_bytes"] - level))
+    return memory.values()
+
+
+def _helpers(used: Sequence[tuple[float, float]], records: Iterable[RankRecord]) -> float | None:
+    """Return the CPU seconds of servers and coordinators within the timed window, evaluations included."""
+    windows = [record["window"] for record in records if "window" in record]
+    if not windows:
+        return None
+    start, end = min(opened for opened, _ in windows), max(closed for _, closed in windows)
+    inside = [seconds for moment, seconds in used if start <= moment <= end]
+    return inside[-1] - inside[0] if inside else None
+
+
+def _in_window(moment: float, record: RankRecord | None) -> bool:
+    if not record or "window" not in record:
+        return False
+    start, end = record["window"]
+    return start <= moment <= end and not any(a <= moment <= b for a, b in record["off_clock"])
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Return the sum of values; `None` if one of them is unknown, or there are none."""
+    known = list(values)
+    return None if not known or None in known else sum(value for value in known if value is not None)
+
+
+def largest(values: Iterable[float | None]) -> float | None:
+    """Return the largest of the known values, `None` without one."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _is_no_number(value: Any) -> bool:
+    """Return whether a value is infinite or NaN, for which JSON has no number."""
+    return isinstance(value, float) and value - value != 0

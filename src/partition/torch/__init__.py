@@ -1,0 +1,1 @@
+"""Trace, measure and cut torch models."""

@@ -1,0 +1,160 @@
+"""Measure the cost of each operation of a torch model on its device, and of transfers between ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, fx
+
+from src.compat.torch import storage_id
+from src.partition.model_profile import Costs, Link
+from src.partition.torch.graph import Graph, RunNodes, simulate
+
+ROUNDS = 7
+LEAST_ROUNDS = 3
+ROUND_SECONDS = 10.0
+LINK_BYTES = (4 * 2**10, 4 * 2**20)
+LINK_ROUNDS = 11
+
+
+def costs(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> Costs:
+    """Measure the costs of every operation by itself.
+
+    `inputs` is a micro-batch [batch, channels, height, width]. Weights and buffers are left as they were, and
+    no gradients remain.
+    """
+    taken = seconds(graph, inputs, autocast=autocast)
+    counts, sizes = _weights(graph)
+    return Costs(taken, counts, sizes, kept_bytes(graph, inputs, autocast=autocast))
+
+
+def seconds(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.ndarray:
+    """Measure the median seconds of each operation's forward and backward pass together, array [operations].
+
+    Gradients are accumulated, as they are from the second micro-batch on.
+    """
+    rounds: list[np.ndarray] = []
+    started = time.perf_counter()
+    with _untouched(graph.module):
+        # The first round fills caches and makes the gradients that the other rounds add to.
+        _round(graph, inputs, autocast)
+        while len(rounds) < ROUNDS:
+            if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
+                break
+            rounds.append(_round(graph, inputs, autocast))
+    return np.median(np.stack(rounds), axis=0).sum(axis=0)
+
+
+@contextlib.contextmanager
+def _untouched(module: fx.GraphModule) -> Iterator[None]:
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    devices = [0] if any(p.is_cuda for p in module.parameters()) else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            for parameter in module.parameters():
+                parameter.grad = None
+
+
+def _round(graph: Graph, inputs: Tensor, autocast: bool) -> np.ndarray:
+    """Run all operations once, forward and backward; return the seconds of both, [2, operations]."""
+    runner = fx.Interpreter(graph.module)
+    known: dict[fx.Node, Tensor] = {graph.live[0][0]: inputs}
+    taken = np.zeros((2, len(graph.operations)))
+    for place, operation in enumerate(graph.operations):
+        own = set(operation.nodes)
+        read = [node for node in graph.live[place] if any(user in own for user in node.users)]
+        runner.env = {node: known[node].detach().requires_grad_(known[node].requires_grad) for node in read}
+        start = _now(inputs)
+        with torch.enable_grad(), torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast):
+            for node in operation.nodes:
+                runner.env[node] = runner.run_node(node)
+        taken[0, place] = _now(inputs) - start
+        made = [node for node in graph.live[place + 1] if node in own]
+        roots = [runner.env[node] for node in made if runner.env[node].requires_grad]
+        gradients = [torch.ones_like(root) for root in roots]
+        start = _now(inputs)
+        if roots:
+            torch.autograd.backward(roots, gradients)
+        taken[1, place] = _now(inputs) - start
+        known |= {
+            node: runner.env[node].detach().requires_grad_(runner.env[node].requires_grad) for node in made
+        }
+        known = {node: known[node] for node in graph.live[place + 1]}
+    return taken
+
+
+def _now(tensor: Tensor) -> float:
+    if tensor.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _weights(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return each operation's parameters and their bytes; shared ones count where they are first used."""
+    seen: set[int] = set()
+    counts, sizes = np.zeros((2, len(graph.operations)))
+    for place, operation in enumerate(graph.operations):
+        for tensor in graph.tensors(operation):
+            if isinstance(tensor, torch.nn.Parameter) and id(tensor) not in seen:
+                seen.add(id(tensor))
+                counts[place] += tensor.numel()
+                sizes[place] += tensor.nbytes
+    return counts, sizes
+
+
+def kept_bytes(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.ndarray:
+    """Return the bytes that each operation keeps for backward, array [operations], without weights.
+
+    The graph runs on tensors without data. A tensor that two operations keep counts for the first one.
+    """
+    place_of = {node: place for place, operation in enumerate(graph.operations) for node in operation.nodes}
+    run = RunNodes(graph.module)
+    # Storages are held here, so that no other one takes the id of one that is gone.
+    first_kept: dict[int, tuple[int, torch.UntypedStorage]] = {}
+
+    def watch() -> AbstractContextManager[None]:
+        first_kept.clear()
+        weights = {storage_id(tensor.untyped_storage()) for tensor in run.state.values()}
+
+        def pack(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage_id(storage) not in weights and run.node in place_of:
+                first_kept.setdefault(storage_id(storage), (place_of[run.node], storage))
+            return tensor
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+    simulate(run, inputs, autocast=autocast, watch=watch)
+    sizes = np.zeros(len(graph.operations))
+    for place, storage in first_kept.values():
+        sizes[place] += storage.nbytes()
+    return sizes
+
+
+def link(device: torch.device) -> Link:
+    """Measure a transfer between ranks 0 and 1, there and back.
+
+    Collective: every rank calls it, and gets a link that costs nothing if it is neither.
+    """
+    rank, medians = dist.get_rank(), []
+    for size in LINK_BYTES:
+        tensor = torch.zeros(size, dtype=torch.uint8, device=device)
+        taken = []
+        for _ in range(LINK_ROUNDS if rank < 2 else 0):
+            start = _now(tensor)
+            for sender in (0, 1):
+                dist.send(tensor, 1 - rank) if rank == sender else dist.recv(tensor, 1 - rank)
+            taken.append((_now(tensor) - start) / 2)
+        medians.append(float(np.median(taken)) if taken else 0.0)
+    per_byte = max(0.0, medians[1] - medians[0]) / (LINK_BYTES[1] - LINK_BYTES[0])
+    return Link(max(0.0, medians[0] - LINK_BYTES[0] * per_byte), per_byte)

@@ -1,0 +1,78 @@
+"""Make a stage a module that receives and sends contiguous tensors, the only ones that backends send.
+
+An activation in channels_last travels as [batch, height, width,
+channels], which is the same memory under another name, and costs no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from src.partition.torch.graph import Graph, Value
+
+
+class Stage(nn.Module):
+    """A stage: operations `start` to `stop` - 1 of a graph, between tensors as they cross its boundaries.
+
+    The last stage returns the model's own output. Parameters have the model's names under `part.`.
+
+    Attributes:
+        part: the module of the stage's operations.
+        last: whether this is the last stage.
+        received: the tensors that cross its first boundary; none for the first stage, which has the images.
+        sent: the tensors that cross its last boundary.
+    """
+
+    def __init__(self, graph: Graph, start: int, stop: int, values: Mapping[str, Value]) -> None:
+        """Make the stage; `values` are the graph's tensors by name, for the stage's size of micro-batch."""
+        super().__init__()
+        self.part = graph.stage(start, stop)
+        self.last = stop == len(graph.operations)
+        self.received = boundary_tensors(graph, start, values) if start else ()
+        self.sent = boundary_tensors(graph, stop, values)
+
+    def forward(self, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Run the stage on the tensors that cross its first boundary; return those that cross its last."""
+        if self.received:
+            pairs = zip(self.received, received, strict=True)
+            received = tuple(crossing.unpack(tensor) for crossing, tensor in pairs)
+        results = self.part(*received)
+        if self.last:
+            return results
+        return tuple(crossing.pack(tensor) for crossing, tensor in zip(self.sent, results, strict=True))
+
+
+class BoundaryTensor:
+    """The form in which one live value crosses a boundary."""
+
+    def __init__(self, value: Value) -> None:
+        self.permuted = value.channels_last
+        self.shape = tuple(value.shape[axis] for axis in (0, 2, 3, 1)) if self.permuted else value.shape
+        self.dtype = value.dtype
+        self.requires_grad = value.requires_grad
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """Return the tensor as it crosses the boundary: contiguous."""
+        # `contiguous` copies only where the layout isn't the expected one.
+        return (tensor.permute(0, 2, 3, 1) if self.permuted else tensor).contiguous()
+
+    def unpack(self, tensor: Tensor) -> Tensor:
+        """Return a tensor that has crossed the boundary in the shape that the model expects."""
+        return tensor.permute(0, 3, 1, 2) if self.permuted else tensor
+
+    def buffer(self, device: torch.device) -> Tensor:
+        """Return an empty tensor on `device` to receive into."""
+        return torch.empty(self.shape, dtype=self.dtype, device=device, requires_grad=self.requires_grad)
+
+
+def boundary_tensors(graph: Graph, boundary: int, values: Mapping[str, Value]) -> tuple[BoundaryTensor, ...]:
+    """Return the tensors that cross a boundary, in the order in which both of its stages name them."""
+    return tuple(BoundaryTensor(values[node.name]) for node in graph.live[boundary])
+
+
+def receive_buffers(crossing: Sequence[BoundaryTensor], device: torch.device) -> tuple[Tensor, ...]:
+    """Return empty tensors on `device` to receive one micro-batch into."""
+    return tuple(tensor.buffer(device) for tensor in crossing)

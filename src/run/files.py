@@ -1,0 +1,69 @@
+"""Name every file of a run: its results, and the files by which its processes communicate.
+
+<out>/
+  config.yaml metrics.json steps.csv ...      results (docs/metrics.md, "Results")
+  checkpoint.pt, checkpoint.npz               the state that a resumed run starts from
+  logs/<process>.log                          everything that a process printed
+  ranks/go.json                               parent -> ranks: the MLflow run is open
+  ranks/<rank>/                               one rank's records, merged and removed at the end
+    steps.csv epochs.csv record.json timeline.json
+    notes.txt                                 rank -> parent: a text for the person who waits
+    mistake.txt                               rank -> parent: the user's mistake, in one sentence
+    ready                                     serving process -> parent: it takes part in the job
+    memory.json                               serving process -> coordinator: its memory after imports
+    alive                                     rank -> other ranks: locked for as long as it lives
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CONFIG = "config.yaml"
+METRICS = "metrics.json"
+STEPS = "steps.csv"
+EPOCHS = "epochs.csv"
+WORKERS = "workers.csv"
+TRACE = "trace.csv"
+ENVIRONMENT = "environment.json"
+TIMELINE = "timeline.json"
+PARTITION = "partition.json"
+PLACEMENT = "placement.json"
+RESULTS = (
+    *(CONFIG, METRICS, STEPS, WORKERS, EPOCHS, TRACE, ENVIRONMENT),
+    *(PARTITION, PLACEMENT, TIMELINE),
+)
+
+TORCH_CHECKPOINT = "checkpoint.pt"
+TENSORFLOW_CHECKPOINT = "checkpoint.npz"
+
+LOGS = "logs"
+RANKS = "ranks"
+GO = "go.json"
+RECORD = "record.json"
+NOTES = "notes.txt"
+MISTAKE = "mistake.txt"
+READY = "ready"
+MEMORY = "memory.json"
+ALIVE = "alive"
+
+
+def rank_folder(out: Path, rank: int) -> Path:
+    """Return the folder of rank `rank`'s records in the run directory `out`."""
+    return out / RANKS / str(rank)
+
+
+def of_every_rank(out: Path, name: str) -> dict[int, Path]:
+    """Return the files called `name` of all ranks that have one in the run directory `out`, by rank."""
+    paths = {int(path.parent.name): path for path in (out / RANKS).glob(f"*/{name}")}
+    return dict(sorted(paths.items()))
+
+
+def log_path(out: Path, process: str) -> Path:
+    """Return the log of the process called `process`, such as `rank-0`, in the run directory `out`."""
+    return out / LOGS / f"{process}.log"
+
+
+def checkpoint_in(out: Path) -> Path | None:
+    """Return the path of the checkpoint in the run directory `out`, `None` if there is none yet."""
+    paths = (out / TORCH_CHECKPOINT, out / TENSORFLOW_CHECKPOINT)
+    return next((path for path in paths if path.exists()), None)

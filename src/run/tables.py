@@ -1,0 +1,81 @@
+"""Read and write the CSV tables of a run, in whole rows even after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
+EPOCH_FIELDS = (
+    *("epoch", "seconds", "train_loss", "train_accuracy"),
+    *("loss", "accuracy", "validation_seconds"),
+)
+# A row of these is one worker's, over the timed window; exchanging includes waiting for others.
+WORKER_FIELDS = (
+    *("rank", "steps", "samples", "seconds", "busy_seconds", "exchange_seconds"),
+    *("fetched_bytes", "pushed_bytes", "staleness_mean", "staleness_max"),
+)
+TRACE_FIELDS = (
+    *("time", "rank", "device", "utilization", "memory_bytes", "power_watts"),
+    *("network_sent_bytes", "network_received_bytes"),
+)
+
+
+def read_table(path: Path) -> list[Row]:
+    """Read a CSV file with a heading; return its rows, none if it can't be read.
+
+    Numbers become floats, empty cells `None`. A last line that a killed process left half written is omitted.
+    """
+    try:
+        with path.open(newline="", errors="replace") as file:
+            return list(parse_rows(file))
+    except (OSError, csv.Error):
+        return []
+
+
+def parse_rows(lines: Iterable[str], fields: Sequence[str] | None = None) -> Iterator[Row]:
+    """Yield the rows of CSV lines, of which the first is the heading unless `fields` names the columns."""
+    for row in csv.DictReader(lines, fields):
+        if None not in row.values():
+            yield {key: _value(text) for key, text in row.items() if key is not None}
+
+
+def _value(text: str) -> Any:
+    if text == "":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def write_table(path: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the columns `fields` of rows to a CSV file, whole or not at all; `None` is an empty cell."""
+    with written_whole(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fields, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text)
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary file to write, which replaces `path` when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,249 @@
+"""Coordinate asynchronous workers: a worker that is free takes the next part of a batch.
+
+One process, the coordinator, schedules the steps and keeps the records of all workers. It schedules no steps
+during evaluations and checkpoints, which are off the clock. A subclass says how steps reach the workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from src.data import order
+from src.measure import timeline
+from src.measure.recorder import Recorder
+from src.run import files
+from src.runtime.common.context import RankContext
+from src.runtime.common.step_policy import StepPolicy
+
+# A step that was lost with its worker is repeated by another worker, and its report may come late. So a step
+# is recorded only after this time, when no step that ended before it can still be reported.
+SETTLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class CompletedStep:
+    """One completed step of one worker.
+
+    Attributes:
+        rank: the worker's rank.
+        loss: mean loss over the step's samples.
+        correct: how many samples were classified correctly.
+        staleness: updates between the step's fetch and its push; `None` where that isn't known.
+        began: when the fetch began, as all times by the host's wall clock, in seconds since 1970.
+        fetched: when the fetch ended and computing began.
+        computed: when the gradient was computed.
+        pushed: when the push ended.
+        samples: how many samples the step trained on.
+    """
+
+    rank: int
+    loss: float
+    correct: float
+    staleness: int | None
+    began: float
+    fetched: float
+    computed: float
+    pushed: float
+    samples: int
+
+
+class AsyncCoordinator(ABC):
+    """Schedules steps and records them. One thread calls the methods; any thread may call `report`."""
+
+    # Number of global batches whose steps are scheduled by one call of `schedule`.
+    batches_at_once = 1
+
+    def __init__(self, context: RankContext, recorders: list[Recorder]) -> None:
+        """Take the coordinator's context, and the recorders of all workers in the order of their ranks."""
+        self._context = context
+        self._recorders = recorders
+        self._reported: queue.SimpleQueue[tuple[CompletedStep, int]] = queue.SimpleQueue()
+        self._unsettled: list[tuple[CompletedStep, int]] = []
+        self._losses: list[float] = []
+        self._diverged = False
+        # Seconds of fetches and pushes by worker, warm-up left out.
+        self._exchange: dict[int, float] = defaultdict(float)
+        self._correct = 0.0
+        self._seen = 0
+        self._offset = time.perf_counter() - time.time()
+        self._intervals: list[list[tuple[int, str, int, float, float]]] = [[] for _ in recorders]
+        per_epoch = order.steps_per_epoch(context.arrays.train_samples, context.config.global_batch)
+        self._policy = StepPolicy(context.config, per_epoch)
+
+    @abstractmethod
+    def schedule(self, batches: np.ndarray, epoch: int) -> None:
+        """Schedule a step on each worker's part of each global batch.
+
+        This method waits while the workers have enough to do.
+
+        Args:
+            batches: indices of training samples [steps, batch], one row for each global batch.
+            epoch: the epoch of these batches, from 1.
+        """
+
+    @abstractmethod
+    def step_bytes(self, rank: int) -> tuple[float, float]:
+        """Return the mean bytes that a step of worker `rank` fetches, and those that it pushes."""
+
+    @abstractmethod
+    def join(self) -> None:
+        """Wait until every scheduled step is done and has been reported."""
+
+    @abstractmethod
+    def score(self) -> tuple[float, float]:
+        """Return the summed loss and the number of correct answers over the whole test set."""
+
+    @abstractmethod
+    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> None:
+        """Write a checkpoint.
+
+        Args:
+            epoch: how many whole epochs are done.
+            step: how many steps of the next epoch are done.
+            worker_steps: how many steps each worker has done, by rank.
+        """
+
+    def report(self, completed: CompletedStep, epoch: int) -> None:
+        """Queue a completed step of epoch `epoch` to be recorded; any thread may call this method."""
+        self._reported.put((completed, epoch))
+
+    def train(self, first: int) -> str:
+        """Train until the step policy ends the training; return its status.
+
+        Args:
+            first: how many global batches are done already; a resumed training goes on after them.
+
+        Returns:
+            `ok`, `time_limit` or `diverged`.
+        """
+        config, policy = self._context.config, self._policy
+        self._start()
+        status = "ok" if first == policy.last_step else None
+        group: list[np.ndarray] = []
+        samples = self._context.arrays.train_samples
+        batches = order.batches(samples, config.global_batch, config.seed, first, policy.last_step)
+        for step, batch in enumerate(batches, first + 1):
+            group.append(batch)
+            due = policy.evaluates(step - 1, step) or policy.saves(step - 1, step)
+            if len(group) < self.batches_at_once and not due:
+                continue
+            self.schedule(np.stack(group), (step - 1) // policy.steps_per_epoch + 1)
+            group.clear()
+            self._settle(time.time() - SETTLE_SECONDS)
+            status = self._status(step)
+            if status is not None or due:
+                self.join()
+                self._settle(float("inf"))
+                status = self._status(step)
+                if policy.evaluates(step - 1, step, status):
+                    self._evaluate(step)
+                if policy.saves(step - 1, step, status):
+                    self._save(step)
+            if status is not None:
+                break
+        assert status is not None
+        self._finish()
+        return status
+
+    def _start(self) -> None:
+        self._recorders[0].facts["steps_per_epoch"] = self._policy.steps_per_epoch
+        for recorder in self._recorders:
+            # A worker's fetches and pushes overlap with computing: its waits for input and for other workers
+            # can't be measured, only the time in which it computes.
+            recorder.input_seconds = recorder.communication_seconds = None
+            recorder.busy_seconds = 0.0
+            recorder.start()
+
+    def _status(self, step: int) -> str | None:
+        slowest = max(recorder.train_seconds for recorder in self._recorders)
+        return self._policy.status(step, diverged=self._diverged, late=self._policy.is_late(slowest))
+
+    def _settle(self, before: float) -> None:
+        """Record the reported steps that ended before the time `before`, in the order of their ends."""
+        while not self._reported.empty():
+            self._unsettled.append(self._reported.get())
+        self._unsettled.sort(key=lambda reported: reported[0].pushed)
+        while self._unsettled and self._unsettled[0][0].pushed < before:
+            self._record(*self._unsettled.pop(0))
+
+    def _record(self, completed: CompletedStep, epoch: int) -> None:
+        recorder = self._recorders[completed.rank]
+        assert recorder.busy_seconds is not None
+        recorder.busy_seconds += completed.computed - completed.fetched
+        recorder.step(
+            completed.loss,
+            completed.samples,
+            epoch=epoch,
+            staleness=completed.staleness,
+            ended=completed.pushed + self._offset,
+        )
+        self._losses.append(completed.loss)
+        self._diverged |= not np.isfinite(completed.loss)
+        self._correct += completed.correct
+        self._seen += completed.samples
+        timed = recorder.trained_steps - self._context.config.warmup_steps
+        times = (completed.began, completed.fetched, completed.computed, completed.pushed)
+        if timed > 0:
+            self._exchange[completed.rank] += times[1] - times[0] + times[3] - times[2]
+        if 0 < timed <= timeline.STEPS:
+            parts = zip(("fetch", "compute", "push"), times, times[1:], strict=False)
+            self._intervals[completed.rank] += [(recorder.steps, name, -1, a, b) for name, a, b in parts]
+
+    def _save(self, step: int) -> None:
+        epoch, within = divmod(step, self._policy.steps_per_epoch)
+        with self._off_clock():
+            for recorder in self._recorders:
+                recorder.flush()
+            worker_steps = [recorder.steps for recorder in self._recorders]
+            self.save(epoch=epoch, step=within, worker_steps=worker_steps)
+
+    @contextlib.contextmanager
+    def _off_clock(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stopped:
+            for recorder in self._recorders:
+                stopped.enter_context(recorder.off_clock())
+            yield
+
+    def _evaluate(self, step: int) -> None:
+        """Score the test set, and record the evaluation after `step` global batches."""
+        samples = self._context.arrays.test_samples
+        start = time.perf_counter()
+        with self._off_clock():
+            loss, correct = self.score()
+            seconds = time.perf_counter() - start
+            recorder = self._recorders[0]
+            recorder.facts["validation_samples_per_second"] = samples / seconds
+            recorder.evaluated(
+                epoch=step / self._policy.steps_per_epoch,
+                step=step,
+                # Worker 0, whose record this is, may have been lost.
+                train_seconds=max(other.train_seconds for other in self._recorders),
+                train_loss=float(np.mean(self._losses)) if self._losses else None,
+                train_accuracy=self._correct / self._seen if self._seen else None,
+                loss=loss / samples,
+                accuracy=correct / samples,
+                seconds=seconds,
+            )
+        self._losses, self._correct, self._seen = [], 0.0, 0
+
+    def _finish(self) -> None:
+        """Write each worker's payload and seconds of exchange to its record, and its timeline to a file."""
+        for recorder, intervals in zip(self._recorders, self._intervals, strict=True):
+            fetched, pushed = self.step_bytes(recorder.rank)
+            recorder.payload_bytes = round((fetched + pushed) * recorder.trained_steps)
+            timed = max(0, recorder.trained_steps - self._context.config.warmup_steps)
+            recorder.facts |= {
+                "exchange_seconds": self._exchange[recorder.rank],
+                "fetched_bytes": round(fetched * timed),
+                "pushed_bytes": round(pushed * timed),
+            }
+            (recorder.folder / files.TIMELINE).write_text(json.dumps(intervals))

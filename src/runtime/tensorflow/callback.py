@@ -1,0 +1,96 @@
+"""Follow a TensorFlow training's steps: record, evaluate, save checkpoints, and end the training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from src.measure.recorder import Recorder
+from src.runtime.common.context import RankContext
+from src.runtime.common.step_policy import StepPolicy
+from src.runtime.tensorflow import feed
+from src.runtime.tensorflow.checkpoint import Checkpoints
+
+
+class TrainingCallback:
+    """A handler of completed steps, for a custom loop and for Keras's `fit` alike.
+
+    Attributes:
+        status: how the training has ended (`ok`, `time_limit` or `diverged`), and `None` while it goes on.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        evaluate: Callable[[], tuple[float, float, float]],
+        checkpoints: Checkpoints,
+    ) -> None:
+        """Follow the training of one rank.
+
+        Args:
+            context: the rank's context.
+            recorder: the rank's recorder.
+            evaluate: scores the test set, and returns (mean loss, accuracy, seconds).
+            checkpoints: the rank's checkpoints.
+        """
+        self.status: str | None = None
+        self._context = context
+        self._recorder = recorder
+        self._evaluate_model = evaluate
+        self._checkpoints = checkpoints
+        self._policy = StepPolicy(context.config, feed.steps_per_epoch(context))
+        self._loss = self._correct = 0.0
+        self._trained = 0
+        recorder.facts["steps_per_epoch"] = self._policy.steps_per_epoch
+
+    def on_train_start(self) -> None:
+        """Start the clock, and set `status` if all steps are done already."""
+        self._recorder.start()
+        # A job that is started again after a failure may have had all its epochs done.
+        if self._recorder.steps >= self._policy.last_step:
+            self.status = "ok"
+
+    @property
+    def late(self) -> bool:
+        """Return whether the time limit has passed by this process's clock."""
+        return self._policy.is_late(self._recorder.train_seconds)
+
+    def on_steps_end(self, losses: Sequence[float], correct: float, *, late: bool) -> None:
+        """Record steps of one epoch that were completed together; evaluate, save or end where that is due.
+
+        Args:
+            losses: mean loss over the global batch, of each step.
+            correct: correct answers in all of these steps.
+            late: whether the time limit ends the training here.
+        """
+        config, recorder, policy = self._context.config, self._recorder, self._policy
+        before = recorder.steps
+        epoch = before // policy.steps_per_epoch + 1
+        recorder.completed(losses, config.global_batch // self._context.world_size, epoch=epoch)
+        self._loss += float(np.sum(losses))
+        self._correct += correct
+        self._trained += len(losses)
+        diverged = not np.isfinite(losses).all()
+        self.status = policy.status(recorder.steps, diverged=diverged, late=late)
+        if policy.evaluates(before, recorder.steps, self.status):
+            self._evaluate()
+        if policy.saves(before, recorder.steps, self.status):
+            self._checkpoints.write(recorder.steps)
+
+    def _evaluate(self) -> None:
+        recorder, trained = self._recorder, self._trained
+        with recorder.off_clock():
+            loss, accuracy, seconds = self._evaluate_model()
+            recorder.facts["validation_samples_per_second"] = self._context.arrays.test_samples / seconds
+            recorder.evaluated(
+                epoch=recorder.steps / self._policy.steps_per_epoch,
+                train_loss=self._loss / trained,
+                train_accuracy=self._correct / (trained * self._context.config.global_batch),
+                loss=loss,
+                accuracy=accuracy,
+                seconds=seconds,
+            )
+        self._loss = self._correct = 0.0
+        self._trained = 0

@@ -1,0 +1,23 @@
+"""Make a MirroredStrategy over this process's devices."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import setup
+
+
+def mirrored_strategy(context: RankContext) -> tf.distribute.Strategy:
+    """Make a MirroredStrategy over this process's devices, with the configured reduction of gradients."""
+    devices = setup.configure(context)
+    reduction = context.config.strategy["reduction"]
+    if reduction == "auto":
+        # NCCL has no kernels for CPUs.
+        reduction = "nccl" if devices[0].startswith("GPU") else "one_device"
+    reductions = {
+        "nccl": tf.distribute.NcclAllReduce,
+        "hierarchical": tf.distribute.HierarchicalCopyAllReduce,
+        "one_device": tf.distribute.ReductionToOneDevice,
+    }
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reductions[reduction]())

@@ -1,0 +1,1 @@
+"""Train by TensorFlow's parameter servers: the coordinator, and the model that the servers hold."""

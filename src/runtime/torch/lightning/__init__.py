@@ -1,0 +1,1 @@
+"""Train torch strategies through PyTorch Lightning: one module, one feed, one callback."""

@@ -1,0 +1,218 @@
+"""Record, evaluate, save checkpoints and end one rank's training, as a Lightning callback."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from src.measure import memory
+from src.measure.recorder import Recorder
+from src.runtime.common.batch_split import SpeedWindow
+from src.runtime.common.context import RankContext
+from src.runtime.common.step_policy import StepPolicy
+from src.runtime.torch import checkpoint
+from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.lightning.module import TrainingModule
+
+# Ranks agree on whether to go on at intervals of about so many seconds, and of so many steps at most.
+AGREE_SECONDS = 0.5
+AGREE_STEPS = 50
+
+
+class TrainingCallback(pl.Callback):
+    """A Lightning callback that follows one rank's training; all ranks act at the same steps.
+
+    Attributes:
+        status: how the training ends (`ok`, `time_limit` or `diverged`), once the ranks have agreed on that.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        feed: Feed,
+        before_evaluation: Callable[[], None],
+        resumed: Mapping[str, Any] | None,
+    ) -> None:
+        """Follow the training of one rank.
+
+        Args:
+            context: the rank's context.
+            recorder: the rank's recorder.
+            feed: the rank's feed, which is turned to the next epoch at the end of each.
+            before_evaluation: makes the ranks' copies of the model equal before each evaluation.
+            resumed: the checkpoint to go on from, or `None`.
+        """
+        self.context = context
+        self.recorder = recorder
+        self.feed = feed
+        self.before_evaluation = before_evaluation
+        self.resumed = resumed
+        self.device = feed.device
+        self.policy = StepPolicy(context.config, feed.steps)
+        self.status: str | None = None
+        self.agree_at = 1
+        # An agreement in progress: the slowest rank's clock and whether some rank has diverged [2], and the
+        # reduction of both over the ranks.
+        self.agreement: tuple[Tensor, dist.Work | None] | None = None
+        self.saved_at = -1
+        self.speeds = SpeedWindow()
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Restore the checkpoint, if there is one, and start the clock once all ranks are ready."""
+        assert isinstance(module, TrainingModule)
+        if self.resumed is not None:
+            checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
+            self.resumed = None
+        self.recorder.facts["steps_per_epoch"] = self.feed.steps
+        self._barrier()
+        self.recorder.start()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int
+    ) -> None:
+        """Record a completed optimizer step, and evaluate, save or end where that is due."""
+        assert isinstance(module, TrainingModule)
+        if (index + 1) % self.feed.parts:
+            return
+        # Stages that see no labels count no samples; each has trained on its worker's whole batch.
+        samples = module.step_samples or self.context.config.worker_batch
+        self.recorder.step(module.take_loss(), samples, epoch=self.feed.epoch + 1)
+        if self.feed.split.automatic:
+            self._rebalance(samples)
+        self._agree(trainer)
+        step = self.recorder.steps
+        if self.policy.evaluates(step - 1, step):
+            self._evaluate(module)
+        if self.policy.saves(step - 1, step):
+            self._save(trainer, module)
+
+    def _rebalance(self, samples: int) -> None:
+        """Add a step of `samples` to this rank's speed, and split batches anew once that is measured."""
+        speed = self.speeds.add(samples, self.recorder.own_seconds)
+        if speed is None:
+            return
+        speeds = torch.zeros(self.context.world_size, dtype=torch.float64)
+        speeds[self.context.rank] = speed
+        with self.recorder.exchanging():
+            speeds = self._sum(speeds)
+        if self.feed.split.rebalance(speeds.tolist()):
+            self.speeds = SpeedWindow()
+
+    def _save(self, trainer: pl.Trainer, module: TrainingModule) -> None:
+        """Write a checkpoint, unless this step's is written already or some rank has diverged."""
+        step = self.recorder.steps
+        if self.saved_at == step:
+            return
+        self.saved_at = step
+        with self.recorder.off_clock():
+            self.recorder.flush()
+            diverged = float(self._sum(torch.tensor([float(self.recorder.diverged)])))
+            if diverged:
+                return
+            parts = module.rank_states(trainer.optimizers[0])
+            if parts is not None:
+                epoch, within = divmod(step, self.feed.steps)
+                checkpoint.write(self.context, parts, epoch=epoch, step=within)
+            # The others wait off the clock for rank 0 to have written.
+            self._barrier()
+
+    def _agree(self, trainer: pl.Trainer) -> None:
+        """Have all ranks end at the same step, by the slowest rank's clock.
+
+        An agreement begins after one step and is completed after the next, in which the ranks exchange
+        gradients anyway. If the agreement were completed at once, a rank would wait here for the slowest
+        rank's optimizer.
+        """
+        if self.agreement is not None:
+            self._complete_agreement(trainer)
+        elif self.recorder.steps >= self.agree_at:
+            self.recorder.flush()
+            clocks = [self.recorder.train_seconds, float(self.recorder.diverged)]
+            largest, work = torch.tensor(clocks, dtype=torch.float64), None
+            if self.context.world_size > 1:
+                largest = largest.to(self.device)
+                work = dist.all_reduce(largest, dist.ReduceOp.MAX, async_op=True)
+            self.agreement = largest, work
+            if work is None:
+                self._complete_agreement(trainer)
+
+    def _complete_agreement(self, trainer: pl.Trainer) -> None:
+        """Wait for the agreement in progress, and stop the training if that is its outcome."""
+        assert self.agreement is not None
+        (largest, work), self.agreement = self.agreement, None
+        with self.recorder.exchanging():
+            if work is not None:
+                work.wait()
+            seconds, diverged = largest.tolist()
+        late = self.policy.is_late(seconds)
+        self.status = self.policy.status(self.recorder.steps, diverged=bool(diverged), late=late)
+        trainer.should_stop = self.status is not None
+        pace = seconds / self.recorder.trained_steps
+        self.agree_at = self.recorder.steps + min(AGREE_STEPS, max(1, round(AGREE_SECONDS / pace)))
+
+    def on_train_epoch_end(self, _: pl.Trainer, module: pl.LightningModule) -> None:
+        """Evaluate, if that isn't done at this step, and turn the feed to the next epoch."""
+        assert isinstance(module, TrainingModule)
+        self._evaluate(module)
+        self.feed.end_epoch()
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Write the last checkpoint if it is due, and finish the record with the facts of the model."""
+        assert isinstance(module, TrainingModule)
+        recorder = self.recorder
+        if self.agreement is not None:
+            self._complete_agreement(trainer)
+        recorder.flush()
+        diverged = recorder.diverged or self.status == "diverged"
+        late = self.status == "time_limit"
+        status = self.policy.status(recorder.steps, diverged=diverged, late=late)
+        if self.policy.saves(recorder.steps, recorder.steps, self.status or "ok"):
+            self._save(trainer, module)
+        recorder.facts |= memory.peak(self.device) | module.facts(self.device)
+        # Without a status the job was started again after a failure and had had all its epochs done.
+        recorder.finish(status or "ok")
+
+    def _evaluate(self, module: TrainingModule) -> None:
+        """Score the test set, unless it was scored at this step."""
+        if self.recorder.evaluated_at == self.recorder.steps:
+            return
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        with self.recorder.off_clock():
+            self.before_evaluation()
+            start = time.perf_counter()
+            tested = self._sum(module.evaluate(self.device))
+            seconds = time.perf_counter() - start
+            trained = self._sum(module.sums.to(self.device))
+            module.sums = torch.zeros(3, dtype=torch.float64)
+            loss, correct, count = tested.tolist()
+            train_loss, train_correct, train_count = trained.tolist()
+            self.recorder.facts["validation_samples_per_second"] = count / seconds
+            self.recorder.evaluated(
+                epoch=self.recorder.steps / self.feed.steps,
+                train_loss=train_loss / train_count if train_count else None,
+                train_accuracy=train_correct / train_count if train_count else None,
+                loss=loss / count if math.isfinite(loss) else math.nan,
+                accuracy=correct / count,
+                seconds=seconds,
+            )
+            # `evaluated` logs to MLflow on rank 0; the other ranks wait for that off the clock too.
+            self._barrier()
+
+    def _sum(self, values: Tensor) -> Tensor:
+        """Return the sum of all ranks' `values`; all ranks call this method."""
+        if self.context.world_size > 1:
+            values = values.to(self.device)
+            dist.all_reduce(values)
+        return values
+
+    def _barrier(self) -> None:
+        self._sum(torch.zeros(1))

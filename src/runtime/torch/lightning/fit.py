@@ -1,0 +1,93 @@
+"""Train any torch strategy through PyTorch Lightning: one module, one feed, one callback.
+
+Lightning runs the loop and its Strategy distributes the training. For every strategy Scaleguide adds
+`module.py`, `../feed.py` and `callback.py`: an evaluation of each test sample once, an order of samples that
+all strategies share, the clock, and an end on which the ranks agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytorch_lightning as pl
+from pytorch_lightning.plugins.environments import TorchElasticEnvironment
+from pytorch_lightning.strategies import Strategy
+from torch import nn
+
+from src.compat.lightning import leave_sigterm_to_the_parent
+from src.measure.recorder import Recorder
+from src.runtime.common.context import RankContext
+from src.runtime.common.resume import resume_recorders
+from src.runtime.torch import checkpoint, setup
+from src.runtime.torch.lightning.callback import TrainingCallback
+from src.runtime.torch.lightning.module import TrainingModule
+
+
+def cluster_environment() -> TorchElasticEnvironment:
+    """Return Lightning's environment that reads rank and world size from torchrun's variables."""
+    return TorchElasticEnvironment()
+
+
+def fit(
+    context: RankContext,
+    recorder: Recorder,
+    strategy: Strategy,
+    *,
+    prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
+    before_evaluation: Callable[[TrainingModule], None] = lambda module: None,
+) -> None:
+    """Train a copy of the model in each rank under a Lightning strategy, and finish the record.
+
+    Args:
+        context: the rank's context.
+        recorder: the rank's recorder.
+        strategy: distributes the training.
+        prepare: changes the seeded model before training, and returns it (to synchronise BatchNorm, say).
+        before_evaluation: makes the ranks' copies equal where these differ between steps.
+
+    Raises:
+        ConfigError: when the run can't go on from the configured checkpoint.
+    """
+    setup.prepare_process(context)
+    model = prepare(setup.build(context))
+    fit_module(context, recorder, strategy, TrainingModule(context, model), before_evaluation)
+
+
+def fit_module(
+    context: RankContext,
+    recorder: Recorder,
+    strategy: Strategy,
+    module: TrainingModule,
+    before_evaluation: Callable[[TrainingModule], None] = lambda module: None,
+) -> None:
+    """Train `module` under a Lightning strategy, and finish the record.
+
+    The other arguments, and what is raised, are those of `fit`.
+    """
+    config = context.config
+    device = setup.root_device(context)
+    feed = module.feed(recorder, device)
+    resumed = None if config.resume is None else checkpoint.read(config, context.arrays.train_samples)
+    if resumed is not None:
+        feed.start_at(resumed["epoch"], resumed["step"])
+        resume_recorders([recorder], resumed, feed.steps)
+    gpu = device.type == "cuda"
+    trainer = pl.Trainer(
+        accelerator="gpu" if gpu else "cpu",
+        devices=1 if context.world_size == 1 or gpu else context.world_size,
+        strategy=strategy,
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
+        max_epochs=config.epochs - feed.epoch,
+        # An epoch that is resumed in its middle is shorter than the next ones.
+        reload_dataloaders_every_n_epochs=1 if feed.skip else 0,
+        accumulate_grad_batches=feed.parts,
+        callbacks=[TrainingCallback(context, recorder, feed, lambda: before_evaluation(module), resumed)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+    )
+    leave_sigterm_to_the_parent(trainer)
+    trainer.fit(module, feed)

@@ -1,0 +1,118 @@
+"""Define the Lightning module of a rank's model: its training step, its loss, and its evaluation."""
+
+from __future__ import annotations
+
+from typing import SupportsFloat
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from src.data import order
+from src.measure.rank_record import RankRecord
+from src.measure.recorder import Recorder
+from src.runtime.common.batch_split import BatchSplit
+from src.runtime.common.context import RankContext
+from src.runtime.torch import checkpoint, setup
+from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch.feed import Batch, Feed, to_inputs
+
+
+class TrainingModule(pl.LightningModule):
+    """A model under Lightning, trained by cross-entropy.
+
+    A strategy whose ranks hold stages of the model overrides the methods that differ for a stage.
+
+    Attributes:
+        model: the model.
+        sums: summed loss, correct answers and number of samples since the last evaluation, float64 [3].
+        step_loss: summed loss of the present step's samples so far [].
+        step_samples: number of the present step's samples so far.
+        split: how batches are split among ranks.
+        pieces: number of micro-batches of all ranks in a global batch.
+    """
+
+    # Prefix of this rank's parameter names that the names in the whole model don't have.
+    prefix = ""
+
+    def __init__(self, context: RankContext, model: nn.Module) -> None:
+        super().__init__()
+        self.context = context
+        self.model = model
+        self.sums = torch.zeros(3, dtype=torch.float64)
+        self.step_loss, self.step_samples = torch.zeros(()), 0
+        self.split = BatchSplit(context.config)
+        self.pieces = context.config.microbatches * context.config.data_parallel_degree
+
+    def feed(self, recorder: Recorder, device: torch.device) -> Feed:
+        """Make the feed of this rank's micro-batches."""
+        return Feed(self.context, recorder, device, parts=self.context.config.microbatches, split=self.split)
+
+    def training_step(self, batch: Batch, _: int) -> Tensor | None:
+        """Return the weighted loss of one micro-batch, as `loss` does, and count its samples."""
+        inputs, labels = batch
+        return self.loss(self.model(inputs), labels)
+
+    def loss(self, logits: Tensor, labels: Tensor | None) -> Tensor:
+        """Return the weighted mean cross-entropy [] of one micro-batch, and add it to the sums.
+
+        The weight is such that the mean over all ranks' micro-batches is the mean over the global batch,
+        whatever the micro-batches' sizes.
+
+        Args:
+            logits: [samples, classes].
+            labels: [samples].
+        """
+        assert labels is not None
+        loss = functional.cross_entropy(logits, labels)
+        weight = len(labels) * self.pieces / self.context.config.global_batch
+        with torch.no_grad():
+            summed_loss = loss.detach() * len(labels)
+            self.step_loss = self.step_loss + summed_loss
+            self.step_samples += len(labels)
+            self.sums = self.sums + setup.sums(summed_loss, logits, labels)
+        return loss if weight == 1 else loss * weight
+
+    def take_loss(self) -> SupportsFloat:
+        """Return the mean loss of this rank's part of the completed step, and begin the next step's sum."""
+        loss = self.step_loss / max(1, self.step_samples)
+        self.step_loss, self.step_samples = torch.zeros((), device=loss.device), 0
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Make the configured optimizer of this rank's parameters."""
+        # A stage's operations may have no parameters, and torch's optimizers need at least one.
+        parameters: list[Tensor] = [*self.parameters()] or [torch.zeros(0, requires_grad=True)]
+        return setup.make_optimizer(self.context.config.optimizer, parameters)
+
+    @torch.no_grad()
+    def evaluate(self, device: torch.device) -> Tensor:
+        """Score this rank's part of the test set; return (summed loss, correct, samples), float64 [3]."""
+        context, arrays = self.context, self.context.arrays
+        totals = torch.zeros(3, dtype=torch.float64, device=device)
+        self.model.eval()
+        try:
+            for part in order.pieces(
+                self.split.part(context.rank, arrays.test_samples), context.config.evaluation_batch
+            ):
+                images = torch.from_numpy(arrays.test_images[part].copy())
+                labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
+                logits = self.model(to_inputs(context, images, device)).float()
+                totals += setup.sums(
+                    functional.cross_entropy(logits, labels, reduction="sum"), logits, labels
+                )
+        finally:
+            self.model.train()
+        return totals
+
+    def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
+        """Gather a checkpoint's tensors on rank 0; return `None` on others. All ranks call this method."""
+        return [checkpoint.rank_state(self.model, optimizer)] if self.context.rank == 0 else None
+
+    def facts(self, device: torch.device) -> RankRecord:
+        """Return the facts of the whole model for the record, its costs measured on `device`.
+
+        Every rank calls this method after training, since a synchronised BatchNorm waits for the other ranks.
+        """
+        return setup.facts(self.context, self.model, device)

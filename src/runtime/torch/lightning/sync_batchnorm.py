@@ -1,0 +1,65 @@
+"""Synchronise BatchNorm: normalise by the statistics of all ranks' micro-batches together, on CPUs too.
+
+torch's SyncBatchNorm refuses CPU tensors. The layer here computes the same by all-reduce.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+
+from src.compat.torch import BatchNorm
+
+
+class CPUSyncBatchNorm(BatchNorm):
+    """A BatchNorm by mean and variance over all ranks' samples, of which each rank has as many."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise `input` [batch, channels, ...] by channel, in evaluation by the running statistics."""
+        if not self.training or dist.get_world_size() == 1:
+            return super().forward(input)
+        others = [dim for dim in range(input.dim()) if dim != 1]
+        count = input.numel() // input.shape[1] * dist.get_world_size()
+        shape = [1, -1] + [1] * (input.dim() - 2)
+        mean = all_reduce(input.sum(others)) / count
+        # Two passes: E[x^2] - E[x]^2 cancels in fp32.
+        centred = input - mean.view(shape)
+        variance = all_reduce((centred * centred).sum(others)) / count
+        self._move_running(mean.detach(), variance.detach() * count / (count - 1))
+        normal = centred * torch.rsqrt(variance + self.eps).view(shape)
+        if not self.affine:
+            return normal
+        return normal * self.weight.view(shape) + self.bias.view(shape)
+
+    def _move_running(self, mean: Tensor, variance: Tensor) -> None:
+        if not self.track_running_stats:
+            return
+        assert self.num_batches_tracked is not None
+        assert self.running_mean is not None and self.running_var is not None
+        self.num_batches_tracked += 1
+        rate = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, rate)
+        self.running_var.lerp_(variance, rate)
+
+
+def convert(model: nn.Module) -> nn.Module:
+    """Replace every BatchNorm of `model` by a synchronised one, in place, and return the model.
+
+    The layers are torch's own where there are GPUs, and `CPUSyncBatchNorm` elsewhere.
+    """
+    if torch.cuda.is_available():
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, BatchNorm):
+            twin = CPUSyncBatchNorm(
+                layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
+            )
+            twin.load_state_dict(layer.state_dict())
+            setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], twin)
+    return model

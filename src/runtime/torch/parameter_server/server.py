@@ -1,0 +1,236 @@
+"""Serve parameters from a process, and use all servers together as one vector of parameters.
+
+Each server has a contiguous part of the flattened parameters, and all parts are of one size, give or take one
+element. The requests of the coordinator (c) and of workers (w), with the servers' answers:
+
+    initialize  c   values, optimizer, bound                                -> done
+    slowest     w                                                           -> clock of the slowest worker
+    register    w   rank, clock                                             -> done
+    fetch       w   (waits until the worker's clock is within the bound)    -> values, version
+    push        w   version, work items (each with its version), gradient   -> staleness
+    rest        c   ranks                                                   -> done
+    drain       c                                                           -> done
+    applied     c                                                           -> work items and their staleness
+    state       c                                                           -> values, entries, widest_gap
+    close       c                                                           -> done
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from src.data import order
+from src.measure.rank_record import RankRecord
+from src.runtime.common import messages
+from src.runtime.common.messages import Connection, Message
+from src.runtime.torch.parameter_server.parameter_shard import ParameterShard, Push
+from src.runtime.torch.setup import make_optimizer
+
+# Seconds for which a process tries to connect: the others must import their libraries before they listen.
+CONNECT_SECONDS = 120.0
+
+
+class Server:
+    """A parameter server, which serves one parameter shard until the process ends.
+
+    Attributes:
+        closed: set once the coordinator has announced that no more requests will come.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Listen at `address` (`host:port`)."""
+        self._initialized = threading.Event()
+        # Worker -> its present connection.
+        self._registered: dict[int, Connection] = {}
+        self._shard: ParameterShard
+        self.closed = threading.Event()
+        self._listening: socket.socket = messages.listen(address, self._handle)
+
+    def _handle(self, connection: Connection) -> None:
+        """Answer the requests of the process at the other end of `connection` until that has gone."""
+        worker: int | None = None
+        try:
+            while True:
+                request = connection.receive()
+                if request.kind == "initialize":
+                    self._initialize(request.arrays, **request.figures)
+                else:
+                    self._initialized.wait()
+                if request.kind == "register":
+                    worker = int(request.figures["rank"])
+                    self._registered[worker] = connection
+                self._answer(connection, request, worker)
+        finally:
+            # The worker may have connected again before the end of this connection was noticed.
+            if worker is not None and self._registered[worker] is connection:
+                self._shard.leave(worker)
+
+    def _initialize(
+        self,
+        arrays: Sequence[np.ndarray],
+        *,
+        workers: int,
+        bound: float | None,
+        sum_per_clock: bool,
+        optimizer: Mapping[str, Any],
+        entries: Sequence[str],
+    ) -> None:
+        values, *entry_values = (torch.from_numpy(array) for array in arrays)
+        self._shard = ParameterShard(
+            values,
+            lambda parameters: make_optimizer(optimizer, parameters),
+            workers=workers,
+            bound=math.inf if bound is None else bound,
+            sum_per_clock=sum_per_clock,
+        )
+        self._shard.restore(values, dict(zip(entries, entry_values, strict=True)))
+        self._initialized.set()
+
+    def _answer(self, connection: Connection, request: Message, worker: int | None) -> None:
+        shard, figures = self._shard, request.figures
+        if request.kind == "fetch":
+            assert worker is not None
+            values, version = shard.fetch(worker)
+            connection.send("values", [values.numpy()], version=version)
+            return
+        if request.kind == "applied":
+            connection.send("applied", applied=shard.applied())
+            return
+        if request.kind == "state":
+            values, entries = shard.state()
+            arrays = [values.numpy(), *(entry.numpy() for entry in entries.values())]
+            connection.send("state", arrays, entries=list(entries), widest_gap=shard.widest_gap)
+            return
+        if request.kind == "slowest":
+            connection.send("clock", clock=shard.slowest())
+            return
+        if request.kind == "push":
+            assert worker is not None
+            gradient = torch.from_numpy(request.arrays[0])
+            items = tuple((item, version) for item, version in figures["items"])
+            push = Push(worker, figures["version"], gradient, items)
+            connection.send("done", staleness=shard.push(push))
+            return
+        if request.kind == "register":
+            shard.register(figures["rank"], figures["clock"])
+        elif request.kind == "rest":
+            shard.rest(figures["ranks"])
+        elif request.kind == "drain":
+            shard.drain()
+        elif request.kind == "close":
+            self._listening.close()
+            self.closed.set()
+        connection.send("done")
+
+
+class ServerGroup:
+    """A client of all servers, which shows them as one vector of parameters; used by one thread.
+
+    The coordinator uses it as its `ParameterStore`, and each worker has one to fetch and push.
+    """
+
+    def __init__(self, addresses: Sequence[str], **rule: Any) -> None:
+        """Connect to the servers at `addresses`.
+
+        Args:
+            addresses: `host:port` of each server, in the order of their shards.
+            **rule: how pushes take effect, which only the coordinator gives: `workers`, `bound` (`None` for
+                no bound), `sum_per_clock`, and `optimizer` as in the configuration.
+        """
+        self.welcome: Mapping[str, Any] = {}
+        self._rule = rule
+        self._all = [messages.connect(address, seconds=CONNECT_SECONDS) for address in addresses]
+
+    def initialize(self, values: Tensor, entries: Mapping[str, Tensor]) -> None:
+        """Send each server its part of the initial values [elements] and of the optimizer's entries.
+
+        Args:
+            values: all parameters [elements].
+            entries: the optimizer's entries by name, each [elements] or, if it is a counter, [].
+        """
+        for number, server in enumerate(self._all):
+            part = order.even_slice(len(values), number, len(self._all))
+            entry_parts = [entry[part] if entry.dim() else entry for entry in entries.values()]
+            arrays = [tensor.numpy() for tensor in (values[part], *entry_parts)]
+            server.send("initialize", arrays, entries=list(entries), **self._rule)
+        self._wait_until_done()
+
+    def register(self, rank: int) -> None:
+        """Register as worker `rank` with all servers, at the clock of the slowest worker."""
+        for server in self._all:
+            server.send("slowest")
+        clock = max(server.receive().figures["clock"] for server in self._all)
+        for server in self._all:
+            server.send("register", rank=rank, clock=clock)
+        self._wait_until_done()
+
+    def fetch(self) -> tuple[Tensor, list[int]]:
+        """Fetch all parameters [elements], and each server's version of its part."""
+        for server in self._all:
+            server.send("fetch")
+        answers = [server.receive() for server in self._all]
+        values = torch.cat([torch.from_numpy(answer.arrays[0]) for answer in answers])
+        return values, [answer.figures["version"] for answer in answers]
+
+    def push(self, gradient: Tensor, versions: Sequence[int], items: Sequence[tuple[int, int]]) -> int | None:
+        """Push a gradient; return its staleness, or `None` if the gradient takes effect later.
+
+        Args:
+            gradient: the gradient of all parameters [elements].
+            versions: each server's version of the values from which the gradient was computed.
+            items: the work items whose gradients it sums, each with the first server's version at its fetch.
+        """
+        flat = gradient.numpy()
+        for number, (server, version) in enumerate(zip(self._all, versions, strict=True)):
+            part = order.even_slice(len(flat), number, len(self._all))
+            # The first server alone reports the staleness of work items.
+            reported = list(items) if number == 0 else []
+            server.send("push", [flat[part]], version=version, items=reported)
+        first, *_ = (server.receive() for server in self._all)
+        staleness: int | None = first.figures["staleness"]
+        return staleness
+
+    def applied(self) -> list[tuple[int, int]]:
+        """Return (work item, staleness) of each step that took effect since the last call of this method."""
+        return [(item, staleness) for item, staleness in self._all[0].ask("applied").figures["applied"]]
+
+    def rest(self, ranks: Sequence[int]) -> None:
+        """Let no worker wait for the workers `ranks`, which have nothing left to do."""
+        for server in self._all:
+            server.send("rest", ranks=list(ranks))
+        self._wait_until_done()
+
+    def drain(self) -> None:
+        """Have all servers apply their pending pushes."""
+        for server in self._all:
+            server.send("drain")
+        self._wait_until_done()
+
+    def state(self) -> tuple[Tensor, dict[str, Tensor], RankRecord]:
+        """Return the values [elements], the optimizer's entries by name, and the fact `clock_gap_max`."""
+        answers = [server.ask("state") for server in self._all]
+        parts = [[torch.from_numpy(array) for array in answer.arrays] for answer in answers]
+        values, *entries = (
+            torch.cat(same) if same[0].dim() else same[0] for same in zip(*parts, strict=True)
+        )
+        gap = max(answer.figures["widest_gap"] for answer in answers)
+        named = dict(zip(answers[0].figures["entries"], entries, strict=True))
+        return values, named, {"clock_gap_max": gap}
+
+    def close(self) -> None:
+        """Tell the servers that no more requests will come."""
+        for server in self._all:
+            server.send("close")
+        self._wait_until_done()
+
+    def _wait_until_done(self) -> None:
+        for server in self._all:
+            assert server.receive().kind == "done"

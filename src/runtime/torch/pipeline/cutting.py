@@ -1,0 +1,75 @@
+"""Plan the cut of the model: rank 0 measures the costs, and all ranks make the same plan from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from src.compat.torch import has_batch_statistics
+from src.config import ConfigError
+from src.partition import plan as planning
+from src.partition.model_profile import Link
+from src.partition.plan import Plan
+from src.partition.torch import cost as measured
+from src.partition.torch.graph import Graph
+from src.run import files
+from src.runtime.common.context import RankContext
+from src.runtime.torch.feed import to_inputs
+
+
+def example_images(context: RankContext, samples: int, device: torch.device) -> Tensor:
+    """Return the first training images, normalised [samples, channels, height, width], on `device`."""
+    return to_inputs(context, torch.from_numpy(context.arrays.train_images[:samples].copy()), device)
+
+
+def empty_images(context: RankContext, samples: int, device: torch.device) -> Tensor:
+    """Return uninitialized images on `device`, in the shape and memory layout of `example_images`."""
+    height, width, channels = context.arrays.shape
+    return torch.empty(samples, height, width, channels, device=device).permute(0, 3, 1, 2)
+
+
+def make_plan(context: RankContext, graph: Graph, inputs: Tensor, *, overlaps: bool) -> Plan:
+    """Plan the cut of `graph`; all ranks call this function and get the same plan.
+
+    Rank 0 measures the costs and writes the plan into the run's directory.
+
+    Args:
+        context: the rank's context.
+        graph: the whole model as operations.
+        inputs: a micro-batch [samples, channels, height, width] for which the costs are measured.
+        overlaps: whether stages work at the same time.
+
+    Raises:
+        ConfigError: when the model can't be cut as the configuration asks.
+    """
+    autocast = context.config.precision == "bf16"
+    # Both ends of a link take part in measuring it.
+    link = measured.link(inputs.device) if context.world_size > 1 else Link(0.0, 0.0)
+    measurements: list[Any] = [None]
+    if context.rank == 0:
+        measurements = [planning.as_numbers(measured.costs(graph, inputs, autocast=autocast), link)]
+    dist.broadcast_object_list(measurements, 0)
+    costs, link = planning.from_numbers(measurements[0])
+    model = graph.profile(graph.values(inputs, autocast=autocast))
+    demands = planning.demands_of(context.config, overlaps=overlaps)
+    plan = planning.make(model, costs, link, demands)
+    if context.rank == 0:
+        (context.folder / files.PARTITION).write_text(plan.json())
+    return plan
+
+
+def check_batchnorm(context: RankContext, model: nn.Module) -> None:
+    """Check that micro-batches have enough samples for BatchNorm, which would otherwise fail within a step.
+
+    Raises:
+        ConfigError: when a model with BatchNorm is to train on micro-batches of one sample.
+    """
+    if context.config.microbatch > 1 or not has_batch_statistics(model):
+        return
+    raise ConfigError(
+        f"microbatches={context.config.microbatches}: leaves one sample a micro-batch, and BatchNorm needs "
+        f"several; choose microbatches={max(1, context.config.worker_batch // 2)} or fewer"
+    )

@@ -1,0 +1,282 @@
+"""Train the stages of a cut model under Lightning, by the schedule that a strategy brings.
+
+The model is traced and cut, and each rank keeps its stage. A training step is one run of the schedule over
+the step's micro-batches, under manual optimisation: Lightning's own closure would clear the gradients after
+the schedule has computed them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any, SupportsFloat
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from pytorch_lightning.strategies import ParallelStrategy
+from torch import Tensor
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+from torch.nn import functional
+
+from src.compat.torch import has_batch_statistics
+from src.data import order
+from src.measure import memory
+from src.measure.rank_record import RankRecord
+from src.measure.recorder import Recorder
+from src.measure.timeline import Timeline
+from src.partition import plan as planning
+from src.partition.torch import cost
+from src.partition.torch.graph import Graph, operations
+from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
+from src.run import files
+from src.runtime.common.context import RankContext
+from src.runtime.torch import checkpoint, model_cost, setup
+from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch.feed import Batch, Feed, to_inputs
+from src.runtime.torch.lightning.fit import cluster_environment, fit_module
+from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.pipeline import cutting
+from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
+
+ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineScheduleSingle]
+# Evaluation batches by which a stage may be ahead of the next stage.
+AHEAD = 2
+
+
+class StageStrategy(ParallelStrategy):
+    """A Lightning strategy whose ranks hold one stage each; the schedule moves tensors between the ranks."""
+
+    @property
+    def root_device(self) -> torch.device:
+        """Return the rank's own device."""
+        assert self.parallel_devices is not None
+        return self.parallel_devices[self.local_rank]
+
+    def model_to_device(self) -> None:
+        """Move the stage to the rank's device."""
+        assert self.model is not None
+        self.model.to(self.root_device)
+
+    def reduce(self, tensor: Any, *_: Any, **__: Any) -> Any:
+        """Return `tensor` as it is, since the stages have no tensor in common."""
+        return tensor
+
+    def barrier(self, name: str | None = None) -> None:
+        """Wait until all ranks have called this method."""
+        dist.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """Return rank `src`'s object."""
+        objects = [obj]
+        dist.broadcast_object_list(objects, src)
+        return objects[0]
+
+
+def train_stages(
+    context: RankContext, recorder: Recorder, schedule: ScheduleFactory, *, overlaps: bool
+) -> None:
+    """Cut the seeded model, keep this rank's stage, and train the stage under `schedule`.
+
+    Args:
+        context: the rank's context.
+        recorder: the rank's recorder.
+        schedule: makes torch's schedule from (stage, number of micro-batches, loss function).
+        overlaps: whether stages work at the same time, by which the plan predicts a step's time.
+
+    Raises:
+        ConfigError: when the model can't be cut as the configuration asks.
+    """
+    device = setup.root_device(context)
+    if not dist.is_initialized():
+        dist.init_process_group(setup.process_group_backend(context))
+    setup.prepare_process(context)
+    module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device)
+    strategy = StageStrategy(
+        parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
+    )
+    fit_module(context, recorder, strategy, module)
+    module.timeline.write(recorder.folder / files.TIMELINE)
+
+
+class StageModule(TrainingModule):
+    """One stage under Lightning.
+
+    Attributes:
+        model: the stage.
+        first, last: whether this rank has the first stage, and whether it has the last one, which computes
+            the loss.
+        timeline: records the rank's activities.
+    """
+
+    prefix = "part."
+
+    def __init__(
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        schedule: ScheduleFactory,
+        *,
+        overlaps: bool,
+        device: torch.device,
+    ) -> None:
+        """Build, trace and cut the whole model, and keep this rank's stage on `device`.
+
+        The arguments are those of `train_stages`, which says what is raised.
+        """
+        whole = setup.build(context).to(device)
+        parameters = sum(p.numel() for p in whole.parameters())
+        cutting.check_batchnorm(context, whole)
+        inputs = cutting.example_images(context, context.config.microbatch, device)
+        graph = operations(whole, inputs)
+        plan = cutting.make_plan(context, graph, inputs, overlaps=overlaps)
+        recorder.note(planning.show(plan))
+        flops = model_cost.flops(graph.module, inputs[:4])
+        ends = [0, *plan.boundaries, len(graph.operations)]
+        start, stop = ends[context.rank], ends[context.rank + 1]
+        autocast = context.config.precision == "bf16"
+        stage = Stage(graph, start, stop, graph.values(inputs, autocast=autocast))
+        super().__init__(context, stage)
+        self.automatic_optimization = False
+        self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
+        synchronise = torch.cuda.synchronize if device.type == "cuda" else None
+        self.timeline = Timeline(first=context.config.hardware["warmup_steps"], synchronise=synchronise)
+        self._timed_stage = TimedStage(
+            stage,
+            context.rank,
+            context.world_size,
+            device,
+            inputs,
+            timeline=self.timeline,
+            recorder=recorder,
+            recomputes=RECOMPUTES[context.config.strategy.get("recompute", "none")],
+        )
+        self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
+        self._recorder = recorder
+        self._received = self._evaluation_inputs_by_size(graph, start, device)
+        saved_bytes = cost.kept_bytes(graph, inputs, autocast=autocast)[start:stop].sum()
+        # Facts of the whole model before the cut, except the saved tensors, which are this stage's.
+        self._facts: RankRecord = {
+            "parameters": parameters,
+            "batch_statistics": has_batch_statistics(whole),
+            "flops_per_sample": flops,
+            "saved_tensor_bytes_per_sample": float(saved_bytes) / len(inputs),
+        }
+        del whole, graph
+        _release()
+
+    def _evaluation_inputs_by_size(
+        self, graph: Graph, start: int, device: torch.device
+    ) -> dict[int, tuple[BoundaryTensor, ...]]:
+        """Return the boundary tensors that this stage receives, by size of an evaluation batch."""
+        if self.first:
+            return {}
+        sizes = {part.stop - part.start for part in self._test_pieces()}
+        blanks = {size: cutting.empty_images(self.context, size, device) for size in sizes}
+        return {size: boundary_tensors(graph, start, graph.values(blanks[size])) for size in sizes}
+
+    def feed(self, recorder: Recorder, device: torch.device) -> Feed:
+        """Make a feed of whole batches: images for the first stage, and labels for the last stage."""
+        return Feed(self.context, recorder, device, parts=1, images=self.first, labels=self.last)
+
+    def _marked_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        self.timeline.mark("loss", self._timed_stage.microbatch)
+        return self.loss(logits, labels)
+
+    def training_step(self, batch: Batch, _: int) -> None:
+        """Run the schedule over one batch, and take this stage's optimizer step."""
+        images, labels = batch
+        optimizer = self.optimizers()
+        assert isinstance(optimizer, pl.core.optimizer.LightningOptimizer)
+        optimizer.zero_grad()
+        inputs = () if images is None else (images,)
+        self._schedule.step(*inputs, target=labels, return_outputs=False)
+        self.timeline.mark("optimizer")
+        optimizer.step()
+        self.timeline.end_step()
+        self._recorder.communication_seconds = self.timeline.communication_seconds
+
+    def take_loss(self) -> SupportsFloat:
+        """Return the last stage's mean loss on every rank, as a number that is still being sent."""
+        loss = super().take_loss() if self.last else torch.zeros((), device=self.device)
+        assert isinstance(loss, Tensor)
+        return ArrivingNumber(loss.to(self.device, torch.float64), self.context.world_size - 1)
+
+    @torch.no_grad()
+    def evaluate(self, device: torch.device) -> Tensor:
+        """Pass the test set through all stages; return (summed loss, correct answers, samples), float64 [3].
+
+        The last stage scores, and the other ranks return zeros.
+        """
+        arrays, totals = self.context.arrays, torch.zeros(3, dtype=torch.float64, device=device)
+        sends: list[list[Any]] = []
+        self.model.eval()
+        try:
+            for part in self._test_pieces():
+                results = self.model(*self._evaluation_inputs(part, device))
+                if self.last:
+                    labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
+                    logits = results.float()
+                    loss = functional.cross_entropy(logits, labels, reduction="sum")
+                    totals += setup.sums(loss, logits, labels)
+                    continue
+                sends.append([(dist.isend(tensor, self.context.rank + 1), tensor) for tensor in results])
+                if len(sends) > AHEAD:
+                    _wait(sends.pop(0))
+            for send in sends:
+                _wait(send)
+        finally:
+            self.model.train()
+        return totals
+
+    def _test_pieces(self) -> Iterator[slice]:
+        return order.pieces(slice(0, self.context.arrays.test_samples), self.context.config.evaluation_batch)
+
+    def _evaluation_inputs(self, part: slice, device: torch.device) -> tuple[Tensor, ...]:
+        arrays = self.context.arrays
+        if self.first:
+            return (to_inputs(self.context, torch.from_numpy(arrays.test_images[part].copy()), device),)
+        received = receive_buffers(self._received[part.stop - part.start], device)
+        for tensor in received:
+            dist.recv(tensor.detach(), self.context.rank - 1)
+        return tuple(tensor.detach() for tensor in received)
+
+    def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
+        """Gather every stage's tensors on rank 0; return `None` on others. All ranks call this method."""
+        state = checkpoint.rank_state(self.model, optimizer, self.prefix)
+        gathered: list[Any] | None = [None] * self.context.world_size if self.first else None
+        dist.gather_object(state, gathered, 0)
+        return gathered
+
+    def facts(self, device: torch.device) -> RankRecord:
+        """Return the facts of the whole model for the record, and the measured peak of `device`."""
+        return self._facts | model_cost.peak(device)
+
+
+class ArrivingNumber:
+    """A number that another rank sends, converted by `float`, which waits for its arrival."""
+
+    def __init__(self, value: Tensor, source: int) -> None:
+        """Begin to broadcast `value` [] from rank `source`; all ranks do so at the same step."""
+        self._value = value
+        self._work = dist.broadcast(value, source, async_op=True)
+
+    def __float__(self) -> float:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        return float(self._value)
+
+
+def _wait(send: list[Any]) -> None:
+    """Wait until the pairs (work, tensor) of one evaluation batch have been sent."""
+    for work, _ in send:
+        work.wait()
+
+
+def _release() -> None:
+    """Free the memory that only the cut needed, and measure the memory's peak from here on."""
+    gc.collect()  # a traced graph refers to itself
+    ctypes.CDLL(None).malloc_trim(0)
+    memory.restart_peak()

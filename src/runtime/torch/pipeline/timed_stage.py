@@ -1,0 +1,118 @@
+"""Extend torch's PipelineStage by a timeline, a count of the bytes that it sends, and recomputing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.utils.checkpoint import checkpoint
+
+from src.compat.pipelining import on_waiting
+from src.measure.recorder import Recorder
+from src.measure.timeline import Timeline
+from src.partition.torch.stage import Stage, receive_buffers
+
+# Whether the activations of micro-batch `index` of `count` are thrown away and computed again for
+# backward. GPipe's authors keep those of the last micro-batch, whose backward pass follows at once.
+RECOMPUTES: dict[str, Callable[[int, int], bool]] = {
+    "none": lambda index, count: False,
+    "except_last": lambda index, count: index < count - 1,
+    "full": lambda index, count: True,
+}
+
+
+class TimedStage(PipelineStage):
+    """A stage of a pipeline whose shapes are known in advance.
+
+    Without them torch would find the shapes by forward passes, which change buffers.
+
+    Args:
+        stage: the stage's module.
+        index: the stage's number, which is also its rank.
+        stages: number of stages.
+        device: where the stage runs.
+        inputs: images of one micro-batch, which give the shapes of the first stage.
+        timeline: records every activity.
+        recorder: counts every byte that is sent.
+        recomputes: `recomputes(index, count)` says whether the activations of micro-batch `index` of `count`
+            are thrown away and computed again for its backward pass.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        index: int,
+        stages: int,
+        device: torch.device,
+        inputs: Tensor,
+        *,
+        timeline: Timeline,
+        recorder: Recorder,
+        recomputes: Callable[[int, int], bool],
+    ) -> None:
+        received = (inputs,) if index == 0 else receive_buffers(stage.received, device)
+        sent = receive_buffers(stage.sent, device)
+        super().__init__(stage, index, stages, device, input_args=received, output_args=sent)
+        self._timeline = timeline
+        self._recorder = recorder
+        self._recomputes = recomputes
+        self.microbatch = 0
+        on_waiting(lambda: self._timeline.mark("wait", self.microbatch))
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        self._timeline.mark("wait", fwd_chunk_id)
+        return super().get_fwd_recv_ops(fwd_chunk_id)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        self._timeline.mark("wait", bwd_chunk_id)
+        return super().get_bwd_recv_ops(bwd_chunk_id)
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        self._timeline.mark("send", fwd_chunk_id)
+        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        self._timeline.mark("send", bwd_chunk_id)
+        return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
+
+    def _counted(self, sends: list[dist.P2POp]) -> list[dist.P2POp]:
+        self._recorder.payload_bytes += sum(send.tensor.nbytes for send in sends)
+        return sends
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        self._timeline.mark("forward", fwd_chunk_id)
+        self.microbatch = fwd_chunk_id
+        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        self._timeline.mark("backward", bwd_chunk_id)
+        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+
+    def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.chunks is not None
+        if not self._recomputes(self.microbatch, self.chunks):
+            return self.submod(*args, **kwargs)
+        frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.submod))  # noqa: E731
+        return checkpoint(self.submod, *args, use_reentrant=False, context_fn=frozen, **kwargs)
+
+
+@contextlib.contextmanager
+def unmoved_buffers(module: nn.Module) -> Iterator[None]:
+    """Protect the module's buffers: forward passes within the block write into copies of them."""
+    originals = [
+        (layer, name, buffer)
+        for layer in module.modules()
+        for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
+    ]
+    for layer, name, buffer in originals:
+        setattr(layer, name, buffer.clone())
+    try:
+        yield
+    finally:
+        for layer, name, buffer in originals:
+            setattr(layer, name, buffer)

@@ -1,0 +1,76 @@
+"""Set a rank up for torch: its device and threads, the seeded model, the optimizer, facts of the model.
+
+Lightning isn't imported here: parameter servers and their workers don't use it, and so start sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from src.compat.torch import has_batch_statistics
+from src.measure import memory
+from src.measure.rank_record import RankRecord
+from src.models import adapt
+from src.runtime.common.context import RankContext
+from src.runtime.torch import memory_format, model_cost
+from src.runtime.torch.feed import to_inputs
+
+
+def root_device(context: RankContext) -> torch.device:
+    """Return the rank's device: the one GPU that the launcher lets the rank see, or the CPU."""
+    return torch.device("cuda", 0) if context.config.hardware["device"] == "gpu" else torch.device("cpu")
+
+
+def process_group_backend(context: RankContext) -> str:
+    """Return the backend for the rank's device: NCCL between GPUs, gloo on CPUs and where a GPU is shared."""
+    gpu = context.config.hardware["device"] == "gpu"
+    return "nccl" if gpu and not context.config.hardware["share_devices"] else "gloo"
+
+
+def prepare_process(context: RankContext) -> None:
+    """Set as many threads as the rank has cores, and begin to measure the process's memory."""
+    torch.set_num_threads(len(context.cores))
+    memory.mark_level(root_device(context))
+
+
+def build(context: RankContext) -> nn.Module:
+    """Build the whole model with the seed's weights, the same on every rank."""
+    torch.manual_seed(context.config.seed)
+    arrays = context.arrays
+    model: nn.Module = adapt.build(context.config, classes=arrays.classes, shape=arrays.shape)
+    return memory_format.channels_last(model, arrays.shape)
+
+
+def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss, the correct answers and the number of samples as one tensor [3] on the logits' device.
+
+    Args:
+        loss: summed loss of the samples [].
+        logits: [samples, classes].
+        labels: [samples].
+    """
+    correct = (logits.argmax(1) == labels).sum()
+    return torch.stack([loss, correct, correct * 0 + len(labels)])
+
+
+def make_optimizer(settings: Mapping[str, Any], parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+    """Make the optimizer of `parameters` that `settings`, the configuration's `optimizer`, describe."""
+    if settings["name"] == "adam":
+        return torch.optim.Adam(parameters, lr=settings["lr"])
+    if settings["name"] == "adagrad":
+        return torch.optim.Adagrad(parameters, lr=settings["lr"])
+    return torch.optim.SGD(parameters, lr=settings["lr"], momentum=settings["momentum"])
+
+
+def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:
+    """Return the facts of the whole model for the record; its costs are measured on `device`."""
+    sample = to_inputs(context, torch.from_numpy(context.arrays.test_images[:4].copy()), device)
+    counted: RankRecord = {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "batch_statistics": has_batch_statistics(model),
+    }
+    return counted | model_cost.measure(model, sample, device)

@@ -1,0 +1,121 @@
+"""Model split under TensorFlow: layers over the devices of one process, one micro-batch at a time.
+
+Paper 1 calls this ModelParallelStrategy; TensorFlow has no such class. Each stage's variables and operations
+are placed by `tf.device`. The backward pass is a vector-Jacobian product for each stage, from the last stage
+to the first. One gradient tape over all stages would choose the devices of its operations itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from src.measure.recorder import Recorder
+from src.partition import plan as planning
+from src.partition.keras import cost
+from src.partition.keras.graph import KerasGraph, operations
+from src.partition.plan import Plan
+from src.run import files
+from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import custom_loop, setup
+
+
+def train(context: RankContext, recorder: Recorder) -> None:
+    """Cut the seeded model, place its stages on this process's devices, and train them.
+
+    Raises:
+        ConfigError: when the model can't be cut as the configuration asks.
+    """
+    devices = setup.configure(context)
+    model = SplitModel(context, devices)
+    recorder.note(planning.show(model.plan))
+    (context.folder / files.PARTITION).write_text(model.plan.json())
+    status = custom_loop.train(context, recorder, tf.distribute.get_strategy(), model)
+    setup.finish(recorder, model.stages, status)
+
+
+class SplitModel:
+    """A `custom_loop.TrainableModel` of stages, each on a device of its own.
+
+    Attributes:
+        plan: the cut.
+        stages: the stages, in order.
+    """
+
+    def __init__(self, context: RankContext, devices: Sequence[str]) -> None:
+        """Build and cut the model, and place its stages on `devices`."""
+        self.buffers = ()
+        self._context = context
+        self._devices = devices
+        graph = operations(setup.build(context))
+        self.plan = _plan(context, graph, devices)
+        ends = [0, *self.plan.boundaries, len(graph.nodes)]
+        self.stages, self._optimizers = [], []
+        for device, (start, stop) in zip(devices, itertools.pairwise(ends), strict=True):
+            with tf.device(device):
+                stage = graph.stage(start, stop)
+                optimizer = setup.make_optimizer(context)
+                optimizer.build(stage.trainable_variables)
+            self.stages.append(stage)
+            self._optimizers.append(optimizer)
+        self.parts = list(zip(self.stages, self._optimizers, strict=True))
+        # Activations cross a boundary in the forward pass, and their gradients in the backward pass.
+        crossing = sum(stage.sent_bytes for stage in self.plan.stages)
+        self.step_bytes = 2 * crossing * context.config.microbatches
+
+    def forward(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
+        """Pass uint8 images [samples, height, width, channels] through all stages; return their logits."""
+        passed = [setup.normalise(self._context, images)]
+        for device, stage in zip(self._devices, self.stages, strict=True):
+            with tf.device(device):
+                received = [tf.identity(tensor) for tensor in passed]
+                passed = tf.nest.flatten(stage(received, training=training))
+        return passed[0]
+
+    def gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """Compute the gradients of one micro-batch, as `custom_loop.TrainableModel.gradients` describes.
+
+        The gradients are those of all stages' variables, stage by stage.
+        """
+        passed, passes = [setup.normalise(self._context, images)], []
+        for number, (device, stage) in enumerate(zip(self._devices, self.stages, strict=True)):
+            with tf.device(device):
+                received = [tf.identity(tensor) for tensor in passed]
+                with tf.GradientTape() as tape:
+                    tape.watch(received)
+                    passed = tf.nest.flatten(stage(received, training=True))
+                    if number == len(self.stages) - 1:
+                        correct = setup.correct_answers(labels, passed[0])
+                        passed = [setup.loss_contribution(self._context, labels, passed[0])]
+            passes.append((device, stage, tape, received, passed))
+        loss = passed[0]
+        upstream: list[tf.Tensor] = [tf.ones_like(loss)]
+        gradients: list[list[tf.Tensor]] = []
+        for device, stage, tape, received, sent in reversed(passes):
+            with tf.device(device):
+                arrived = [tf.identity(gradient) for gradient in upstream]
+                variables = stage.trainable_variables
+                products = tape.gradient(sent, [*received, *variables], output_gradients=arrived)
+                upstream = products[: len(received)]
+                gradients.insert(0, products[len(received) :])
+        return [gradient for part in gradients for gradient in part], loss, correct
+
+    def apply(self, gradients: Sequence[tf.Tensor]) -> None:
+        """Take the optimizer step of each stage on its device, by the gradients of all stages."""
+        remaining = iter(gradients)
+        for device, stage, optimizer in zip(self._devices, self.stages, self._optimizers, strict=True):
+            with tf.device(device):
+                optimizer.apply_gradients([(next(remaining), v) for v in stage.trainable_variables])
+
+
+def _plan(context: RankContext, graph: KerasGraph, devices: Sequence[str]) -> Plan:
+    """Plan the cut by costs that are measured on the first device."""
+    size: int = context.config.microbatch
+    images: Any = setup.normalise(context, tf.constant(context.arrays.train_images[:size]))
+    with tf.device(devices[0]):
+        measured = cost.costs(graph, images)
+    demands = planning.demands_of(context.config, overlaps=False)
+    return planning.make(graph.profile(size), measured, cost.link(devices), demands)

@@ -1,0 +1,373 @@
+"""A mistake in a command line is answered at once, in one line, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from src import train
+from src.config import Config, command_line, compose
+from src.config.schema import ConfigError, nearest
+
+SECONDS = 2.0
+TRIES = 3
+# More devices than a machine has, and a batch that they can share.
+MANY = ["strategy=ddp", "workers=100000", "batch=100000"]
+
+MISTAKES: dict[str, tuple[list[str], list[str]]] = {
+    # what is typed, and what the line says
+    "strategy": (["strategy=dpp"], ["strategy=dpp", "single", "did you mean ddp?"]),
+    "strategy's case": (["strategy=DDP"], ["strategy=DDP", "did you mean ddp?"]),
+    "model": (["model=resnet81"], ["model=resnet81", "cnn", "did you mean resnet18?"]),
+    "dataset": (["dataset=fasion_mnist"], ["mnist", "did you mean fashion_mnist?"]),
+    "hardware": (["hardware=locale"], ["hardware=locale", "did you mean local?"]),
+    "empty name": (["strategy="], ["strategy=", "there are ddp"]),
+    "name of no text": (["dataset=[mnist]"], ["dataset=[mnist]", "must name a file of conf/dataset/"]),
+    "key": (["btach=64"], ["btach=64", "did you mean batch?"]),
+    "nested key": (["optimizer.momentun=0.5"], ["optimizer.momentun", "did you mean optimizer.momentum?"]),
+    "option": (["model=mlp", "model.hiden=12"], ["model=mlp has", "did you mean model.hidden?"]),
+    "option of another": (["model.hidden=12"], ["model=cnn", "no options"]),
+    "option of any model": (["model=custom", "model.pth=x.y"], ["model=custom has", "model.path?"]),
+    "mapping of options": (["model=custom", "model.options={a: 1}"], ["+model.options.name=value"]),
+    "fixed option": (["strategy.entry=x.y"], ["strategy.entry=x.y", "fixed in conf/strategy/"]),
+    "added key": (["+batches=64"], ["+batches=64", "can't be added"]),
+    "removed key": (["~batch"], ["~batch", "can't be added or removed"]),
+    "no key": (["=64"], ["=64", "give key=value"]),
+    "no value": (["ddp"], ["ddp", "key=value"]),
+    "open quote": (['batch="64'], ['batch="64', "key=value"]),
+    "flag": (["--multi", "batch=64"], ["--multi", "did you mean --multirun?"]),
+    "flag for a key": (["--batch=64"], ["--batch", "no such flag"]),
+    "flag without value": (["--config-dir"], ["--config-dir", "expected one argument"]),
+    "flag's folder": (["--config-dir", "nowhere"], ["nowhere", "no such folder"]),
+    "flag's choice": (["--cfg", "nothing"], ["--cfg", "nothing", "job"]),
+    "flag past the checks": (["--config-name=other"], ["--config-name", "no such flag"]),
+    "help on a wrong name": (["--help", "strategy=dpp"], ["did you mean ddp?"]),
+    "whole number": (["batch=many"], ["batch=many", "a whole number"]),
+    "fraction": (["epochs=1.5"], ["epochs=1.5", "a whole number"]),
+    "number": (["optimizer.lr=fast"], ["optimizer.lr=fast", "a number"]),
+    "infinite": (["optimizer.lr=inf"], ["optimizer.lr=inf", "a number"]),
+    "mapping": (["optimizer=5"], ["optimizer=5", "mapping"]),
+    "text": (["model=custom", "model.path=5"], ["model.path=5", "a text"]),
+    "truth": (["overwrite=maybe"], ["overwrite=maybe", "true or false"]),
+    "zero": (["workers=0"], ["workers=0", "at least 1"]),
+    "below": (["optimizer.lr=-1"], ["optimizer.lr=-1", "above 0"]),
+    "above": (["target_accuracy=92"], ["target_accuracy=92", "at most 1"]),
+    "choice": (["precision=fp16"], ["precision=fp16", "fp32, bf16"]),
+    "option's choice": (["strategy=ddp", "strategy.backend=mpi"], ["strategy.backend=mpi", "gloo"]),
+    "option's range": (["model=mlp", "model.dropout=1"], ["model.dropout=1", "at most 0.99"]),
+    "dataset's range": (["dataset.limit=0"], ["dataset.limit=0", "at least 1"]),
+    "workers of single": (["workers=2"], ["workers=2", "single takes exactly 1"]),
+    "batch to share": (
+        ["strategy=ddp", "workers=2", "batch=127"],
+        ["batch=127", "workers x microbatches", "2 x 1", "the nearest is 126"],
+    ),
+    "batch to split": (["microbatches=3"], ["batch=128", "1 x 3", "the nearest is 126"]),
+    "batch to pipe": (
+        ["strategy=pipeline", "workers=1", "batch=127"],
+        ["batch=127", "workers x microbatches", "1 x 4", "the nearest is 124"],
+    ),
+    "partition": (["strategy=pipeline", "strategy.partition=tme"], ["partition=tme", "did you mean time?"]),
+    "partition's items": (
+        ["strategy=pipeline", "strategy.partition=[1,-2]"],
+        ["strategy.partition=[1, -2]", "numbers above 0, or names"],
+    ),
+    "partition's shares": (
+        ["strategy=pipeline", "workers=1", "strategy.partition=[140,230]"],
+        ["has 2 entries", "workers=1 need 1"],
+    ),
+    "partition's names": (
+        ["strategy=pipeline", "workers=1", "strategy.partition=[layer2,layer3]"],
+        ["has 2 entries", "workers=1 need 0"],
+    ),
+    "speeds": (["strategy=pipeline", "strategy.speeds=fast"], ["strategy.speeds=fast", "must be a list"]),
+    "schedule": (["strategy=pipeline", "strategy.schedule=gpip"], ["did you mean gpipe?"]),
+    "micro-batches of 1f1b": (
+        ["strategy=pipeline", "strategy.schedule=1f1b", "microbatches=1"],
+        ["microbatches=1", "strategy.schedule=1f1b needs at least as many as workers=2"],
+    ),
+    "a key's former name": (
+        ["strategy=pipeline", "strategy.checkpoint=always"],
+        ["strategy.checkpoint=always", "choose strategy.recompute=full"],
+    ),
+    "memory": (["strategy=pipeline", "strategy.memory_gib=0"], ["memory_gib=0", "at least 0.001"]),
+    "statistics of a pipeline": (["strategy=pipeline", "batchnorm=sync"], ["pipeline supports local"]),
+    "checkpoint": (["resume=nowhere.pt"], ["resume=nowhere.pt: no such file"]),
+    "pretrained": (["model=resnet18", "model.pretrained=nowhere.pt"], ["nowhere.pt: no such file"]),
+    "no server": (
+        ["strategy=tf_parameter_server", "strategy.servers=0"],
+        ["strategy.servers=0", "at least 1"],
+    ),
+    "sharding": (
+        ["strategy=tf_parameter_server", "strategy.sharding=fix"],
+        ["sharding=fix", "none, fixed, min_size, max_size", "did you mean fixed?"],
+    ),
+    "torch's model on servers": (
+        ["strategy=tf_parameter_server", "model=unet"],
+        ["unet", "needs tensorflow", "cnn"],
+    ),
+    "no torch server": (
+        ["strategy=parameter_server", "strategy.servers=0"],
+        ["strategy.servers=0", "at least 1"],
+    ),
+    "staleness": (
+        ["strategy=parameter_server", "strategy.mode=ssp", "strategy.staleness=-1"],
+        ["strategy.staleness=-1", "at least 0"],
+    ),
+    "mode": (["strategy=parameter_server", "strategy.mode=asinc"], ["did you mean async?"]),
+    "a program that isn't there": (
+        ["strategy=mpi", "strategy.mpiexec=mpirunn"],
+        ["strategy.mpiexec=mpirunn", "no such program"],
+    ),
+    "another rule under hogwild": (
+        ["strategy=hogwild", "optimizer.name=adam"],
+        ["optimizer.name=adam", "strategy=hogwild needs optimizer.name=sgd"],
+    ),
+    "a checkpoint between averages": (
+        ["strategy=local_sgd", "checkpoint_every=10"],
+        ["checkpoint_every=10", "local_sgd writes no checkpoints"],
+    ),
+    "shares that are too many": (
+        ["strategy=ddp", "workers=1", "batch_shares=[100,20]"],
+        ["batch_shares=[100, 20]", "2 entries", "workers=1"],
+    ),
+    "shares that don't add up": (
+        ["strategy=ddp", "workers=1", "batch_shares=[100]"],
+        ["batch_shares=[100]", "adds up to 100", "128 samples", "nearest is [128]"],
+    ),
+    "shares of one": (["batch_shares=auto"], ["batch_shares=auto", "single", "leave it away"]),
+    "shares of asynchronous workers": (
+        ["strategy=parameter_server", "strategy.mode=ssp", "workers=1", "batch_shares=auto"],
+        ["batch_shares=auto", "are asynchronous", "choose strategy.mode=sync"],
+    ),
+    "how shares are called": (
+        ["strategy=ddp", "workers=1", "batch_shares=automatic"],
+        ["batch_shares=automatic", "equal, auto", "did you mean auto?"],
+    ),
+    "speeds of other workers": (
+        ["hardware.speeds=[1,0.5]"],
+        ["hardware.speeds=[1, 0.5]", "2 entries", "workers=1"],
+    ),
+    "a speed above all": (["hardware.speeds=[1.5]"], ["hardware.speeds=[1.5]", "at most 1"]),
+    "batch and limit": (["dataset.limit=100"], ["batch=128", "dataset.limit=100", "batch <= 100"]),
+    "framework": (["strategy=tf_single", "model=unet"], ["unet", "torch", "needs tensorflow", "cnn"]),
+    "batchnorm": (["batchnorm=sync"], ["batchnorm=sync", "single supports local"]),
+    "precision": (["precision=fp16"], ["precision=fp16", "fp32, bf16", "did you mean"]),
+    "NCCL on CPUs": (
+        ["strategy=tf_mirrored", "workers=1", "strategy.reduction=nccl"],
+        ["hardware.device=cpu", "strategy.reduction=nccl needs hardware.device=gpu"],
+    ),
+    "NCCL of workers on CPUs": (
+        ["strategy=tf_multiworker", "workers=1", "strategy.communication=nccl"],
+        ["hardware.device=cpu", "strategy.communication=nccl needs hardware.device=gpu"],
+    ),
+    "micro-batches under fit": (
+        ["strategy=tf_single", "strategy.loop=fit", "microbatches=2"],
+        ["microbatches=2", "strategy.loop=fit needs microbatches=1 at most"],
+    ),
+    "steps at once": (
+        ["strategy=tf_single", "strategy.steps_per_execution=0"],
+        ["steps_per_execution=0", "at least 1"],
+    ),
+    "steps that a worker is told of": (
+        ["strategy=tf_parameter_server", "strategy.steps_per_execution=0"],
+        ["steps_per_execution=0", "at least 1"],
+    ),
+    "what MPI exchanges": (
+        ["strategy=tf_mpi", "strategy.sync=epoch_averge"],
+        ["strategy.sync=epoch_averge", "gradients, epoch_average, none", "did you mean epoch_average?"],
+    ),
+    "a checkpoint of two models": (
+        ["strategy=tf_mpi", "workers=1", "strategy.sync=none", "checkpoint_every=5"],
+        ["checkpoint_every=5", "strategy.sync=none needs checkpoint_every=None"],
+    ),
+    "mpiexec": (
+        ["strategy=tf_mpi", "workers=1", "strategy.mpiexec=mpiexce"],
+        ["strategy.mpiexec=mpiexce", "no such program, here or on the PATH"],
+    ),
+    "mpiexec that isn't run": (["strategy=tf_mpi", "strategy.mpiexec=5"], ["strategy.mpiexec=5", "a text"]),
+    "pretrained under Keras": (
+        ["strategy=tf_single", "model=resnet18", "model.pretrained=w.pt"],
+        ["model.pretrained=w.pt", "torch state dict", "tf_single"],
+    ),
+    "devices": (MANY, ["workers=100000", "choose workers=", "share_devices=true"]),
+    "cores": (["hardware.cores_per_device=100000"], ["cores_per_device=100000", "may use"]),
+    "custom without path": (["model=custom"], ["model.path=", "package.module.name"]),
+    "custom package": (["model=custom", "model.path=no_such.Model"], ["no_such", "package.module.name"]),
+    "out is here": (["out=."], ["out=.", "choose another"]),
+    "values without -m": (["batch=64,128"], ["batch=64,128", "put -m before or after"]),
+    "one out for two": (["-m", "out=same", "batch=64,128"], ["out=same", "two cells"]),
+    "last cell, -m first": (["-m", "strategy=ddp", "workers=1", "batch=64,128,0"], ["batch=0", "at least 1"]),
+    "last cell, -m in the middle": (
+        ["strategy=ddp", "workers=2", "model=resnet18", "-m", "batch=64,127"],
+        ["batch=127", "the nearest is 126"],
+    ),
+    "last cell, -m last": (["model=cnn,resnet81", "-m"], ["model=resnet81", "did you mean resnet18?"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks(request: pytest.FixtureRequest) -> None:
+    """No command gets as far as starting one."""
+    if "commands" in request.fixturenames:
+        request.getfixturevalue("commands").forks = False
+
+
+# One for each place that finds mistakes, as a command.
+TYPED = (
+    "no key",
+    "flag",
+    "strategy",
+    "batch to share",
+    "last cell, -m in the middle",
+    "mpiexec",
+    "out is here",
+)
+
+
+@pytest.mark.parametrize(("words", "fragments"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    words: Sequence[str],
+    fragments: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["src.train", *words])
+    # It is set for a whole process.
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert train.main() == 2
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert out == "" and line.startswith("error: ")
+    assert all(fragment in line for fragment in fragments), line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("words", "fragments"), [MISTAKES[name] for name in TYPED], ids=TYPED)
+def test_the_answer_comes_within_two_seconds(
+    commands, words: Sequence[str], fragments: Sequence[str]
+) -> None:
+    durations: list[float] = []
+    # The machine may be busy with something else: the best try counts.
+    while len(durations) < TRIES and min(durations, default=SECONDS) >= SECONDS:
+        start = time.monotonic()
+        completed = commands.run(*words)
+        durations.append(time.monotonic() - start)
+    lines = completed.stderr.splitlines()
+    assert (completed.returncode, completed.stdout, len(lines)) == (2, "", 1), completed.stderr
+    assert lines[0].startswith("error: ")
+    assert all(fragment in lines[0] for fragment in fragments), lines[0]
+    assert commands.left() == []
+    assert list(commands.folder.rglob("*")) == []
+    assert min(durations) <= SECONDS
+
+
+@pytest.mark.parametrize("cap", ["soon", "0", "nan"])
+def test_a_cap_that_is_no_number_of_minutes_is_a_mistake(commands, cap: str) -> None:
+    completed = commands.run("batch=64", SCALEGUIDE_MAX_MINUTES=cap)
+    assert (completed.returncode, len(completed.stderr.splitlines())) == (2, 1)
+    assert f"SCALEGUIDE_MAX_MINUTES={cap}" in completed.stderr
+
+
+def test_a_batch_larger_than_the_data_is_a_mistake(commands, mnist: None) -> None:
+    completed = commands.run("batch=60001")
+    assert (completed.returncode, len(completed.stderr.splitlines())) == (2, 1)
+    assert "choose batch <= 60000" in completed.stderr
+    assert list(commands.folder.rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "sorted_"),
+    [
+        (["a=1", "-m", "b=2,3"], ["-m", "a=1", "b=2,3"]),
+        (["-m", "a=1"], ["-m", "a=1"]),
+        (["a=1", "--config-dir", "mine", "b=2"], ["--config-dir", "mine", "a=1", "b=2"]),
+        (["a=1", "--config-dir=mine"], ["--config-dir=mine", "a=1"]),
+        (["a=-1", "--cfg", "job", "--resolve"], ["--cfg", "job", "--resolve", "a=-1"]),
+        ([], []),
+    ],
+)
+def test_flags_come_first_with_their_values(typed: list[str], sorted_: list[str]) -> None:
+    assert command_line.flags_first(typed) == sorted_
+
+
+def cells(*typed: str) -> list[Config]:
+    return compose.cells(command_line.parse(command_line.flags_first([*typed, "hardware.device=cpu"])))
+
+
+def test_a_sweep_with_its_flag_in_the_middle_is_expanded() -> None:
+    configs = cells(
+        *("strategy=ddp", "workers=2", "model=resnet18", "-m", "batch=64,128"), "hardware.share_devices=true"
+    )
+    assert [(c.strategy["name"], c.workers, c.model["name"], c.batch) for c in configs] == [
+        ("ddp", 2, "resnet18", 64),
+        ("ddp", 2, "resnet18", 128),
+    ]
+    assert [c.out for c in configs] == [
+        f"runs/ddp-resnet18-mnist-w2-b{batch}-s0-hardware.device=cpu-hardware.share_devices=True"
+        for batch in (64, 128)
+    ]
+
+
+def test_a_sweep_over_two_keys_is_their_product() -> None:
+    configs = cells("model=cnn,mlp", "-m", "batch=32,64")
+    assert [(c.model["name"], c.batch) for c in configs] == [
+        *(("cnn", 32), ("cnn", 64)),
+        *(("mlp", 32), ("mlp", 64)),
+    ]
+
+
+def test_one_place_under_two_spellings_is_one_place() -> None:
+    with pytest.raises(ConfigError, match="two cells"):
+        cells("-m", "out=same,./same")
+
+
+def name(*overrides: str) -> str:
+    return Path(cells(*overrides)[0].out).name.removesuffix("-hardware.device=cpu")
+
+
+def test_a_run_is_named_by_what_differs_from_the_defaults() -> None:
+    plain = "single-cnn-mnist-w1-b128-s0"
+    device = "hardware.device=cpu"
+    assert name() == plain
+    assert name("epochs=1", "tracking.backend=none", "overwrite=true") == plain
+    assert name("model=mlp", "seed=3", "batch=64") == "single-mlp-mnist-w1-b64-s3"
+    # In the order of their keys, whatever the order in which they were typed.
+    expected = f"{plain}-epochs=3-{device}-optimizer.lr=0.1"
+    assert name("optimizer.lr=0.1", "epochs=3") == name("epochs=3", "optimizer.lr=0.1") == expected
+    assert "/" not in name("model=custom", "model.path=os.path.join", "+model.options.a=x/y")
+
+
+def test_a_long_name_is_cut_and_told_apart_by_a_hash() -> None:
+    many = ["optimizer.lr=0.123456", "optimizer.momentum=0.654321", "evaluate_every=10", "max_minutes=1.25"]
+    one, other = name(*many, "target_accuracy=0.91"), name(*many, "target_accuracy=0.92")
+    assert len(one) == len(other) == compose.NAME_LIMIT == 100
+    assert one.startswith("single-cnn-mnist-w1-b128-s0-evaluate_every=10-")
+    assert one[:-9] == other[:-9] and one != other
+
+
+def test_the_cap_shortens_a_run_and_never_lengthens_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCALEGUIDE_MAX_MINUTES", "0.5")
+    assert (compose.cap_minutes(5), compose.cap_minutes(0.25)) == (0.5, 0.25)
+    monkeypatch.delenv("SCALEGUIDE_MAX_MINUTES")
+    assert compose.cap_minutes(5) == 5
+
+
+def test_the_nearest_choice_is_found_whatever_its_case() -> None:
+    assert nearest("DDP", ["tf_single", "ddp"]) == "ddp"
+    assert nearest("", ["only"]) == "only"
+
+
+def test_a_mistake_costs_no_heavy_import(commands) -> None:
+    completed = commands.run("strategy=dpp", PYTHONPROFILEIMPORTTIME="1")
+    imported = {line.rpartition("|")[2].strip() for line in completed.stderr.splitlines()}
+    assert "hydra" in imported
+    assert not {"torch", "tensorflow", "mlflow", "keras", "pandas"} & imported
+    assert os.listdir(commands.folder) == []

@@ -1,0 +1,142 @@
+"""Devices are shares of the cores that a process may really use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from src.machine import devices
+
+Groups = dict[str, str]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """Eight cores, and files of /proc and /sys as given."""
+
+    def make(cores: set[int] | None = None, **files: str | Groups) -> None:
+        contents: Groups = {"/proc/self/cgroup": files["cgroup"], **files.get("sys", {})}
+
+        def read(self: Path, *_: object, **__: object) -> str:
+            try:
+                return contents[str(self)]
+            except KeyError:
+                raise FileNotFoundError(str(self)) from None
+
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores or set(range(8)))
+        monkeypatch.setattr(Path, "read_text", read)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "system", "usable"),
+    [
+        # Version 2: quota and period in one file, of the process's own group or, in a container, of the root.
+        ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"/sys/fs/cgroup/cpu.max": "350000 100000\n"}, 3),
+        ("0::/job\n", {"/sys/fs/cgroup/cpu.max": "100000 100000\n"}, 1),
+        ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "50000 100000\n"}, 1),
+        ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "max 100000\n"}, 8),
+        ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "9900000 100000\n"}, 8),
+        ("0::/job\n", {}, 8),
+        ("", {}, 8),
+        # Version 1: two files, -1 for no limit; cpuset and cpuacct are other controllers.
+        (
+            "5:cpuset:/job\n4:cpu,cpuacct:/job\n",
+            {
+                "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "400000",
+                "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+            },
+            4,
+        ),
+        (
+            "4:cpu:/job\n",
+            {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1", "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"},
+            8,
+        ),
+    ],
+)
+def test_the_quota_of_the_cgroup_cuts_the_cores(machine, cgroup: str, system: Groups, usable: int) -> None:
+    machine(cgroup=cgroup, sys=system)
+    assert devices.usable_cores() == list(range(usable))
+
+
+def test_a_system_without_cgroups_has_its_affinity_mask(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(cores={6, 1, 3}, cgroup="0::/\n")
+    assert devices.usable_cores() == [1, 3, 6]
+    monkeypatch.setattr(Path, "read_text", lambda self: (_ for _ in ()).throw(FileNotFoundError(self)))
+    assert devices.usable_cores() == [1, 3, 6]
+
+
+def test_the_real_cores_are_within_the_affinity_mask() -> None:
+    assert devices.usable_cores()
+    assert set(devices.usable_cores()) <= os.sched_getaffinity(0)
+
+
+def test_a_cpu_device_is_an_equal_share_of_cores(machine) -> None:
+    machine(cores={0, 2, 4, 6, 8}, cgroup="0::/\n")
+    assert [device.cores for device in devices.find("cpu", 1)] == [(0,), (2,), (4,), (6,), (8,)]
+    # The fifth core doesn't fill a device and is left idle.
+    assert [(d.index, d.cores) for d in devices.find("cpu", 2)] == [(0, (0, 2)), (1, (4, 6))]
+    assert devices.find("cpu", 6) == []
+
+
+def test_a_gpu_gets_its_share_of_the_cores(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(cgroup="0::/\n")
+    monkeypatch.setattr(devices, "gpu_indices", lambda: [1, 3])
+    assert [(d.kind, d.index, d.cores) for d in devices.find("gpu", 1)] == [
+        ("gpu", 1, (0, 1, 2, 3)),
+        ("gpu", 3, (4, 5, 6, 7)),
+    ]
+    monkeypatch.setattr(devices, "gpu_indices", lambda: list(range(16)))
+    assert all(device.cores for device in devices.find("gpu", 1))
+
+
+class Nvml:
+    """A driver with four GPUs, or none."""
+
+    class NVMLError(Exception):
+        """What pynvml raises."""
+
+    def __init__(self, works: bool) -> None:
+        self._works = works
+
+    def nvmlInit(self) -> None:
+        if not self._works:
+            raise self.NVMLError("Driver Not Loaded")
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [(None, [0, 1, 2, 3]), ("", []), ("2", [2]), ("3,1", [3, 1]), ("0,9", [0]), ("-1", [])],
+)
+def test_gpus_are_those_that_the_environment_leaves(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, indices: list[int]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=True))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert devices.gpu_indices() == indices
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=False))
+    assert devices.gpu_indices() == []
+    assert devices.find("gpu", 1) == []
+
+
+def test_one_process_holds_several_devices() -> None:
+    cpus = [devices.Device("cpu", 0, (0, 1)), devices.Device("cpu", 1, (2, 3))]
+    assert devices.of_one_process(cpus) == [devices.Device("cpu", 0, (0, 1, 2, 3))]
+    gpus = [devices.Device("gpu", 1, (0,)), devices.Device("gpu", 3, (1,))]
+    assert devices.of_one_process(gpus) == gpus
+    # Two workers that share a device.
+    assert devices.of_one_process([cpus[0], cpus[0]]) == [cpus[0]]

@@ -1,0 +1,151 @@
+"""A run's directory is claimed, replaced as a whole or refused; never mixed with something else."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from src.config import Config, ConfigError, command_line, compose
+from src.run import directory
+from src.run.directory import RunDirectory, check_out, status_of
+from src.run.tables import write_text
+
+Make = Callable[..., Config]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A configuration whose `out` is `run`, in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    (config,) = compose.cells(command_line.parse(["hardware.device=cpu", "out=run"]))
+    return lambda **changed: dataclasses.replace(config, **changed)
+
+
+def complete(config: Config, status: str = "ok") -> RunDirectory:
+    place = RunDirectory.claim(config)
+    write_text(place.work / "metrics.json", json.dumps({"status": status}))
+    if status != "failed":
+        place.commit()
+    return place
+
+
+def there(folder: Path) -> dict[str, Any]:
+    return yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_a_claimed_directory_holds_its_configuration_and_room_for_records(make: Make) -> None:
+    config = make()
+    place = RunDirectory.claim(config)
+    assert (place.work, place.final) == (Path("run"), Path("run"))
+    assert {path.name for path in place.work.iterdir()} == {"config.yaml", "logs", "ranks"}
+    assert Config(**there(place.work)) == config
+    check_out(config)
+
+
+def test_a_complete_run_stands_until_the_next_one_is_complete(make: Make) -> None:
+    complete(make())
+    second = RunDirectory.claim(make(seed=1))
+    assert second.work != second.final
+    assert (there(second.final)["seed"], status_of(second.final)) == (0, "ok")
+    write_text(second.work / "metrics.json", json.dumps({"status": "time_limit"}))
+    second.commit()
+    assert (there(second.final)["seed"], status_of(second.final)) == (1, "time_limit")
+    assert [path.name for path in Path().iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("left", ["nothing", "failed", "torn"])
+def test_what_is_not_complete_is_written_over(make: Make, left: str) -> None:
+    place = complete(make(), "failed") if left == "failed" else RunDirectory.claim(make())
+    if left == "torn":
+        (place.work / "metrics.json").write_text('{"status": "o')
+    (place.work / "steps.csv").write_text("old")
+    again = RunDirectory.claim(make())
+    assert again.work == again.final
+    assert not (again.work / "steps.csv").exists()
+
+
+def test_what_an_earlier_replacement_left_is_in_nobodys_way(make: Make) -> None:
+    complete(make())
+    RunDirectory.claim(make())
+    Path("run.replaced").mkdir()
+    complete(make())
+    assert [path.name for path in Path().iterdir()] == ["run"]
+
+
+def test_another_configuration_is_refused_and_the_difference_named(make: Make) -> None:
+    complete(make())
+    with pytest.raises(ConfigError, match=r"another configuration \(seed: 0 there, 1 here\).*overwrite=true"):
+        check_out(make(seed=1))
+    check_out(make(seed=1, overwrite=True))
+    # Where a run goes and how it is tracked doesn't change what it computes.
+    check_out(make(tracking={"backend": "none", "study": "small"}))
+
+
+def test_tuples_and_lists_are_the_same_configuration(make: Make) -> None:
+    changed = {**make().strategy, "partition": (1, 2)}
+    complete(make(strategy={**changed, "partition": [1, 2]}))
+    check_out(make(strategy=changed))
+    with pytest.raises(ConfigError, match="strategy differs"):
+        check_out(make())
+
+
+@pytest.mark.parametrize("config", [None, "", "a: 1\n", "- strategy\n", "\tno yaml", "\udcff"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_foreign_files_are_refused_even_when_asked_to_overwrite(
+    make: Make, config: str | None, overwrite: bool
+) -> None:
+    Path("run").mkdir()
+    check_out(make(overwrite=overwrite))
+    Path("run/thesis.tex").write_text("years of work")
+    if config is not None:
+        Path("run/config.yaml").write_bytes(config.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match="not a run's"):
+        check_out(make(overwrite=overwrite))
+
+
+def test_files_and_folders_that_hold_everything_are_refused(make: Make) -> None:
+    Path("file").touch()
+    for out, reason in (("file", "is a file"), (".", "stand in"), ("..", "stand in"), ("/", "stand in")):
+        with pytest.raises(ConfigError, match=f"out={out}: .*{reason}"):
+            check_out(make(out=out, overwrite=True))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.json"
+    write_text(path, "first")
+
+    def full(self: Path, text: str) -> int:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write_text(path, "second")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_disk_space_leaves_nothing_that_the_next_run_would_refuse(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError):
+        patched.setattr(directory, "write_text", full)
+        RunDirectory.claim(make())
+    check_out(make())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"ok"'])
+def test_a_status_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    assert status_of(tmp_path) is None
+    (tmp_path / "metrics.json").write_text(text)
+    assert status_of(tmp_path) is None

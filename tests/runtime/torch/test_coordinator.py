@@ -1,0 +1,155 @@
+"""The coordinator's work items, with workers that are threads here and compute nothing."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from src.launch.tf_workers import free_addresses
+from src.runtime.common import messages
+from src.runtime.common.context import RankContext
+from src.runtime.common.messages import Connection, Message
+from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
+from src.runtime.torch.parameter_server.parameter_shard import ParameterShard, Push
+from tests.support import config
+
+TIMES = {"loss": 1.0, "correct": 0, "began": 0.0, "fetched": 0.0, "computed": 0.0, "pushed": 0.0}
+BATCHES = np.arange(8).reshape(2, 4)
+
+
+class Job:
+    """Two workers, a shard, and the coordinator of both."""
+
+    def __init__(self, bound: float, *, fixed: bool = False) -> None:
+        context = RankContext(
+            config("strategy=parameter_server", "strategy.mode=ssp", "workers=2", "batch=4"),
+            *(0, 2, SimpleNamespace(train_samples=8, test_samples=1), Path(), (0,)),
+        )
+        self.shard = ParameterShard(
+            torch.zeros(1), lambda values: torch.optim.SGD(values, lr=1.0), workers=2, bound=bound
+        )
+        (self._address,) = free_addresses(1)
+        store: Any = self.shard
+        store.welcome = {}
+        self.buffers = (np.ones(3),)
+        self.coordinator = TorchCoordinator(
+            context,
+            [],
+            self._address,
+            store,
+            step_bytes=(0, 0),
+            buffers=self.buffers,
+            fixed=fixed,
+            write=lambda *_: None,
+        )
+        self.trained: list[int] = []
+
+    def come(self, rank: int) -> tuple[Connection, Message]:
+        """A worker, and what it receives first."""
+        connection = messages.connect(self._address, seconds=5)
+        return connection, connection.ask("register", rank=rank)
+
+    def work(self, rank: int) -> threading.Event:
+        """A worker that does what it is told; set once the shard makes it wait."""
+        connection, _ = self.come(rank)
+        waits = threading.Event()
+
+        def work() -> None:
+            while (request := connection.receive()).kind != "close":
+                if request.kind == "train":
+                    timer = threading.Timer(0.2, waits.set)
+                    timer.start()
+                    _, version = self.shard.fetch(rank)
+                    timer.cancel()
+                    number = request.figures["item"]
+                    self.shard.push(Push(rank, version, torch.ones(1), ((number, version),)))
+                    self.trained.append(number)
+                    connection.send("done", **TIMES)
+                else:
+                    connection.send("done", self.buffers if request.kind == "buffers" else ())
+            connection.send("done")
+
+        threading.Thread(target=work, daemon=True).start()
+        return waits
+
+    def join(self) -> bool:
+        """Whether all is done soon."""
+        joining = threading.Thread(target=self.coordinator.join, daemon=True)
+        joining.start()
+        joining.join(5)
+        return not joining.is_alive()
+
+
+def test_who_comes_when_all_shares_are_out_holds_nobody_up() -> None:
+    job = Job(bound=2)
+    waits = job.work(0)
+    job.coordinator.schedule(BATCHES, 1)
+    # It has done three, and has the fourth.
+    assert waits.wait(5)
+    assert job.trained == [1, 2, 3]
+    job.work(1)
+    assert job.join()
+    assert job.trained == [1, 2, 3, 4]
+    assert job.shard.applied() == []
+
+
+@pytest.mark.parametrize("bound", [0, 1, math.inf])
+def test_what_a_lost_worker_had_is_done_by_another(bound: float) -> None:
+    job = Job(bound)
+    lost, _ = job.come(1)
+    job.coordinator.schedule(BATCHES, 1)
+    assert lost.receive().kind == "train"
+    lost.close()
+    job.shard.leave(1)
+    job.work(0)
+    assert job.join()
+    assert sorted(job.trained) == [1, 2, 3, 4]
+
+
+def test_a_fixed_share_is_nobody_elses_unless_its_worker_is_lost() -> None:
+    job = Job(0, fixed=True)
+    late, _ = job.come(1)
+    waits = job.work(0)
+    job.coordinator.schedule(BATCHES, 1)
+    # The second share of the first batch is the other one's, who isn't done with it.
+    assert waits.wait(5)
+    assert job.trained == [1]
+    assert late.receive().figures["item"] == 2
+    late.close()
+    job.shard.leave(1)
+    job.coordinator.schedule(BATCHES, 2)
+    assert job.join()
+    assert sorted(job.trained) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_what_only_a_lost_worker_could_give_is_not_waited_for() -> None:
+    job = Job(math.inf)
+    lost, _ = job.come(1)
+    job.work(0)
+    # It is asked to push what it keeps to itself.
+    joining = threading.Thread(target=job.coordinator.join, daemon=True)
+    joining.start()
+    assert lost.receive().kind == "push"
+    lost.close()
+    joining.join(5)
+    assert not joining.is_alive()
+
+
+def test_who_comes_back_has_the_buffers_that_were_known_last() -> None:
+    job = Job(math.inf)
+    assert job.come(1)[1].arrays[0].tolist() == [1, 1, 1]
+    first, _ = job.come(0)
+    asking = threading.Thread(target=job.coordinator.buffers, daemon=True)
+    asking.start()
+    assert first.receive().kind == "buffers"
+    first.send("done", [np.full(3, 7.0)])
+    asking.join(5)
+    first.close()
+    assert job.come(0)[1].arrays[0].tolist() == [7, 7, 7]
