@@ -33,10 +33,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
 	dvc repro
 
-test: $(INSTALLED)  ## the tests of eight minutes: every strategy runs, lint included
+test: $(INSTALLED)  ## the tests of five to eight minutes: every strategy runs, lint included
 	python -m pytest -m 'not slow' $(PYTEST_ARGS)
 
-test-all: $(INSTALLED)  ## all other tests, 25 minutes: kills, resumes, studies, types
+test-all: $(INSTALLED)  ## all other tests, 9 to 15 minutes: kills, resumes, studies, types
 	python -m pytest -m slow $(PYTEST_ARGS)
 
 study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep
