@@ -26,10 +26,19 @@ def _fragments(path: Path, source: str) -> Iterator[str]:
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         text = ast.get_docstring(node)
+        if text is None:
+            continue
         whole = isinstance(node, ast.Module | ast.ClassDef)
         beginnings = "|".join(FRAGMENTS if whole else (*FRAGMENTS, "Whether"))
-        if text is not None and re.match(rf"({beginnings})\b", text):
+        # Ruff's D401 leaves properties out.
+        noun = _is_property(node) and not text.startswith("Return ")
+        if noun or re.match(rf"({beginnings})\b", text):
             yield f"{path}:{node.body[0].lineno}: {text.splitlines()[0]}"
+
+
+def _is_property(node: ast.AST) -> bool:
+    decorators = {ast.unparse(each) for each in getattr(node, "decorator_list", [])}
+    return bool(decorators & {"property", "cached_property"})
 
 
 def test_no_docstring_begins_as_a_fragment() -> None:
@@ -45,6 +54,14 @@ def test_a_fragment_is_named_by_file_and_line(text: str) -> None:
     source = f'"""Do nothing."""\n\n\ndef _private():\n    """{text}"""\n'
     assert [line.partition(": ")[0] for line in _fragments(Path("a.py"), source)] == ["a.py:5"]
     assert not list(_fragments(Path("a.py"), source.replace(text, "Return it.")))
+
+
+def test_a_property_that_names_a_noun_is_a_fragment() -> None:
+    source = (
+        '"""Do nothing."""\n\n\nclass A:\n    @property\n    def size(self):\n        """Size of it."""\n'
+    )
+    assert len(list(_fragments(Path("a.py"), source))) == 1
+    assert not list(_fragments(Path("a.py"), source.replace("Size of", "Return the size of")))
 
 
 def test_no_source_file_is_too_long() -> None:

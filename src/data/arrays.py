@@ -50,12 +50,12 @@ class Arrays:
 
     @property
     def train_samples(self) -> int:
-        """Number of training samples."""
+        """Return the number of training samples."""
         return len(self.train_labels)
 
     @property
     def test_samples(self) -> int:
-        """Number of test samples."""
+        """Return the number of test samples."""
         return len(self.test_labels)
 
 

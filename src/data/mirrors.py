@@ -161,7 +161,7 @@ class Package(Source):
 
     @property
     def archive(self) -> Path:
-        """Path of the archive in the cache."""
+        """Return the path of the archive in the cache."""
         return self.cache / "packages" / f"{self.kind}-{self.location.replace('/', '_')}{self.suffix}"
 
     def stored(self, file: str, work: Path) -> Path:

@@ -50,7 +50,7 @@ class RunRecords:
 
     @property
     def first(self) -> RankRecord:
-        """Record of rank 0; empty if it left none."""
+        """Return rank 0's record; empty if it left none."""
         return self.records.get(0, {})
 
 

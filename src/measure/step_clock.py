@@ -49,7 +49,7 @@ class StepClock:
 
     @property
     def trained_steps(self) -> int:
-        """Number of steps that this run has recorded: `steps` without the first `first_step`."""
+        """Return how many steps this run has recorded: `steps` without the first `first_step`."""
         return self.steps - self.first_step
 
     def start_clock(self) -> None:

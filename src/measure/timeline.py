@@ -36,7 +36,7 @@ class Timeline:
 
     @property
     def recording(self) -> bool:
-        """True while the running step is one to record."""
+        """Return whether the running step is one to record."""
         return self.first <= self.step < self.first + STEPS
 
     def mark(self, activity: str, microbatch: int = -1) -> None:

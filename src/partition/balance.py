@@ -65,7 +65,7 @@ class Problem:
 
     @property
     def stages(self) -> int:
-        """Number of stages."""
+        """Return the number of stages."""
         return len(self.speeds)
 
 

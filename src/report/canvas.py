@@ -64,7 +64,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """Name in a legend, such as `ddp, 2 w, weak`."""
+        """Return the name in a legend, such as `ddp, 2 w, weak`."""
         return f"{self.label}, {self.workers} w{', weak' if self.weak else ''}"
 
     def dash(self, look: Look) -> str:

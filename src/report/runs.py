@@ -70,7 +70,7 @@ class StudyRun:
 
     @cached_property
     def facts(self) -> Row:
-        """All facts of the run by flat key: `model` is the model's name, `strategy.schedule` an option.
+        """Return the run's facts by flat key: `model` is the model's name, `strategy.schedule` an option.
 
         Measured values take the place of configured ones (`epochs`), except for `batch`.
         """
@@ -88,7 +88,7 @@ class StudyRun:
 
     @property
     def global_batch(self) -> int | None:
-        """Samples per optimizer step over all workers."""
+        """Return the number of samples in an optimizer step of all workers."""
         batch = self.get("batch")
         if batch is None:
             return None
@@ -96,19 +96,19 @@ class StudyRun:
 
     @property
     def comparable(self) -> bool:
-        """True if ratios may be taken of the run: it was measured, and no workers shared a device."""
+        """Return whether ratios may be taken of the run: it was measured, and no workers shared a device."""
         return self.status in MEASURED and not self.get("shared_device")
 
     @cached_property
     def probe(self) -> float | None:
-        """Mean GFLOP/s of the probes before and after the run, over its ranks."""
+        """Return the mean GFLOP/s of the probes before and after the run, over its ranks."""
         probes = self.environment.get("probes") or {}
         rates = [*(probes.get("before") or []), *(probes.get("after") or [])]
         return mean([float(rate) for rate in rates if isinstance(rate, int | float)])
 
     @cached_property
     def losses(self) -> list[float]:
-        """Loss of each step of rank 0, up to the first that was not recorded; empty for a resumed run."""
+        """Return rank 0's loss by step, up to the first that was not recorded; empty for a resumed run."""
         steps = [row for row in read_table(self.directory / files.STEPS) if row.get("rank") == 0]
         steps.sort(key=lambda row: (row.get("epoch") or 0, row.get("step") or 0))
         if steps and steps[0].get("step") != 1:
@@ -123,14 +123,14 @@ class StudyRun:
 
     @cached_property
     def staleness(self) -> dict[int, float]:
-        """Share of steps by the staleness of their gradient, in ascending order."""
+        """Return the share of steps by the staleness of their gradient, in ascending order."""
         rows = read_table(self.directory / files.STEPS)
         counts = Counter(int(row["staleness"]) for row in rows if row.get("staleness") is not None)
         return {stale: counts[stale] / counts.total() for stale in sorted(counts)}
 
     @cached_property
     def epochs(self) -> list[Row]:
-        """Rows of `epochs.csv`, each with `train_seconds`: the training time up to that evaluation."""
+        """Return the rows of `epochs.csv`, with `train_seconds`, the training time up to that evaluation."""
         rows = read_table(self.directory / files.EPOCHS)
         passed: float | None = 0.0
         for row in rows:
@@ -141,17 +141,17 @@ class StudyRun:
 
     @cached_property
     def trace(self) -> list[Row]:
-        """Rows of `trace.csv`, without those that have no time."""
+        """Return the rows of `trace.csv`, without those that have no time."""
         return [row for row in read_table(self.directory / files.TRACE) if row.get("time") is not None]
 
     @cached_property
     def cut(self) -> Mapping[str, Any]:
-        """Cut of the model into stages (`partition.json`); empty where it was not cut."""
+        """Return the cut of the model into stages (`partition.json`); empty where it was not cut."""
         return _mapping(self.directory / files.PARTITION)
 
     @cached_property
     def timeline(self) -> list[Row]:
-        """Intervals of stages or workers: complete events of `timeline.json`, times in microseconds."""
+        """Return what stages or workers did: complete events of `timeline.json`, times in microseconds."""
         events = _mapping(self.directory / files.TIMELINE).get("traceEvents") or []
         return [event for event in events if event.get("ph") == "X"]
 

@@ -32,7 +32,7 @@ class _RankProgress:
 
     @property
     def pace(self) -> float | None:
-        """Seconds a step over the last `RECENT_STEPS`; `None` before the first step."""
+        """Return the mean seconds of the last `RECENT_STEPS` steps; `None` before the first step."""
         return sum(self._recent) / len(self._recent) if self._recent else None
 
     def read(self) -> None:

@@ -38,12 +38,12 @@ class Value:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor."""
+        """Return how many bytes the tensor has."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def channels_last(self) -> bool:
-        """True if the tensor lies in memory as [batch, height, width, channels]."""
+        """Return whether the tensor lies in memory as [batch, height, width, channels]."""
         empty = torch.empty_strided(self.shape, self.stride, device="meta")
         return empty.dim() == 4 and not empty.is_contiguous() and empty.permute(0, 2, 3, 1).is_contiguous()
 
@@ -84,7 +84,7 @@ class Graph:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the operations."""
+        """Return the names of the operations."""
         return tuple(operation.name for operation in self.operations)
 
     def profile(self, values: Mapping[str, Value]) -> ModelProfile:
