@@ -59,9 +59,9 @@ def main() -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
     STATUSES.clear()
-    if cells:
-        launcher_of(cells[0]).prepare(cells[0])
     try:
+        if cells:
+            launcher_of(cells[0]).prepare(cells[0])
         if cells and not line.multirun:
             _run_cell(cells[0], sweep=False)
         else:

@@ -96,6 +96,8 @@ class ForkServer:
         # The child writes once it leads a session and has its log: until then it couldn't be killed by its
         # process group, nor its log be read.
         session_ready, session_started = os.pipe()
+        # Before the fork: a child that outlives this process by a moment would name its new parent.
+        request["environment"][PARENT] = str(os.getpid())
         pid = os.fork()
         if not pid:
             os.close(session_ready)
@@ -171,7 +173,7 @@ def _become(request: dict[str, Any], session_started: int) -> NoReturn:
         os.setpriority(os.PRIO_PROCESS, 0, request["nice"])
         os.sched_setaffinity(0, request["cores"])
         os.environ.clear()
-        os.environ.update(request["environment"], **{PARENT: str(os.getppid())})
+        os.environ.update(request["environment"])
         if os.environ.get("PYTHONFAULTHANDLER"):
             faulthandler.enable()
         _use_threads(os.environ.get(THREADS[0], "1"))

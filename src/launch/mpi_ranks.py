@@ -91,7 +91,7 @@ class MPIRanks:
             tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
             socket.socket(socket.AF_UNIX) as listening,
         ):
-            address = str(Path(folder, "door"))
+            address = str(Path(folder, "socket"))
             listening.bind(address)
             listening.listen(config.workers)
             command = [str(program), "-n", str(config.workers)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -38,14 +39,26 @@ class ForkServerProcess:
         """Start a server at `address`, or in a new folder, that imports `modules`.
 
         Clients may connect at once, and are served after the imports.
+
+        Raises OSError where there can't be a socket or a process.
         """
-        self.address = address or Path(tempfile.mkdtemp(prefix="scaleguide-"), "socket")
+        folder = None if address else tempfile.mkdtemp(prefix="scaleguide-")
+        self.address = address or Path(str(folder), "socket")
+        try:
+            self._process = self._start(modules)
+        except OSError:
+            if folder is not None:
+                shutil.rmtree(folder)
+            raise
+
+    def _start(self, modules: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start the server's process, listening at `address`."""
         variables = {**dict.fromkeys(THREADS, "1"), "CUDA_VISIBLE_DEVICES": "", **SINGLE_THREADED, **QUIET}
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(self.address))
             listening.listen(64)
             number = listening.fileno()
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "src.launch.fork_server", str(number), *modules],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -71,14 +84,18 @@ def spawn_for(config: Config) -> Spawn:
     """Return the function that starts the processes of a run; start the fork server that it may need.
 
     Processes are forked where `hardware.start_method` asks for that, or leaves it open and the device is the
-    CPU. They are spawned where a variable of `AT_START` is set.
+    CPU. They are spawned where a variable of `AT_START` is set, or no fork server can be started.
     """
     forks = config.hardware["start_method"] == "forkserver" or (
         config.hardware["start_method"] == "auto" and config.hardware["device"] == "cpu"
     )
     if not forks or any(name in os.environ for name in AT_START):
         return spawn_child
-    return partial(fork_or_spawn, _address_for(config))
+    try:
+        return partial(fork_or_spawn, _address_for(config))
+    except OSError as reason:
+        # For example, a path below $TMPDIR that is too long for a socket.
+        return partial(_spawn_instead, str(reason))
 
 
 def _address_for(config: Config) -> Path:
@@ -120,6 +137,11 @@ def fork_or_spawn(address: Path, command: list[str], environment: Mapping[str, s
         send_line(stream, request)
         return ForkedProcess(stream, command)
     except OSError as reason:
-        with log.open("a") as output:
-            output.write(f"started by spawn, for it could not be forked: {reason}\n")
+        return _spawn_instead(str(reason), command, environment, log)
+
+
+def _spawn_instead(reason: str, command: list[str], environment: Mapping[str, str], log: Path) -> Process:
+    """Spawn a process that should have been forked, and write the reason into `log`."""
+    with log.open("a") as output:
+        output.write(f"started by spawn, for it could not be forked: {reason}\n")
     return spawn_child(command, environment, log)

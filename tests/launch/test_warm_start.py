@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,27 @@ def test_the_start_method_says_how_ranks_are_started(
             patched.setenv(variable, "1")
             assert spawn_for(chosen) is spawn_child, "an interpreter reads it as it starts"
     assert not warm_start._servers
+
+
+def test_where_no_server_can_be_started_ranks_are_spawned_and_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Longer than the path of a Unix socket may be (sun_path, 108 bytes).
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.setattr(warm_start, "_servers", {})
+    monkeypatch.delenv(FORK_SERVERS, raising=False)
+    for name in warm_start.AT_START:
+        monkeypatch.delenv(name, raising=False)
+    spawn = spawn_for(config("strategy=ddp", "workers=2", "hardware.device=cpu"))
+    log = tmp_path / "log"
+    process = spawn(command("print('runs all the same')"), {}, log)
+    assert isinstance(process, subprocess.Popen) and process.wait(30) == 0
+    reason, output = log.read_text().splitlines()
+    assert reason == "started by spawn, for it could not be forked: AF_UNIX path too long"
+    assert output == "runs all the same"
+    assert not list(long.iterdir())
 
 
 def _gone(pid: int) -> bool:
