@@ -42,13 +42,12 @@ class ForkServerProcess:
 
         Raises OSError where there can't be a socket or a process.
         """
-        folder = None if address else tempfile.mkdtemp(prefix="scaleguide-")
-        self.address = address or Path(str(folder), "socket")
+        self._folder = None if address else tempfile.mkdtemp(prefix="scaleguide-")
+        self.address = address or Path(str(self._folder), "socket")
         try:
             self._process = self._start(modules)
         except OSError:
-            if folder is not None:
-                shutil.rmtree(folder)
+            self._remove_folder()
             raise
 
     def _start(self, modules: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -74,6 +73,13 @@ class ForkServerProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+        # The server removes it itself, unless it was killed.
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        """Remove the folder of the socket, if it was made for that."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class ForkedProcess(AgentProcess):

@@ -235,6 +235,7 @@ def test_a_process_whose_server_is_killed_has_ended(tmp_path: Path) -> None:
     own.close()
     assert process.wait(30) == 1
     psutil.Process(process.pid).kill()
+    assert not own.address.parent.exists()
 
 
 @pytest.mark.parametrize(
