@@ -31,6 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
+	@python -m src.libraries
 	dvc repro
 
 test: $(INSTALLED)  ## the tests of five to eight minutes: every strategy runs, lint included
@@ -39,8 +40,9 @@ test: $(INSTALLED)  ## the tests of five to eight minutes: every strategy runs, 
 test-all: $(INSTALLED)  ## all other tests, 9 to 15 minutes: kills, resumes, studies, types
 	python -m pytest -m slow $(PYTEST_ARGS)
 
-study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep
-	dvc exp run -S study=$(NAME)
+study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
+	@python -m src.libraries
+	dvc exp run -S study=$(NAME)$(if $(REPEAT), -S study.repeat=$(REPEAT))
 
 retry: $(INSTALLED)  ## run the study's failed cells again, then the tables
 	@set -e; for cell in $$(python -m src.aggregate --failed); do dvc repro -f -s "train@$$cell"; done

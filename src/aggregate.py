@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from src.report import repeats, tables
 from src.report import runs as study_runs
-from src.report import tables
 from src.report.runs import Row, StudyRun
 from src.run.tables import write_table, write_text
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 WIDTH = 120
 # Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
 SPARED = (
-    *("T1/(N TN)", "own eff.", "train acc.", "gap", "saved", "payload", "input", "helpers", "to target"),
+    *("T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target"),
+    *("stolen", "waited", "rounding", "gap"),
     *("step", "seed", "scaling", "data"),
 )
 # Widths to which texts may be folded: the first column, and any other. Numbers are never folded.
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("".join(f"{run.cell}\n" for run in failed), end="")
         return 0
     rows = write(study, runs, directory)
-    _print_tables(rows)
+    _print_tables(repeats.summarise(rows))
     if failed:
         print(retry_help(failed))
     return 1 if failed else 0
@@ -90,7 +91,7 @@ def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -
         directory: the study's folder.
 
     Returns:
-        A row for each run with the columns of all tables.
+        The merged row of each run.
     """
     from src.report import page
 
@@ -98,7 +99,7 @@ def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as work:
         folder = Path(work) / "tables"
         folder.mkdir()
-        rows = _write_tables(runs, folder)
+        rows = _write_tables(study, runs, folder)
         # The old files are replaced, never written into: DVC may have linked them to its cache.
         shutil.rmtree(directory / "tables", ignore_errors=True)
         folder.rename(directory / "tables")
@@ -106,25 +107,23 @@ def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -
     return rows
 
 
-def _write_tables(runs: Sequence[StudyRun], folder: Path) -> list[Row]:
+def _write_tables(study: Mapping[str, Any], runs: Sequence[StudyRun], folder: Path) -> list[Row]:
     """Write tables, curves, metrics and the overview into `folder`; return a merged row for each run."""
     from src.report import figures, page
 
     rows_by_table = {
-        "scaling": tables.scaling(runs),
+        "scaling": tables.scaling(runs, study.get("baseline")),
         "accuracy": tables.accuracy(runs),
         "utilization": tables.utilization(runs),
+        "runs": tables.records(runs),
     }
-    columns = {"scaling": tables.SCALING, "accuracy": tables.ACCURACY, "utilization": tables.UTILIZATION}
-    # Times of two frameworks stand in one table only beside each one's ratio to its own single run.
-    for name in ("accuracy", "utilization"):
-        for row, scaled in zip(rows_by_table[name], rows_by_table["scaling"], strict=True):
-            row["speedup"] = scaled.get("speedup")
-    for name, table in rows_by_table.items():
-        write_table(folder / f"{name}.csv", columns[name], table)
-    write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
     rows = tables.merged(runs, rows_by_table, study_runs.labels(runs))
-    summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in rows}
+    summed = repeats.summarise(rows)
+    repeats.attach_intervals(rows, summed)
+    for name, columns in tables.COLUMNS.items():
+        write_table(folder / f"{name}.csv", columns, rows if name == "runs" else summed)
+    write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
+    summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in summed}
     (folder / "metrics.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     overview = figures.overview(*page.picture(runs, rows))
     if overview:
@@ -138,7 +137,7 @@ def _finite(value: Any) -> Any:
 
 
 def _print_tables(rows: Sequence[Row]) -> None:
-    """Print the tables of a study's runs, as wide as the terminal but no wider than `WIDTH`."""
+    """Print the tables of a study's configurations, as wide as the terminal but no wider than `WIDTH`."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from dvc.repo import Repo
+from dvc.repo.reproduce import plan_repro
 
+from src.config import command_line, compose
+from src.measure.metrics import KEYS
+from src.measure.software import software_of
+from src.report import findings, tables
+from src.report.runs import StudyRun, labels
 from src.run.variables import FORK_SERVERS
 from tests.support import ROOT
 
@@ -42,14 +50,16 @@ def uncapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def composed(folder: Path, *studies: str) -> list[dict[str, Any]]:
-    """What DVC writes into params.yaml for each of the studies."""
+    """What DVC writes into params.yaml for each of the studies, or for `quick` with an override."""
     conf = str(ROOT / "conf")
     code = "from dvc.utils.hydra import compose_and_dump\n"
     for name in studies:
-        arguments = (str(folder / f"{name}.yaml"), conf, None, "study", conf, [f"study={name}"])
+        words = [f"study={name}"] if "=" not in name else ["study=quick", name]
+        arguments = (str(folder / f"{name}.yaml"), conf, None, "study", conf, words)
         code += f"compose_and_dump(*{arguments!r})\n"
     # In a process of its own: Hydra looks for plugins once in each.
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_SECONDS)
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, timeout=LIMIT_SECONDS, capture_output=True, text=True)
     return [yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in studies]
 
 
@@ -167,6 +177,9 @@ def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
         ("src/strategies/torch/single.py", lambda cell: cell["strategy"] == "single"),
         ("src/runtime/torch/lightning/fit.py", lambda cell: cell["framework"] == "torch"),
         ("conf/config.yaml", lambda cell: True),
+        ("src/config/checks.py", lambda cell: True),
+        ("src/train.py", lambda cell: True),
+        ("libraries.txt", lambda cell: True),
     ],
 )
 def test_an_edit_makes_only_the_cells_that_read_the_file_stale(
@@ -175,24 +188,117 @@ def test_an_edit_makes_only_the_cells_that_read_the_file_stale(
     edited: str,
     stale: Callable[[dict[str, Any]], bool],
 ) -> None:
-    # The graph alone: neither code nor data are needed to ask which stage depends on what.
-    graph = tmp_path / "graph"
-    subprocess.run(["git", "init", "-q", graph], check=True)
-    (graph / ".dvc").mkdir()
-    shutil.copy2(ROOT / ".dvc" / "config", graph / ".dvc")
-    shutil.copy2(ROOT / "dvc.yaml", graph)
-    (graph / "params.yaml").write_text(yaml.safe_dump(studies["batch_sweep"], sort_keys=False))
     cells = studies["batch_sweep"]["study"]["cells"]
-    with Repo(str(graph)) as repo:
-        trains = {
-            stage.name.partition("@")[2]: {dep.def_path for dep in stage.deps}
-            for stage in repo.index.stages
-            if getattr(stage, "name", "").startswith("train@")
-        }
+    stages = deps_of_stages(tmp_path, studies["batch_sweep"])
+    trains = {name.partition("@")[2]: deps for name, deps in stages.items() if name.startswith("train@")}
     assert trains.keys() == cells.keys()
     holding = {edited, *map(str, Path(edited).parents)}
     dependents = {name for name, deps in trains.items() if holding & deps}
     assert dependents == {name for name, cell in cells.items() if stale(cell)} != set()
+
+
+def deps_of_stages(folder: Path, params: dict[str, Any]) -> dict[str, set[str]]:
+    """The dependencies of each stage. The graph alone: neither code nor data are needed to ask for them."""
+    graph = folder / "graph"
+    subprocess.run(["git", "init", "-q", graph], check=True)
+    (graph / ".dvc").mkdir()
+    shutil.copy2(ROOT / ".dvc" / "config", graph / ".dvc")
+    shutil.copy2(ROOT / "dvc.yaml", graph)
+    (graph / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    with Repo(str(graph)) as repo:
+        return {
+            stage.name: {dep.def_path for dep in stage.deps}
+            for stage in repo.index.stages
+            if getattr(stage, "name", "")
+        }
+
+
+def test_every_stage_depends_on_all_code_that_it_imports(
+    tmp_path: Path, studies: dict[str, dict[str, Any]]
+) -> None:
+    """An edit of the command line's or the parent's part left old runs beside new ones."""
+    every = {name: cell for study in studies.values() for name, cell in study["study"]["cells"].items()}
+    kinds = {(cell["strategy"], cell["model"]): name for name, cell in every.items()}
+    cells = {name: every[name] for name in kinds.values()}
+    deps = deps_of_stages(tmp_path, {"study": {**studies["quick"]["study"], "cells": cells}})
+    for name, cell in cells.items():
+        choices = [f"{group}={cell[group]}" for group in ("strategy", "model", "dataset")]
+        (config,) = compose.cells(command_line.parse([*choices, "workers=null", "batch=128"]))
+        files = software_of(config)["files"]
+        assert uncovered(files, deps[f"train@{name}"]) == []
+        assert "libraries.txt" in deps[f"train@{name}"]
+    for stage in ("fetch", "preprocess@mnist", "aggregate", "libraries"):
+        finder = ModuleFinder(path=[str(ROOT)])
+        finder.import_hook(f"src.{stage.partition('@')[0]}")
+        paths = [getattr(module, "__file__", None) for module in finder.modules.values()]
+        files = [str(Path(path).relative_to(ROOT)) for path in paths if path]
+        assert uncovered(files, deps[stage]) == []
+
+
+def uncovered(files: Iterable[str], deps: set[str]) -> list[str]:
+    """The files that are not among the dependencies, or below one; packages' own empty files don't count."""
+    return [
+        file
+        for file in files
+        if not {file, *map(str, Path(file).parents)} & deps and (ROOT / file).name != "__init__.py"
+    ]
+
+
+def test_a_repetition_is_a_stage_of_its_own_and_rounds_are_walked_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    once, thrice = composed(tmp_path, "quick", "study.repeat=3")
+    alone, cells = (known["study"]["cells"] for known in (once, thrice))
+    # One repetition more leaves the stages of the others as they were: name, command, dependencies.
+    assert {name: cells[name] for name in alone} == alone
+    assert all(cells[f"{name}-r{n}"] == {**cells[name], "repetition": n} for name in alone for n in (2, 3))
+    planned = [name.removeprefix("train@") for name in walked(tmp_path, thrice) if name.startswith("train@")]
+    assert planned == list(cells)
+    rounds = [[cells[name]["repetition"] for name in planned[i : i + len(alone)]] for i in (0, 6, 12)]
+    assert rounds == [[1] * 6, [2] * 6, [3] * 6]
+    second, third = ([cells[name]["configuration"] for name in planned[i : i + 6]] for i in (6, 12))
+    assert sorted(second) == sorted(third) == sorted(alone) and second != third
+
+
+def walked(folder: Path, params: dict[str, Any]) -> list[str]:
+    """The stages in the order in which `dvc repro` runs them."""
+    deps_of_stages(folder, params)
+    with Repo(str(folder / "graph")) as repo:
+        stages = [stage for stage in repo.index.stages if getattr(stage, "name", "")]
+        return [getattr(stage, "name", "") for stage in plan_repro(repo.index.graph, stages)]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_finding_of_a_study_mixes_unlike_runs(name: str, studies: dict[str, dict[str, Any]]) -> None:
+    study = studies[name]["study"]
+    words = [shlex.split(cell["overrides"]) for cell in study["cells"].values()]
+    seen = {"software": {"files": {"src/worker.py": "f00"}}, "started": 1.0}
+    metrics = {**dict.fromkeys(KEYS, 1.0), **dict.fromkeys(("status", "data_source"), "ok")}
+    runs = []
+    for cell, (_, raw, _) in zip(study["cells"], compose.name_rows(words), strict=True):
+        supports = raw["strategy"]["supports"]
+        config = {**raw, "workers": raw["workers"] or supports["workers"]["default"]}
+        known = {"strategy": raw["strategy"]["name"], "framework": raw["strategy"]["framework"]}
+        known |= {"model": raw["model"]["name"], "dataset": raw["dataset"]["name"], "seed": raw["seed"]}
+        known |= {key: config[key] for key in ("workers", "batch", "scaling")}
+        known["microbatches"] = config["microbatches"] or supports["microbatches"]["default"]
+        declared = study["cells"][cell]
+        whole = {**metrics, **known, "shared_device": False}
+        runs.append(StudyRun(cell, "ok", Path("nowhere"), declared, config, whole, seen))
+    scaled = {"scaling": tables.scaling(runs, study.get("baseline"))}
+    rows = tables.merged(runs, scaled, labels(runs))
+    for claim in study.get("findings") or []:
+        assert "unlike" not in findings.check(claim, rows).numbers, claim
+    # Each has its baseline in the study, but for L-BFGS on whole epochs.
+    alone = {row["strategy"] for row in rows if not row["baseline"]}
+    assert alone == ({"sandblaster_lbfgs"} if name == "asynchronous" else set())
+
+
+@pytest.mark.parametrize("repeat", ["0", "1.5", "true"])
+def test_a_wrong_number_of_repetitions_is_answered_in_a_sentence(tmp_path: Path, repeat: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        composed(tmp_path, "quick", f"study.repeat={repeat}")
+    assert f"study.repeat={repeat.capitalize()}: must be a whole number, at least 1" in error.value.stderr
 
 
 @pytest.mark.slow

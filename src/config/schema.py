@@ -120,7 +120,7 @@ GROUPS = ("strategy", "model", "dataset", "hardware")
 DESCRIPTIVE = {
     "strategy": (
         *("name", "framework", "entry", "serve", "launcher", "synchronous", "parity"),
-        *("supports", "allowed"),
+        *("reference", "baseline", "supports", "allowed"),
     ),
     "model": ("name", "torch", "tensorflow", "allowed"),
     "dataset": ("name", "reader", "data_source", "files", "sources", "allowed"),

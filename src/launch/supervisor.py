@@ -109,6 +109,7 @@ class Supervisor:
             forked = all(isinstance(each.process, ForkedProcess) for each in result.processes)
             result.environment = environment.describe(self._config) | {
                 "start_method": "forkserver" if forked else "spawn",
+                "started": started,
                 "seconds": {"parent": begun - started},
             }
             self._watch()

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
+from typing import Any
 
 # Fewer steps than these give no rate.
 MIN_TIMED_STEPS = 50
-# The losses of the first steps are compared, and their relative gap may be as large as this.
+# The losses of the first steps are compared, and their relative gap may be as large as this, or as this many
+# times what rounding alone does to the reference; where that is above the last bound, nothing can be said.
 PARITY_STEPS = 10
 PARITY_BOUND = 1e-4
+ROUNDING_GAPS = 3
+UNSTABLE_BOUND = 1e-2
+# A run is disturbed where it waited for a CPU, or the machine's host took it away, for more than this share.
+DISTURBED_BOUND = 0.05
 # Probes of one machine differ by no more than this share of the faster one.
 PROBE_BOUND = 0.10
 
@@ -97,9 +103,17 @@ def parity_gap(losses: Sequence[float], reference: Sequence[float]) -> float | N
     return math.inf if any(math.isnan(gap) for gap in gaps) else max(gaps)
 
 
-def parity_holds(gap: float | None) -> bool | None:
-    """Return whether a parity gap is within `PARITY_BOUND`; `None` for an unknown gap."""
-    return None if gap is None else gap <= PARITY_BOUND
+def parity_holds(gap: float, rounding_gap: float | None) -> bool | None:
+    """Return whether a parity gap is no larger than rounding explains, `None` for an unstable reference.
+
+    It is where the gap is at most `PARITY_BOUND` or `ROUNDING_GAPS` times `rounding_gap`, the gap of the
+    reference to itself from weights changed by one last digit. The reference is unstable where that is above
+    `UNSTABLE_BOUND`.
+    """
+    own = rounding_gap or 0.0
+    if own > UNSTABLE_BOUND or math.isnan(own):
+        return None
+    return gap <= max(PARITY_BOUND, ROUNDING_GAPS * own)
 
 
 def probes_differ(first: float | None, second: float | None) -> bool:
@@ -107,6 +121,13 @@ def probes_differ(first: float | None, second: float | None) -> bool:
     if not first or not second:
         return False
     return abs(first - second) / max(first, second) > PROBE_BOUND
+
+
+def disturbed(metrics: Mapping[str, Any]) -> bool | None:
+    """Return whether others took more than `DISTURBED_BOUND` of a run's window; `None` if not measured."""
+    taken = [metrics.get(key) for key in ("cpu_wait_fraction", "steal_fraction")]
+    known = [share for share in taken if share is not None]
+    return any(share > DISTURBED_BOUND for share in known) if known else None
 
 
 def occupancy(cpu_seconds: float, wall: float, cores: int) -> float | None:

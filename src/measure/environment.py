@@ -12,6 +12,7 @@ from typing import Any
 
 from src.config import Config
 from src.machine.devices import gpu_indices, usable_cores
+from src.measure.software import software_of
 
 PACKAGES = (
     "torch",
@@ -45,6 +46,8 @@ def describe(config: Config) -> dict[str, Any]:
             "siblings": _siblings(),
         },
         "gpus": _gpus(),
+        "driver": _driver(),
+        "software": software_of(config),
         "load": list(os.getloadavg()),
     }
 
@@ -87,3 +90,12 @@ def _gpus() -> list[str]:
     import pynvml
 
     return [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))) for index in indices]
+
+
+def _driver() -> str | None:
+    """Return the version of the NVIDIA driver, `None` without a GPU."""
+    if not gpu_indices():
+        return None
+    import pynvml
+
+    return str(pynvml.nvmlSystemGetDriverVersion())

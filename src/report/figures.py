@@ -20,7 +20,10 @@ MANY_BATCHES = 3
 
 
 def bars(points: Sequence[Point], look: Mapping[str, Look], metric: str, heading: str) -> Figure | None:
-    """Draw `metric` of each strategy by number of workers: the bar is the median run, a dot is one run."""
+    """Draw `metric` of each strategy by number of workers: the bar is the median run, a dot is one run.
+
+    The dot of a disturbed run is hollow.
+    """
     panels = canvas.panels([point for point in points if point.row.get(metric) is not None])
     if not panels:
         return None
@@ -39,7 +42,10 @@ def _bars(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], metric: 
         values = [point.row[metric] for point in panel if canvas.series(point) == series]
         color = look[series.label].color
         axis.barh(place, median(values), color=color, alpha=0.55, height=0.7)
-        axis.plot(values, [place] * len(values), "o", color=color, markersize=3.5)
+        for point in panel:
+            if canvas.series(point) == series:
+                fill = "white" if point.row.get("disturbed") else color
+                axis.plot(point.row[metric], place, "o", color=color, markerfacecolor=fill, markersize=3.5)
     axis.set_yticks(range(len(drawn)), [series.name for series in drawn])
     axis.invert_yaxis()
     axis.set_xlim(left=0)
@@ -81,8 +87,17 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> No
             name = label if scaling == "strong" else f"{label}, weak"
             dash = look[label].dash if scaling == "strong" else ":"
             axis.plot(list(curve), list(curve.values()), linestyle=dash, label=name, **style)
+            _intervals(axis, chosen, look[label].color)
     axis.set(xlabel="workers", ylabel="speed-up over single", ylim=(0, None), xlim=(0.9, most + 0.1 * most))
     axis.set_xticks(range(1, int(most) + 1) if most <= 8 else sorted({p.row["workers"] for p in panel}))
+
+
+def _intervals(axis: Axes, points: Sequence[Point], color: str) -> None:
+    """Draw the 95 % interval of each speed-up that was measured repeatedly."""
+    bounds = {(p.row["workers"], p.row.get("speedup_low"), p.row.get("speedup_high")) for p in points}
+    for workers, low, high in bounds:
+        if low is not None:
+            axis.plot([workers, workers], [low, high], color=color, linewidth=5, alpha=0.3)
 
 
 def batches(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:

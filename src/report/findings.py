@@ -12,12 +12,21 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from src.measure.arithmetic import interpolate, kendall_tau, mean
-from src.report.runs import MEASURED, Row
+from src.report.runs import Row
+from src.report.sides import (
+    Claim,
+    UnlikeError,
+    average,
+    groups,
+    interval,
+    is_speed,
+    marks,
+    means_by,
+    select,
+)
 
-Claim = Mapping[str, Any]
 Curve = Sequence[tuple[float, float]]
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
 # A change below this share of the smaller figure is noise, unless a claim gives its own `tolerance`.
@@ -52,16 +61,14 @@ def check(claim: Claim, rows: Sequence[Row]) -> Verdict:
     name = claim.get("rule")
     if name not in RULES:
         return Verdict(UNDECIDED, f"no rule is called {name!r}; there are {', '.join(sorted(RULES))}")
+    chosen = select(rows, claim.get("select"))
     try:
-        return RULES[name](claim, select(rows, claim.get("select")))
+        verdict = RULES[name](claim, chosen)
+        return Verdict(verdict.word, verdict.numbers + marks(chosen))
+    except UnlikeError as error:
+        return Verdict(UNDECIDED, f"unlike runs: {error}")
     except (KeyError, TypeError, ValueError) as error:
         return Verdict(UNDECIDED, f"the claim cannot be evaluated: {type(error).__name__}: {error}")
-
-
-def select(rows: Sequence[Row], wanted: Mapping[str, Any] | None) -> list[Row]:
-    """Return the rows that have, for every key of `wanted`, its value or one of its values."""
-    choices = {key: value if isinstance(value, list) else [value] for key, value in (wanted or {}).items()}
-    return [row for row in rows if all(row.get(key) in values for key, values in choices.items())]
 
 
 @rule("trend")
@@ -74,13 +81,13 @@ def trend(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """
     over, expect, bound = claim["over"], claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
     words, notes = [], []
-    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
-        curve = _curve(group, over, claim["metric"])
-        if len(curve) < claim.get("points", 2):
+    for name, group in groups(rows, claim).items():
+        known = means_by(group, over, claim["metric"])
+        if len(known) < claim.get("points", 2):
             continue
-        words.append(_trend_word(curve, expect, bound))
-        xs = sorted(curve)
-        notes.append(f"{name}{curve[xs[0]]:.4g} at {over} {xs[0]} to {curve[xs[-1]]:.4g} at {xs[-1]}")
+        words.append(_trend_word(known, expect, bound))
+        xs = sorted(known)
+        notes.append(f"{name}{known[xs[0]]:.4g} at {over} {xs[0]} to {known[xs[-1]]:.4g} at {xs[-1]}")
     return _majority(words, notes, f"too few points: no group has {claim.get('points', 2)} values of {over}")
 
 
@@ -102,16 +109,21 @@ def _trend_word(curve: Mapping[float, float], expect: str, bound: float) -> str:
 def ratio(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Decide whether `metric` of the runs `of` is higher, lower or the same as that of `to`, by majority.
 
-    Both are averaged within each group of `within`; `same` means a ratio within `tolerance` of 1.
+    Both are averaged within each group of `within`; `same` means a ratio within `tolerance` of 1. Where the
+    metric is a time or a throughput and was measured repeatedly, a ratio is higher or lower than 1 only if
+    its 95 % interval excludes 1, whatever the tolerance.
     """
     metric, (expect, bound) = claim["metric"], _comparison(claim)
     words, notes = [], []
-    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
-        above, below = (mean([row[metric] for row in select(group, claim[key])]) for key in ("of", "to"))
+    for name, group in groups(rows, claim).items():
+        sides = [select(group, claim[key]) for key in ("of", "to")]
+        above, below = (average(side, metric) for side in sides)
         if above is None or not below:
             continue
-        words.append(_ratio_word(above / below, expect, bound))
-        notes.append(f"{name}{above:.4g} / {below:.4g} = {above / below:.3g}")
+        between = interval(sides[0], sides[1], metric) if is_speed(metric) else None
+        words.append(_ratio_word(above / below, expect, bound, between))
+        shown = f" ({between[0]:.3g} to {between[1]:.3g})" if between else ""
+        notes.append(f"{name}{above:.4g} / {below:.4g} = {above / below:.3g}{shown}")
     return _majority(words, notes, "too few points: no group has both sides of the ratio")
 
 
@@ -125,9 +137,11 @@ def curves(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """
     metric, over, (expect, bound) = claim["metric"], claim["over"], _comparison(claim)
     words, notes = [], []
-    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
-        sides = [[_learned(row, over, metric) for row in select(group, claim[key])] for key in ("of", "to")]
-        points = _meeting(*sides)
+    for name, group in groups(rows, claim).items():
+        chosen = [select(group, claim[key]) for key in ("of", "to")]
+        for side in chosen:
+            average(side, metric)
+        points = _meeting(*([_learned(row, over, metric) for row in side] for side in chosen))
         if not points:
             continue
         votes = [_ratio_word(above / below, expect, bound) for _, above, below in points]
@@ -170,8 +184,13 @@ def _comparison(claim: Claim) -> tuple[str, float]:
     return expect, 1 + claim.get("tolerance", TOLERANCE)
 
 
-def _ratio_word(value: float, expect: str, bound: float) -> str:
-    relation = "higher" if value > bound else "lower" if value < 1 / bound else "same"
+def _ratio_word(value: float, expect: str, bound: float, between: tuple[float, float] | None = None) -> str:
+    """Return the word on a ratio, which may be told from 1 by its interval, if it has one, or by `bound`."""
+    low, high = between or (value / bound, value * bound)
+    relation = "higher" if low > 1 else "lower" if high < 1 else "same"
+    if between and relation == expect == "same" and not 1 / bound <= low <= high <= bound:
+        # The repetitions scatter too much to call the sides the same.
+        return UNDECIDED
     if relation == expect or (expect == "not higher" and relation != "higher"):
         return CONFIRMED
     return UNDECIDED if relation == "same" else CONTRADICTED
@@ -182,16 +201,16 @@ def local_maximum(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Decide whether `metric` at `over` = `at` exceeds both neighbouring points by more than `tolerance`."""
     over, at, bound = claim["over"], claim["at"], 1 + claim.get("tolerance", TOLERANCE)
     words, notes = [], []
-    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
-        curve = _curve(group, over, claim["metric"])
-        xs = sorted(curve)
-        if at not in curve or at in (xs[0], xs[-1]):
+    for name, group in groups(rows, claim).items():
+        known = means_by(group, over, claim["metric"])
+        xs = sorted(known)
+        if at not in known or at in (xs[0], xs[-1]):
             continue
         place = xs.index(at)
-        sides = [curve[xs[place - 1]], curve[xs[place + 1]]]
-        clear, above = curve[at] > max(sides) * bound, curve[at] > max(sides)
+        sides = [known[xs[place - 1]], known[xs[place + 1]]]
+        clear, above = known[at] > max(sides) * bound, known[at] > max(sides)
         words.append(CONFIRMED if clear else UNDECIDED if above else CONTRADICTED)
-        notes.append(f"{name}{sides[0]:.4g}, {curve[at]:.4g} at {over} {at}, {sides[1]:.4g}")
+        notes.append(f"{name}{sides[0]:.4g}, {known[at]:.4g} at {over} {at}, {sides[1]:.4g}")
     return _majority(words, notes, f"too few points: no group has {over} {at} and both its neighbours")
 
 
@@ -206,9 +225,10 @@ def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
     if expect not in ("rises", "falls"):
         raise ValueError(f"expect {expect!r} is none of rises, falls")
     places: list[tuple[str, float]] = []
+    known = [row for group in groups(rows, {**claim, "within": None}).values() for row in group]
     for entry in claim["order"]:
         chosen = entry if isinstance(entry, Mapping) else {"strategy": entry}
-        value = mean([row[claim["metric"]] for row in select(_usable(rows, claim), chosen)])
+        value = average(select(known, chosen), claim["metric"])
         if value is not None:
             places.append((" ".join(str(word) for word in chosen.values()), value))
     pairs = [(a[1], b[1]) for i, a in enumerate(places) for b in places[i + 1 :]]
@@ -232,10 +252,11 @@ def level(claim: Claim, rows: Sequence[Row]) -> Verdict:
     metric, value, bound = claim["metric"], claim["value"], 1 + claim.get("tolerance", TOLERANCE)
     expect = {"above": "higher", "below": "lower", "near": "same"}[claim["expect"]]
     words, notes = [], []
-    for name, group in _groups(_usable(rows, claim), claim.get("within")).items():
-        average = mean([row[metric] for row in group])
-        words.append(_ratio_word(average / value, expect, bound))
-        notes.append(f"{name}{average:.4g}")
+    for name, group in groups(rows, claim).items():
+        found = average(group, metric)
+        assert found is not None
+        words.append(_ratio_word(found / value, expect, bound))
+        notes.append(f"{name}{found:.4g}")
     return _majority(words, notes, f"too few points: no run has {metric}")
 
 
@@ -254,36 +275,6 @@ def occurs(claim: Claim, rows: Sequence[Row]) -> Verdict:
 def untested(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Leave a claim undecided, because this study cannot decide it; `reason` says why."""
     return Verdict(UNDECIDED, str(claim["reason"]))
-
-
-def _usable(rows: Sequence[Row], claim: Claim) -> list[Row]:
-    metric = claim["metric"]
-    measured = [row for row in rows if row["status"] in MEASURED and not row.get("shared_device")]
-    return [row for row in measured if row.get(metric) is not None and math.isfinite(row[metric])]
-
-
-def _groups(rows: Sequence[Row], within: str | Sequence[str] | None) -> dict[str, list[Row]]:
-    keys = [within] if isinstance(within, str) else list(within or [])
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
-    ordered = sorted(
-        groups.items(), key=lambda item: [(isinstance(v, str), v) for v in item[0] if v is not None]
-    )
-    name = {
-        values: ", ".join(f"{key} {value}" for key, value in zip(keys, values, strict=True))
-        for values in groups
-    }
-    return {f"{name[values]}: " if keys else "": group for values, group in ordered}
-
-
-def _curve(rows: Sequence[Row], over: str, metric: str) -> dict[float, float]:
-    """Average `metric` over the runs (seeds) at each value of `over`."""
-    points: dict[float, list[float]] = {}
-    for row in rows:
-        if row.get(over) is not None:
-            points.setdefault(row[over], []).append(row[metric])
-    return {x: sum(ys) / len(ys) for x, ys in points.items()}
 
 
 def _majority(words: Sequence[str], notes: Sequence[str], empty: str) -> Verdict:

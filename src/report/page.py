@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from src.report import activity, canvas, figures, findings, learning
+from src.report import activity, canvas, comparison, figures, findings, learning, repeats
 from src.report.runs import Row, StudyRun, retry_command
-from src.report.views import KINDS, VIEWS, show, view
+from src.report.views import DISTURBED, KINDS, VIEWS, show, view
 
 BEST = (
     ("most samples/s", "samples_per_second", max),
@@ -22,13 +22,14 @@ BEST = (
 FIGURES = (
     (
         "Throughput",
-        "The bar is the median run, a dot one run; w = workers. Frameworks stand in panels of their own.",
+        "The bar is the median run, a dot one run, hollow where others disturbed it or its baseline; "
+        "w = workers. Frameworks stand in panels of their own.",
     ),
     ("Time of an epoch", "Training alone: start-up and evaluation are left out. Bars and dots as above."),
     (
         "Speed-up",
-        "Over the single run of the same framework, beside the ideal (theoretical) line; a dot is one run, a "
-        "line their median.",
+        "Over the baseline that the table names, beside the ideal (theoretical) line; a dot is one run, a "
+        "line their median, a broad bar the 95 % interval.",
     ),
     (
         "Accuracy and loss while training",
@@ -70,16 +71,18 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
     )
     claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
+    summed = repeats.summarise(rows)
     return environment.get_template("page.html.j2").render(
         name=study.get("name"),
         when=_when(runs),
         machines=_machines(runs),
         counts=_counts(runs),
-        best=best(rows),
-        views=[view(name, rows) for name in VIEWS],
+        repetitions=max((row["repetitions"] for row in summed), default=0),
+        best=best(summed),
+        views=[view(name, summed) for name in VIEWS],
         drawn=_drawn(runs, rows),
         cuts=cuts(runs, rows),
-        published=published(study.get("published") or [], rows),
+        published=published(study.get("published") or [], summed),
         claims=claims,
         retry=retry_command,
         failed=[run for run in runs if run.status in ("failed", "missing")],
@@ -87,43 +90,93 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
 
 
 def best(rows: Sequence[Row]) -> list[Row]:
-    """Return the runs that lead in each metric of `BEST`, for each framework, model and dataset.
+    """Return the configurations that lead in each metric of `BEST`, among those that compare.
 
-    Only groups of at least two runs that compare have a leader.
+    A group is of one framework, model, dataset, source and precision, on the same software and hardware
+    class; only groups of at least two have a leader. Where repetitions tell no two of them apart, all that
+    are as fast as measured lead together.
     """
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[list[Row]]] = {}
     for row in rows:
         if row["status"] == "ok" and not row.get("shared_device"):
-            groups.setdefault("{framework}: {model} on {dataset}".format_map(row), []).append(row)
+            name = "{framework}: {model} on {dataset}".format_map(row)
+            name += "".join(f", {row[key]}" for key in ("data_source", "precision") if key in row)
+            _add_to_ground(groups.setdefault(name, []), row)
     leads: list[Row] = []
-    for name, group in groups.items():
-        for what, key, choose in BEST:
-            known = [row for row in group if row.get(key) is not None]
-            if len(known) > 1:
-                row = choose(known, key=lambda candidate: candidate[key])
-                weak = ", weak" if row.get("scaling") == "weak" else ""
-                run = f"{row['label']}, workers {row['workers']}, batch {row['batch']}{weak}"
-                leads.append({"group": name, "what": what, "run": run, "value": show(row[key], KINDS[key])})
+    for name, grounds in groups.items():
+        for place, group in enumerate(grounds):
+            title = (
+                name if len(grounds) == 1 else f"{name} ({place + 1} of {len(grounds)} machines or versions)"
+            )
+            for what, key, choose in BEST:
+                known = [row for row in group if row.get(key) is not None]
+                if len(known) > 1:
+                    leaders = _leaders(known, key, choose)
+                    value = show(leaders[0][key], KINDS[key])
+                    run = " = ".join(_configuration(row) for row in leaders)
+                    leads.append({"group": title, "what": what, "run": run, "value": value})
     return leads
 
 
+def _add_to_ground(grounds: list[list[Row]], row: Row) -> None:
+    """Add a row to the first group whose runs had its software and hardware class, or to a new one."""
+    for group in grounds:
+        one, other = group[0]["run"], row["run"]
+        if comparison.same_software(one, other) and comparison.same_hardware(one, other):
+            group.append(row)
+            return
+    grounds.append([row])
+
+
+def _leaders(rows: Sequence[Row], key: str, choose: Callable[..., Row]) -> list[Row]:
+    """Return the row that leads in `key`, and for a throughput those that repetitions don't tell from it."""
+    first = choose(rows, key=lambda row: row[key])
+    if key != "samples_per_second":
+        return [first]
+    return [first, *(row for row in rows if row is not first and repeats.as_fast(first, row))]
+
+
+def _configuration(row: Row) -> str:
+    weak = ", weak" if row.get("scaling") == "weak" else ""
+    mark = f" {DISTURBED}" if row.get("disturbed") else ""
+    return f"{row['label']}, workers {row['workers']}, batch {row['batch']}{weak}{mark}"
+
+
 def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Row]:
-    """Return the papers' figures, each with ours of the matching runs (`here`), `-` where there are none."""
+    """Return the papers' figures, each with ours of the matching runs (`here`), `-` where there are none.
+
+    An entry matches by framework, strategy and options of it (`strategy.loop`), model, dataset, workers,
+    batch and scaling; each framework and strategy that it leaves open has its own figure.
+    """
     shown: list[Row] = []
     for entry in entries:
-        keys = ("strategy", "model", "dataset", "workers", "batch", "scaling")
+        options = [key for key in entry if key.startswith("strategy.")]
+        keys = ("framework", "strategy", *options, "model", "dataset", "workers", "batch", "scaling")
         wanted = {key: entry[key] for key in keys if entry.get(key) is not None}
         metric = str(entry.get("metric"))
-        values = [row[metric] for row in findings.select(rows, wanted) if row.get(metric) is not None]
+        known: dict[tuple[str, str], list[Row]] = {}
+        for row in findings.select(rows, wanted):
+            if row.get(metric) is not None:
+                known.setdefault((str(row.get("framework")), str(row.get("strategy"))), []).append(row)
         kind = KINDS.get(metric, "number")
-        low, high = (show(choose(values), kind) if values else "-" for choose in (min, max))
-        here = low if low == high else f"{low} to {high} ({len(values)} runs)"
+        figures_by_strategy = [
+            (f"{strategy} " if len(known) > 1 else "") + _span(alike, metric, kind)
+            for (_, strategy), alike in known.items()
+        ]
         printed = entry.get("value")
         if isinstance(printed, int | float):
             printed = f"{printed} {entry.get('unit', '')}".strip()
         runs = ", ".join(_named(key, value) for key, value in wanted.items())
+        here = "; ".join(figures_by_strategy) or "-"
         shown.append({**entry, "runs": runs, "said": printed, "here": here})
     return shown
+
+
+def _span(rows: Sequence[Row], metric: str, kind: str) -> str:
+    """Return the figure of one strategy's configurations, or the least and the largest of them."""
+    low, high = (show(choose(row[metric] for row in rows), kind) for choose in (min, max))
+    mark = f" {DISTURBED}" if any(row.get("disturbed") for row in rows) else ""
+    return (low if low == high else f"{low} to {high} ({len(rows)} configurations)") + mark
 
 
 def cuts(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[Row]:
@@ -152,7 +205,8 @@ def cuts(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[Row]:
 
 def _named(key: str, value: Any) -> str:
     text = " or ".join(map(str, value if isinstance(value, list) else [value]))
-    return f"{key} {text}" if key in ("workers", "batch") else text
+    named = key in ("workers", "batch") or "." in key
+    return f"{key.rpartition('.')[2]} {text}" if named else text
 
 
 def _drawn(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[tuple[str, str, str]]:

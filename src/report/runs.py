@@ -29,6 +29,7 @@ NOT_VARIANTS = {
     "strategy.framework",
     "strategy.synchronous",
     "strategy.parity",
+    "strategy.baseline",
     "workers",
     "batch",
     "scaling",
@@ -76,7 +77,8 @@ class StudyRun:
         """
         configured = _options(self.config)
         measured = {key: value for key, value in self.metrics.items() if value is not None}
-        flat = {**self.declared, **configured, **measured, "cell": self.cell, "status": self.status}
+        flat = {"repetition": 1, **self.declared, **configured, **measured}
+        flat |= {"cell": self.cell, "status": self.status}
         flat.setdefault("framework", configured.get("strategy.framework"))
         if "batch" in configured:
             flat["batch"] = configured["batch"]
@@ -85,6 +87,11 @@ class StudyRun:
     def get(self, key: str) -> Any:
         """Return the fact called `key`, or `None`."""
         return self.facts.get(key)
+
+    @property
+    def configuration(self) -> str:
+        """Return the name of the configuration that the run repeats, by default that of its cell."""
+        return str(self.declared.get("configuration") or self.cell)
 
     @property
     def global_batch(self) -> int | None:
@@ -225,7 +232,9 @@ def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
 
 
 def _is_variant(key: str) -> bool:
-    return key not in NOT_VARIANTS and not key.startswith("tracking.")
+    return key not in NOT_VARIANTS and not key.startswith(
+        ("tracking.", "strategy.baseline.", "strategy.reference")
+    )
 
 
 def _options(config: Mapping[str, Any]) -> Row:

@@ -6,28 +6,20 @@ A row is a flat dict; a figure that was not measured, or may not be compared, is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from src.measure.arithmetic import (
+    disturbed,
     fraction,
     ideal_bubble,
-    mean,
-    parity_gap,
-    parity_holds,
     probes_differ,
     scaling_efficiency,
     speedup,
     train_time_efficiency,
 )
-from src.report.runs import MEASURED, Row, StudyRun
-
-# The plain run of each framework, against which everything else of that framework is measured.
-SINGLE = {"torch": "single", "tensorflow": "tf_single"}
-# A weak-scaled run's `batch` is each worker's, so its baseline is the single run of the same `batch` too.
-SAME_WORK = (
-    *("framework", "model", "dataset", "batch", "precision", "optimizer.name"),
-    *("hardware", "hardware.device", "hardware.cores_per_device"),
-)
-SAME_ANSWER = ("framework", "model", "dataset", "data_source", "seed", "precision")
+from src.report import comparison
+from src.report.parity import parity
+from src.report.runs import Row, StudyRun
 
 SCALING = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware"),
@@ -36,30 +28,41 @@ SCALING = (
     *("train_seconds", "seconds_per_epoch", "startup_seconds"),
     *("speedup", "scaling_efficiency", "speedup_own", "efficiency_own", "train_time_efficiency"),
     *("bubble_fraction", "bubble_ideal", "busy_fraction", "probe_flag", "shared_device"),
+    *("repetitions", "speedup_low", "speedup_high", "speedup_word", "baseline", "baseline_note", "runs"),
+    *("cpu_wait_fraction", "steal_fraction", "disturbed"),
 )
 ACCURACY = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch"),
     *("seed", "epochs", "loss", "accuracy", "train_accuracy", "seconds_to_target", "steps_to_target"),
-    *("speedup", "parity_gap", "parity"),
+    *("speedup", "parity_gap", "parity", "rounding_gap", "parity_reference", "repetitions", "runs"),
 )
 UTILIZATION = (
     *("cell", "status", "framework", "strategy", "workers"),
     *("utilization_mean", "utilization_max", "utilization_label", "busy_fraction", "input_wait_fraction"),
     *("memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
     *("power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds"),
-    *("model_flops_utilization", "speedup"),
+    *("model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction"),
+    "disturbed",
 )
 CURVES = ("cell", "epoch", "accuracy", "loss")
+# Each run by itself, where the other tables have the medians of its configuration.
+RUNS = (
+    *("cell", "configuration", "repetition", "order", "seed", "status", "framework", "strategy", "workers"),
+    *("batch", "samples_per_second", "train_seconds", "accuracy", "loss", "speedup", "baseline"),
+    *("parity_gap", "cpu_wait_fraction", "steal_fraction", "disturbed", "probe_flag", "started"),
+    *("git_commit", "hostname"),
+)
+COLUMNS = {"scaling": SCALING, "accuracy": ACCURACY, "utilization": UTILIZATION, "runs": RUNS}
 
 
-def scaling(runs: Sequence[StudyRun]) -> list[Row]:
-    """Return the throughput of each run and every ratio of it, with the columns `SCALING`."""
-    return [_row(run, SCALING) | _ratios(run, runs) for run in runs]
+def scaling(runs: Sequence[StudyRun], named: Mapping[str, Any] | None = None) -> list[Row]:
+    """Return the throughput of each run and its ratios; `named` is the baseline that the study names."""
+    return [_row(run, SCALING) | _ratios(run, runs, named) for run in runs]
 
 
 def accuracy(runs: Sequence[StudyRun]) -> list[Row]:
     """Return the accuracy of each run and its parity with the single run, with the columns `ACCURACY`."""
-    return [_row(run, ACCURACY) | _parity(run, runs) for run in runs]
+    return [_row(run, ACCURACY) | parity(run, runs) for run in runs]
 
 
 def utilization(runs: Sequence[StudyRun]) -> list[Row]:
@@ -74,64 +77,66 @@ def curves(runs: Sequence[StudyRun]) -> list[Row]:
     ]
 
 
+def records(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return where and when each run was measured, and in which order."""
+    moments = sorted(run.environment["started"] for run in runs if run.environment.get("started"))
+    return [
+        {
+            **{key: run.environment.get(key) for key in ("started", "git_commit", "hostname")},
+            "configuration": run.configuration,
+            "order": moments.index(started) + 1 if (started := run.environment.get("started")) else None,
+        }
+        for run in runs
+    ]
+
+
 def _row(run: StudyRun, columns: Sequence[str]) -> Row:
     return {key: run.get(key) for key in columns}
 
 
-def _ratios(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
+def _ratios(run: StudyRun, runs: Sequence[StudyRun], named: Mapping[str, Any] | None) -> Row:
     shared = bool(run.get("shared_device"))
-    row: Row = {"shared_device": shared if run.metrics else None, "bubble_ideal": _ideal_bubble(run)}
+    row: Row = {
+        "shared_device": shared if run.metrics else None,
+        "bubble_ideal": _ideal_bubble(run),
+        "disturbed": disturbed(run.metrics),
+    }
     if not run.comparable:
         return row
     workers, rate = run.get("workers") or 1, run.get("samples_per_second")
-    single, own = baselines(run, runs), baselines(run, runs, own=True)
-    finished = [
-        base for base in single if base.status == run.status == "ok" and _same(base, run, ("epochs",))
-    ]
-    row["speedup"] = speedup(rate, _mean_of(single, "samples_per_second"))
+    single = comparison.speed_baseline(run, runs, named)
+    own = comparison.own_baseline(run, runs).runs
+    row["baseline"] = " ".join(base.cell for base in single.runs)
+    row["baseline_note"] = single.note
+    row["speedup"] = speedup(rate, comparison.in_block(run, single.runs, "samples_per_second"))
     row["scaling_efficiency"] = scaling_efficiency(row["speedup"], workers)
-    row["speedup_own"] = speedup(rate, _mean_of(own, "samples_per_second"))
+    row["speedup_own"] = speedup(rate, comparison.in_block(run, own, "samples_per_second"))
     row["efficiency_own"] = scaling_efficiency(row["speedup_own"], workers)
+    finished = [base for base in single.runs if comparison.same_amount(base, run)]
     row["train_time_efficiency"] = train_time_efficiency(
-        _mean_of(finished, "train_seconds"), workers, run.get("train_seconds")
+        comparison.in_block(run, finished, "train_seconds"), workers, run.get("train_seconds")
     )
-    compared = (row["speedup"], single), (row["speedup_own"], own)
-    probes = [
-        mean([base.probe for base in bases if base.probe]) for ratio, bases in compared if ratio is not None
-    ]
-    row["probe_flag"] = any(probes_differ(run.probe, probe) for probe in probes) if probes else None
+    compared = [*(single.runs if row["speedup"] else ()), *(own if row["speedup_own"] else ())]
+    row["probe_flag"] = _probe_flag(run, compared)
+    row["disturbed"] = _any_known([disturbed(each.metrics) for each in (run, *compared)])
     return row
 
 
-def baselines(run: StudyRun, runs: Sequence[StudyRun], *, own: bool = False) -> list[StudyRun]:
-    """Return the runs whose mean is the denominator of `run`'s ratios: those of its seed, or of all seeds.
+def _probe_flag(run: StudyRun, compared: Sequence[StudyRun]) -> bool | None:
+    """Return whether the machine's speed differed within the run or from those compared with.
 
-    These did the same work on one device: the framework's `single` run with the fewest micro-batches,
-    or with `own` the same strategy, options and micro-batches at one worker.
+    `None` where nothing is compared, or a probe is missing.
     """
-    bases = [base for base in runs if base.comparable and _same(base, run, SAME_WORK)]
-    bases = [base for base in bases if _same_choice(base, run, ("model", "dataset"))]
-    bases = [base for base in bases if (base.get("workers") or 1) == 1]
-    if own:
-        bases = [base for base in bases if _same(base, run, ("strategy", "microbatches"))]
-        bases = [base for base in bases if _same_choice(base, run, ("strategy",))]
-    else:
-        bases = [base for base in bases if _is_single(base)]
-        fewest = min((base.get("microbatches") or 1 for base in bases), default=1)
-        bases = [base for base in bases if (base.get("microbatches") or 1) == fewest]
-    return [base for base in bases if _same(base, run, ("seed",))] or bases
+    if not compared or not all(each.probe for each in (run, *compared)):
+        return None
+    changed = any(each.environment.get("probe_changed") for each in (run, *compared))
+    return changed or any(probes_differ(run.probe, base.probe) for base in compared)
 
 
-def _same(one: StudyRun, other: StudyRun, keys: Sequence[str]) -> bool:
-    return all(one.get(key) == other.get(key) for key in keys)
-
-
-def _same_choice(one: StudyRun, other: StudyRun, groups: Sequence[str]) -> bool:
-    return all(one.config.get(group) == other.config.get(group) for group in groups)
-
-
-def _mean_of(runs: Sequence[StudyRun], key: str) -> float | None:
-    return mean([run.get(key) for run in runs if run.get(key) is not None])
+def _any_known(flags: Sequence[bool | None]) -> bool | None:
+    """Return whether one of the flags is set; `None` where none is known."""
+    known = [flag for flag in flags if flag is not None]
+    return any(known) if known else None
 
 
 def _ideal_bubble(run: StudyRun) -> float | None:
@@ -142,56 +147,6 @@ def _ideal_bubble(run: StudyRun) -> float | None:
         return ideal_bubble(schedule, stages, run.get("microbatches") or 1, virtual)
     except ValueError:
         return None
-
-
-def _parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
-    """Return the gap to the single run of the same seed and global batch, and the word for it."""
-    if run.status not in MEASURED:
-        return {}
-    if _is_single(run):
-        return {"parity": "reference"}
-    if run.get("strategy.synchronous") is False:
-        return {"parity": run.get("strategy.parity")}
-    if run.get("precision") not in (None, "fp32"):
-        return {"parity": f"not compared: {run.get('precision')}"}
-    gap = _gap_to_single(run, runs)
-    if gap is None:
-        return {"parity": "local statistics" if _local_statistics(run) else "no reference"}
-    if not parity_holds(gap) and run.get("model.dropout"):
-        return {"parity_gap": gap, "parity": "not compared: dropout"}
-    return {"parity_gap": gap, "parity": "holds" if parity_holds(gap) else "BROKEN"}
-
-
-def _is_single(run: StudyRun) -> bool:
-    return run.get("strategy") is not None and run.get("strategy") == SINGLE.get(run.get("framework"))
-
-
-def _local_statistics(run: StudyRun) -> bool:
-    """Return whether the model normalises by statistics of each worker's own share of the batch."""
-    shared = run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1
-    return bool(shared and run.environment.get("batch_statistics") and run.get("batchnorm") == "local")
-
-
-def _whole_batch_counts(base: StudyRun, run: StudyRun) -> bool:
-    """Return whether neither model has statistics of a batch: micro-batches then change rounding alone."""
-    return all(known.environment.get("batch_statistics") is False for known in (base, run))
-
-
-def _gap_to_single(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
-    # The local statistics of N workers with m micro-batches each are those of one device with N * m.
-    microbatches = (run.get("microbatches") or 1) * (
-        (run.get("workers") or 1) if _local_statistics(run) else 1
-    )
-    gaps = [
-        parity_gap(run.losses, base.losses)
-        for base in runs
-        if _is_single(base)
-        and _same(base, run, SAME_ANSWER)
-        and _same_choice(base, run, ("model", "dataset", "optimizer"))
-        and base.global_batch == run.global_batch
-        and (_whole_batch_counts(base, run) or (base.get("microbatches") or 1) == microbatches)
-    ]
-    return min((gap for gap in gaps if gap is not None), default=None)
 
 
 def _utilization_label(run: StudyRun) -> str | None:
@@ -215,7 +170,7 @@ def merged(
     """Merge everything known of each run into one flat row, which rules, figures and views read.
 
     `seconds_per_sample` is the median step over the global batch: a time even for a run too short for a rate.
-    `evaluations` is the only list: the run's curve, `StudyRun.epochs`.
+    `evaluations` is the run's curve, `StudyRun.epochs`; `run` is the run itself, `over` its baseline's label.
 
     Args:
         runs: the study's runs.
@@ -226,7 +181,7 @@ def merged(
     for place, run in enumerate(runs):
         row: Row = dict(run.facts)
         for table in tables.values():
-            row |= table[place]
+            row |= {key: value for key, value in table[place].items() if value is not None or key not in row}
         seconds = fraction(run.get("step_seconds_median"), run.global_batch)
         milliseconds = None if seconds is None else seconds * 1e3
         row |= {
@@ -234,6 +189,8 @@ def merged(
             "seconds_per_sample": seconds,
             "milliseconds_per_sample": milliseconds,
             "evaluations": run.epochs,
+            "run": run,
+            "over": " or ".join(dict.fromkeys(labels[cell] for cell in (row.get("baseline") or "").split())),
             **_summed(row),
         }
         rows.append(row)

@@ -44,11 +44,15 @@ _SIZE = (
     *(Column("workers", "workers", "count"), Column("batch", "batch", "count")),
 )
 _SPEEDUP, _STATUS = Column("speedup", "speed-up", "ratio"), Column("status", "status")
+# Names that a note lists before it only counts them.
+NAMES = 6
+# What marks figures of disturbed runs, and ratios of runs between which the machine's speed changed.
+DISTURBED, PROBE = "\N{DAGGER}", "*"
 VIEWS: dict[str, tuple[Column, ...]] = {
     "scaling": (
         *(*_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate")),
         *(Column("step_seconds_median", "step", "seconds"), Column("seconds_per_epoch", "epoch", "seconds")),
-        *(_SPEEDUP, Column("scaling_efficiency", "effic.", "percent")),
+        *(_SPEEDUP, Column("over", "over"), Column("scaling_efficiency", "effic.", "percent")),
         *(
             Column("efficiency_own", "own eff.", "percent"),
             Column("train_time_efficiency", "T1/(N TN)", "percent"),
@@ -63,11 +67,13 @@ VIEWS: dict[str, tuple[Column, ...]] = {
         *(*_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss")),
         *(Column("accuracy", "accuracy", "accuracy"), Column("train_accuracy", "train acc.", "accuracy")),
         *(Column("seconds_to_target", "to target", "seconds"), _SPEEDUP),
-        *(Column("parity", "parity"), Column("parity_gap", "gap", "gap"), _STATUS),
+        *(Column("parity", "parity"), Column("parity_gap", "gap", "gap")),
+        *(Column("rounding_gap", "rounding", "gap"), _STATUS),
     ),
     "utilization": (
         *(*_RUN, *_SIZE, Column("utilization_mean", "used", "percent")),
         *(Column("busy_fraction", "busy", "percent"), Column("input_wait_fraction", "input", "percent")),
+        *(Column("cpu_wait_fraction", "waited", "percent"), Column("steal_fraction", "stolen", "percent")),
         *(Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes")),
         *(Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes")),
         *(
@@ -80,7 +86,12 @@ VIEWS: dict[str, tuple[Column, ...]] = {
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
 # Columns that stand once above the table when every run has the same value.
-SAID_ONCE = ("model", "dataset", "scaling", "seed")
+SAID_ONCE = ("model", "dataset", "scaling", "seed", "over")
+# Of these, a value that stands above the table says more with other words than the column's heading.
+ONCE = {"over": "speed-up over"}
+# Columns whose figures a disturbance changes, and those that are ratios to other runs.
+RATES = ("samples_per_second", "step_seconds_median", "seconds_per_epoch", "seconds_to_target")
+RATIOS = ("speedup", "scaling_efficiency", "efficiency_own", "train_time_efficiency")
 
 
 def view(name: str, rows: Sequence[Row]) -> View:
@@ -90,33 +101,87 @@ def view(name: str, rows: Sequence[Row]) -> View:
     """
     once, shown, empty = [], [], []
     for column in VIEWS[name]:
-        values = {row.get(column.key) for row in rows}
+        values = {row.get(column.key) or None for row in rows if row["status"] != "missing"}
         if column.key in SAID_ONCE and len(values - {None}) <= 1:
-            once += [f"{column.heading} {value}" for value in values if value is not None]
-        elif column.kind != "text" and values <= {None}:
+            once += [
+                f"{ONCE.get(column.key, column.heading)} {value}" for value in values if value is not None
+            ]
+        elif column.kind != "text" and {row.get(column.key) for row in rows} <= {None}:
             empty.append(column.heading)
         else:
             shown.append(column)
-    notes = [f"Not measured by any run, or not comparable: {', '.join(empty)}."] if empty else []
-    if name == "scaling" and any(row.get("probe_flag") for row in rows):
-        notes.append("* the machine was faster or slower by more than 10 % in the run compared with (probe).")
-    if any(row.get("shared_device") for row in rows):
-        notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
     return View(
         ", ".join([name, *once]),
         [column.heading for column in shown],
         [(str(row["status"]), [_cell(row, column) for column in shown]) for row in rows],
-        notes,
+        _notes(name, rows, empty),
         [column.kind != "text" for column in shown],
     )
+
+
+def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
+    """Return the sentences below the table `name`, of whose columns those called `empty` are left out."""
+    notes = [f"Not measured by any run, or not comparable: {', '.join(empty)}."] if empty else []
+    repeated = max((row.get("repetitions") or 0 for row in rows), default=0)
+    if repeated > 1:
+        notes.append(
+            f"Figures are medians of up to {repeated} repetitions; in brackets the speed-up's 95 % interval."
+        )
+    elif name == "scaling":
+        notes.append(
+            "Each figure is one run: how far two runs of the same differ is not known, and nothing is called "
+            "faster (`repeat: 3` in a study, or make study REPEAT=3)."
+        )
+    if name == "scaling" and any(row.get("probe_flag") for row in rows):
+        notes.append(
+            f"{PROBE} the machine was faster or slower by more than 10 % in the run compared with, or "
+            "changed within a run (probe)."
+        )
+    if any(row.get("disturbed") for row in rows):
+        notes.append(
+            f"{DISTURBED} other processes took more than 5 % of the run's time, or of that compared with."
+        )
+    if name == "scaling":
+        notes += _missing(rows)
+    if any(row.get("shared_device") for row in rows):
+        notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
+    return notes
+
+
+def _missing(rows: Sequence[Row]) -> list[str]:
+    """Say why runs have no speed-up, what else differs from a baseline, and which runs were not probed."""
+    noted: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("baseline_note"):
+            what = "The baseline is another" if row.get("baseline") else "No speed-up"
+            name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
+            noted.setdefault(f"{what} ({row['baseline_note']})", []).append(name)
+    notes = [f"{what}: {_listed(names)}." for what, names in noted.items()]
+    unprobed = [row["label"] for row in rows if row.get("samples_per_second") and row["run"].probe is None]
+    if unprobed:
+        notes.append(f"Without a probe of the machine's speed: {_listed(unprobed)}.")
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the distinct names, the first of them where there are many."""
+    names = list(dict.fromkeys(names))
+    rest = f"; and {len(names) - NAMES} more" if len(names) > NAMES else ""
+    return "; ".join(names[:NAMES]) + rest
 
 
 def _cell(row: Row, column: Column) -> str:
     text = show(row.get(column.key), column.kind)
     if column.key == "status" and row.get("shared_device"):
         return f"{text}, shared device"
-    flagged = column.key in ("speedup", "efficiency_own") and row.get("probe_flag") and text != "-"
-    return f"{text}*" if flagged else text
+    if text == "-" or column.key not in (*RATES, *RATIOS):
+        return text
+    ratio = column.key in RATIOS
+    if column.key == "speedup" and row.get("speedup_low") is not None:
+        text = f"{text} ({show(row['speedup_low'], 'ratio')} to {show(row['speedup_high'], 'ratio')})"
+    if row.get("disturbed"):
+        text += DISTURBED
+    return f"{text}{PROBE}" if ratio and row.get("probe_flag") else text
 
 
 def show(value: Any, kind: str = "text") -> str:

@@ -79,9 +79,29 @@ def test_parity_looks_at_the_first_ten_losses_alone() -> None:
     assert arithmetic.parity_gap([math.nan, *same[1:]], same) == math.inf
 
 
-@pytest.mark.parametrize(("gap", "holds"), [(1e-4, True), (1.01e-4, False), (math.inf, False), (None, None)])
-def test_parity_bound(gap: float | None, holds: bool | None) -> None:
-    assert arithmetic.parity_holds(gap) is holds
+@pytest.mark.parametrize(
+    ("gap", "rounding", "holds"),
+    [
+        *[(1e-4, None, True), (1.01e-4, None, False), (math.inf, None, False), (1.01e-4, 3e-5, False)],
+        # Three times what rounding alone does: 3 * 1e-3.
+        *[(3e-3, 1e-3, True), (3.01e-3, 1e-3, False)],
+        # Above 1e-2 nothing can be said, however small the gap.
+        *[(0.03, 1e-2, True), (0.0, 1.01e-2, None), (0.0, math.nan, None)],
+    ],
+)
+def test_parity_bound(gap: float, rounding: float | None, holds: bool | None) -> None:
+    assert arithmetic.parity_holds(gap, rounding) is holds
+
+
+@pytest.mark.parametrize(
+    ("waited", "stolen", "disturbed"),
+    [(0.05, 0.0, False), (0.051, 0.0, True), (None, 0.06, True), (0.01, None, False), (None, None, None)],
+)
+def test_a_run_is_disturbed_above_a_twentieth_of_its_time(
+    waited: float | None, stolen: float | None, disturbed: bool | None
+) -> None:
+    fractions = {"cpu_wait_fraction": waited, "steal_fraction": stolen}
+    assert arithmetic.disturbed(fractions) is disturbed
 
 
 def test_probes_differ_by_more_than_a_tenth_of_the_larger() -> None:

@@ -11,6 +11,11 @@ import pytest
 import yaml
 
 LOSSES = [2.30, 2.20, 2.10, 2.00, 1.90, 1.80, 1.70, 1.60, 1.50, 1.40, 1.30]
+# What the YAML of strategies says that train on one device.
+SINGLES: dict[str, dict[str, Any]] = {
+    "single": {"reference": {}},
+    "tf_single": {"reference": {"loop": "custom"}, "loop": "custom"},
+}
 # Cells that leave no measured run behind.
 BAD = ("crashed", "odd<b>name", "torn")
 
@@ -60,18 +65,24 @@ class Study:
         probe: float = 10.0,
         losses: Sequence[float] = LOSSES,
         status: str = "ok",
+        hardware: dict[str, Any] | None = None,
+        environment: dict[str, Any] | None = None,
+        declared: dict[str, Any] | None = None,
+        seed: int = 0,
         **metrics: Any,
     ) -> Path:
         """Writes a whole run; what `metrics` doesn't name is `null`, as the contract asks."""
         model = {"name": "cnn", **(model or {})}
-        folder = self.declare(cell, strategy=strategy, model=model["name"], dataset="mnist", workers=workers)
+        folder = self.declare(
+            cell, strategy=strategy, model=model["name"], dataset="mnist", workers=workers, **(declared or {})
+        )
         folder.mkdir(parents=True)
         known = {
             "workers": workers,
             "batch": batch,
             "scaling": scaling,
             "microbatches": microbatches,
-            "seed": 0,
+            "seed": seed,
         }
         config = {
             **known,
@@ -81,11 +92,12 @@ class Study:
                 "synchronous": parity == "synchronous",
                 "parity": parity,
                 "supports": {"shares_batch": strategy != "pipeline"},
+                **SINGLES.get(strategy, {}),
                 **(options or {}),
             },
             "model": model,
             "dataset": {"name": "mnist"},
-            "hardware": {"name": "local", "device": "cpu", "cores_per_device": 1},
+            "hardware": {"name": "local", "device": "cpu", "cores_per_device": 1, **(hardware or {})},
             "epochs": 2,
             "max_minutes": 1 + workers,
             "precision": precision,
@@ -110,14 +122,19 @@ class Study:
             **metrics,
         }
         (folder / "metrics.json").write_text(json.dumps(measured))
-        environment = {
+        seen = {
             "versions": {"torch": "2.14.1"},
             "batch_statistics": bool(config["model"].get("batchnorm")),
             "hostname": "bench",
             "processors": {"model": "Example CPU", "count": 2},
             "probes": {"before": [probe] * workers, "after": [probe] * workers},
+            "software": {
+                "files": {"src/worker.py": "f00", f"src/strategies/{strategy}.py": "ba5"},
+                "libraries": {"python": "3.13.1"},
+            },
+            **(environment or {}),
         }
-        (folder / "environment.json").write_text(json.dumps(environment))
+        (folder / "environment.json").write_text(json.dumps(seen))
         steps = ["rank,epoch,step,seconds,samples,loss,staleness"]
         # The last rank first: readers may not rely on the order of rows.
         for rank in reversed(range(workers)):

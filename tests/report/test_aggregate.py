@@ -163,7 +163,7 @@ def test_the_page_says_what_the_papers_say_beside_our_figures(study: Study) -> N
     html = (study.directory / "report.html").read_text()
     assert "0.6963 fraction" in html
     # 60 / (2 * 35) and, weak, 60 / (2 * 43.08): paper 1's way of counting.
-    assert "70% to 86% (2 runs)" in html
+    assert "70% to 86% (2 configurations)" in html
     assert 'class="contradicted">contradicted' in html
 
 

@@ -215,7 +215,7 @@ def test_runs_that_do_not_compare_are_left_out() -> None:
         TREND | {"expect": "wobbles"},
         RATIO | {"expect": "wobbles"},
         CURVES | {"over": "epoch", "expect": "wobbles"},
-        {"rule": "level", "metric": "loss", "expect": "below", "value": None},
+        {"rule": "level", "metric": "loss", "select": {"batch": 32}, "expect": "below", "value": None},
     ],
 )
 def test_a_claim_that_cannot_be_evaluated_says_so(claim: dict[str, Any]) -> None:

@@ -1,0 +1,249 @@
+"""Decide what may stand in one ratio: the only place that does (docs/metrics.md, "What compares").
+
+A run has a comparison key of *work* (what is computed), *software* (the code and libraries by which) and
+*hardware class* (on what). Runs of different work have no ratio; those of different software or hardware
+class have one only where a study names its baseline across them, and then in words. A baseline or a reference
+is one configuration, never a mean of several; a configuration has several runs where a study repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from src.config.schema import flatten
+from src.report.runs import StudyRun
+
+# Options of a dataset that say how many samples there are, not what one of them costs.
+AMOUNTS = ("limit", "test_limit")
+# Keys of a configuration that say where results go, how long a run may take or how it is watched.
+NO_PART = (
+    *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
+    *("hardware.grace_minutes", "hardware.sample_seconds"),
+)
+WORDS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The configuration in the denominator of a run's ratios.
+
+    Attributes:
+        runs: its runs, in the study's order; none where nothing compares.
+        note: in words why there is none, or what else differs where a study has named it; else empty.
+    """
+
+    runs: tuple[StudyRun, ...] = ()
+    note: str = ""
+
+
+def work(run: StudyRun) -> dict[str, Any]:
+    """Return what a run computes a sample, as far as that decides its speed."""
+    dataset = {key: value for key, value in _group(run, "dataset").items() if key not in AMOUNTS}
+    # A weak-scaled run's `batch` is each worker's: its work is that of one device with that batch.
+    return {
+        **{"model": _group(run, "model"), "task": run.config.get("task"), "dataset": dataset},
+        **{key: run.get(key) for key in ("data_source", "batch", "precision")},
+    }
+
+
+def software(run: StudyRun) -> dict[str, str]:
+    """Return the hash of each code file, and the version of each library, on which a run depends."""
+    known = run.environment.get("software") or {}
+    return {**(known.get("files") or {}), **(known.get("libraries") or {})}
+
+
+def hardware(run: StudyRun) -> dict[str, Any]:
+    """Return the class of a run's devices: kind, names, cores and speed of each, links, driver."""
+    chosen, seen = _group(run, "hardware"), run.environment
+    gpu = chosen.get("device") in ("gpu", "cuda")
+    names = seen.get("gpus") if gpu else [(seen.get("processors") or {}).get("model")]
+    speeds = chosen.get("speeds")
+    return {
+        "device": "gpu" if gpu else chosen.get("device"),
+        "names": ", ".join(sorted({str(name) for name in names or []})),
+        "cores_per_device": chosen.get("cores_per_device"),
+        "speeds": None if not speeds or all(speed == 1 for speed in speeds) else tuple(speeds),
+        "links": chosen.get("links"),
+        "driver": seen.get("driver"),
+    }
+
+
+def same_work(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether two runs compute the same, so that their speeds have a ratio."""
+    return work(one) == work(other)
+
+
+def same_software(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether all code and libraries that both runs depend on are known and the same."""
+    return not _software_differences(one, other)
+
+
+def same_hardware(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether two runs had devices of the same class."""
+    return hardware(one) == hardware(other)
+
+
+def differences(one: StudyRun, other: StudyRun) -> list[str]:
+    """Say in words what of software and hardware class differs between two runs; nothing where none does."""
+    here, there = hardware(one), hardware(other)
+    words = [f"{key} {here[key]} against {there[key]}" for key in here if here[key] != there[key]]
+    changed = _software_differences(one, other)
+    shown = ", ".join(changed[:WORDS_SHOWN]) + (", ..." if len(changed) > WORDS_SHOWN else "")
+    return [*words, *([f"other software ({shown})"] if changed else [])]
+
+
+def _software_differences(one: StudyRun, other: StudyRun) -> list[str]:
+    """Return the names of what both runs depend on and that differs."""
+    here, there = software(one), software(other)
+    common = [name for name in here if name in there]
+    return [name for name in common if here[name] != there[name]] if common else ["unknown"]
+
+
+def configuration(run: StudyRun, *, seed: bool = True) -> str:
+    """Return what tells a configuration from others: its keys and values, without the seed if not `seed`."""
+    keys = {*NO_PART, *(() if seed else ("seed",))}
+    known = {key: value for key, value in flatten(run.config).items() if not _is_any(key, keys)}
+    # A run that left no configuration is one of its own.
+    return json.dumps(known or {"cell": run.cell}, sort_keys=True, default=str)
+
+
+def _is_any(key: str, names: set[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def is_plain(run: StudyRun) -> bool:
+    """Return whether a run is the plain `single` of its framework: one with the options of `reference`."""
+    reference = _group(run, "strategy").get("reference")
+    return reference is not None and _has_options(run, reference)
+
+
+def is_single(run: StudyRun) -> bool:
+    """Return whether a run's strategy trains on one device, plainly or by a variant of that."""
+    return "reference" in _group(run, "strategy")
+
+
+def _has_options(run: StudyRun, options: Mapping[str, Any]) -> bool:
+    strategy = _group(run, "strategy")
+    return all(strategy.get(key) == value for key, value in options.items())
+
+
+def speed_baseline(
+    run: StudyRun, runs: Sequence[StudyRun], named: Mapping[str, Any] | None = None
+) -> Baseline:
+    """Return the baseline of a run's speed-up: one configuration of the same framework and work.
+
+    It is the plain `single` on one device, or the variant of it that the strategy's YAML declares
+    (`baseline`). Where a study names one (`named`, values by key), it may be of another software or hardware
+    class.
+    """
+    options = _group(run, "strategy").get("baseline") or {}
+    singles = [base for base in runs if base.comparable and _framework(base) == _framework(run)]
+    singles = [base for base in singles if is_single(base) and (base.get("workers") or 1) == 1]
+    if named:
+        chosen = [base for base in singles if all(base.get(key) == named[key] for key in named)]
+        if chosen := [base for base in chosen if same_work(base, run)]:
+            bases = _one_configuration(chosen, run)
+            return Baseline(bases, "; ".join(differences(run, bases[0])))
+    wanted = [
+        base for base in singles if _has_options(base, {**_group(base, "strategy")["reference"], **options})
+    ]
+    what = "single" + "".join(f" {key}={value}" for key, value in options.items())
+    return _same_ground(run, wanted, f"no {what} of the same work")
+
+
+def own_baseline(run: StudyRun, runs: Sequence[StudyRun]) -> Baseline:
+    """Return the same strategy, options and micro-batches at one worker, on which own efficiency stands."""
+    alike = [base for base in runs if base.comparable and (base.get("workers") or 1) == 1]
+    alike = [base for base in alike if _group(base, "strategy") == _group(run, "strategy")]
+    alike = [base for base in alike if base.get("microbatches") == run.get("microbatches")]
+    return _same_ground(run, alike, "not measured at one worker")
+
+
+def _same_ground(run: StudyRun, candidates: Sequence[StudyRun], none: str) -> Baseline:
+    """Return one configuration of those that did the same work on the same ground, or say what differs."""
+    worked = [base for base in candidates if same_work(base, run)]
+    if not worked:
+        return Baseline(note=none)
+    alike = [base for base in worked if same_software(base, run) and same_hardware(base, run)]
+    if not alike:
+        return Baseline(note="; ".join(differences(run, worked[0])))
+    return Baseline(_one_configuration(alike, run))
+
+
+def _one_configuration(candidates: Sequence[StudyRun], run: StudyRun) -> tuple[StudyRun, ...]:
+    """Return the runs of one of several configurations, those with the run's seed if there are any.
+
+    It is that with the fewest micro-batches, which is the best that one device does, and among these the one
+    that differs from the run in the fewest keys.
+    """
+    mine = flatten(run.config)
+
+    def distance(base: StudyRun) -> tuple[int, int]:
+        other = flatten(base.config)
+        keys = {key for key in {*mine, *other} if not key.startswith(("strategy.", "seed"))}
+        return base.get("microbatches") or 1, sum(mine.get(key) != other.get(key) for key in keys)
+
+    nearest = configuration(min(candidates, key=distance), seed=False)
+    chosen = tuple(base for base in candidates if configuration(base, seed=False) == nearest)
+    return tuple(base for base in chosen if base.get("seed") == run.get("seed")) or chosen
+
+
+def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int) -> tuple[StudyRun, ...]:
+    """Return the runs of the plain `single` whose losses a run's must equal; none where there is none.
+
+    Besides the framework and the work, which for weak scaling is that of the global batch, optimizer, seed,
+    software and devices are the run's.
+
+    Args:
+        run: the run to be held against them.
+        runs: all runs of the study.
+        microbatches: how many the reference must have; where neither model has statistics of a batch, they
+            change rounding alone, and others will do.
+    """
+    bases = [base for base in runs if base.metrics and is_plain(base) and _framework(base) == _framework(run)]
+    bases = [base for base in bases if base.global_batch == run.global_batch]
+    bases = [base for base in bases if all(base.get(k) == run.get(k) for k in ("data_source", "precision"))]
+    for group in ("model", "dataset", "optimizer"):
+        bases = [base for base in bases if _group(base, group) == _group(run, group)]
+    bases = [base for base in bases if base.get("seed") == run.get("seed") and same_software(base, run)]
+    bases = [base for base in bases if hardware(base)["names"] == hardware(run)["names"]]
+    exact = [base for base in bases if (base.get("microbatches") or 1) == microbatches]
+    others = [base for base in bases if _whole_batch_counts(base, run)]
+    return _one_configuration(exact or others, run) if exact or others else ()
+
+
+def _whole_batch_counts(base: StudyRun, run: StudyRun) -> bool:
+    return all(known.environment.get("batch_statistics") is False for known in (base, run))
+
+
+def block(run: StudyRun) -> tuple[Any, int]:
+    """Return the seed and repetition of a run, by which it is paired with runs of other configurations."""
+    return run.get("seed"), run.get("repetition") or 1
+
+
+def in_block(run: StudyRun, bases: Sequence[StudyRun], key: str) -> float | None:
+    """Return `key` of the baseline's run in the run's own block, else the median over the baseline's runs."""
+    known = {block(base): float(base.get(key)) for base in bases if base.get(key) is not None}
+    return known.get(block(run), median(known.values()) if known else None)
+
+
+def same_amount(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether two runs finished the same samples, so that their training times have a ratio."""
+    finished = one.status == other.status == "ok" and one.get("epochs") == other.get("epochs")
+    return finished and all(
+        _group(one, "dataset").get(key) == _group(other, "dataset").get(key) for key in AMOUNTS
+    )
+
+
+def _framework(run: StudyRun) -> Any:
+    return run.get("framework")
+
+
+def _group(run: StudyRun, group: str) -> Mapping[str, Any]:
+    """Return a group of a run's configuration, empty where that can't be read."""
+    found = run.config.get(group)
+    return found if isinstance(found, Mapping) else {}
