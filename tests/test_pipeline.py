@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from src.measure.software import software_of
 from src.report import findings, tables
 from src.report.runs import StudyRun, labels
 from src.run.variables import FORK_SERVERS
+from tests.report.recompute import differences
 from tests.support import ROOT
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml"))
@@ -40,6 +42,15 @@ grid:
 cells: ${cells:${study.grid}}
 published: []
 findings: []
+"""
+# A study of short cells with enough steps for a throughput.
+TINY = """
+name: tiny
+datasets: [mnist, fashion_mnist]
+grid:
+  - {strategy: [single, ddp], workers: 1, model: mlp, dataset: mnist, batch: 32, dataset.limit: 4096}
+repeat: 1
+cells: ${cells:${study.grid},${study.repeat}}
 """
 
 
@@ -333,6 +344,25 @@ def test_a_second_repro_runs_nothing_and_is_quick(
         assert "Data and pipelines are up to date." in completed.stdout
     assert min(durations) < REPEAT_SECONDS
     assert not tree.run("git", "status", "--porcelain", "data.dvc").stdout, "the data are as pinned"
+
+
+@pytest.mark.slow
+def test_one_repetition_more_runs_no_other_again_and_its_ratios_are_the_runs_own(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    (tree.folder / "conf" / "study" / "tiny.yaml").write_text(TINY)
+    for repeat in (1, 2, 3):
+        completed = tree.run("dvc", "exp", "run", "-S", "study=tiny", "-S", f"study.repeat={repeat}")
+        assert completed.returncode == 0, completed.stderr[-3000:]
+        ran = [line for line in completed.stdout.splitlines() if line.startswith("Running stage 'train@")]
+        assert len(ran) == 2 and all(f"-r{repeat}'" in line for line in ran if repeat > 1), ran
+    results = tree.folder / "results" / "tiny"
+    assert differences(results, completed.stdout) == []
+    with (results / "tables" / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    ordered = sorted(rows, key=lambda row: int(row["order"]))
+    assert [row["repetition"] for row in ordered] == ["1", "1", "2", "2", "3", "3"]
+    assert all(row["samples_per_second"] and row["speedup"] for row in rows)
 
 
 @pytest.mark.slow

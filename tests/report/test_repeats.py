@@ -13,6 +13,7 @@ from src.report import page, repeats
 from src.report.findings import check
 from src.report.runs import Row
 from tests.report.conftest import Study
+from tests.report.recompute import differences
 from tests.report.test_comparison import CLAIM, RATE, by_cell, rows_of
 
 # t(0.975) with 2 and with 4 degrees of freedom.
@@ -75,6 +76,19 @@ def test_one_run_is_called_neither_faster_nor_slower(
     assert row.get("speedup_low") is row.get("speedup_word") is None
     aggregate.main(["--params", str(empty_study.params), "--study-dir", str(empty_study.directory)])
     assert "Each figure is one run" in capsys.readouterr().out
+
+
+def test_tables_show_what_the_runs_files_give(empty_study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    repeat(empty_study, "single", [100.0, 104.0, 97.0])
+    repeat(empty_study, "ddp", [181.0, 190.0, 177.0], "ddp", 2)
+    repeat(empty_study, "pipeline", [120.0, 118.0], "pipeline", 2)
+    aggregate.main(["--params", str(empty_study.params), "--study-dir", str(empty_study.directory)])
+    printed = capsys.readouterr().out
+    assert differences(empty_study.directory, printed) == []
+    # A run's file that changes under the tables is noticed.
+    metrics = empty_study.directory / "runs" / "ddp" / "metrics.json"
+    metrics.write_text(metrics.read_text().replace("181.0", "182.0"))
+    assert any("ddp: speedup" in line for line in differences(empty_study.directory))
 
 
 def test_a_failed_repetition_shows_and_the_others_count(empty_study: Study) -> None:
