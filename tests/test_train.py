@@ -46,14 +46,14 @@ COSTED = {"saved_tensors_bytes", "flops_per_sample", "model_flops_utilization"}
 # What TensorFlow's devices wait for each other, and Keras's `fit` for its input, can't be told.
 UNTOLD = {"busy_fraction"}
 MUST_FILL = {
-    "single": FILLED | COSTED | {"mlflow_run_id"},
+    "single": FILLED | COSTED | {"mlflow_run_id", "rounding_gap"},
     "ddp": FILLED | COSTED,
     "mpi": FILLED | COSTED,
     "local_sgd": FILLED | COSTED,
     "parameter_server": FILLED - {"input_wait_fraction"}
     | COSTED
     | {"staleness_mean", "clock_gap_max", "helper_cpu_seconds"},
-    "tf_single": FILLED,
+    "tf_single": FILLED | {"rounding_gap"},
     "tf_mirrored": FILLED - UNTOLD - {"input_wait_fraction"},
     "tf_custom": FILLED - UNTOLD,
     "tf_multiworker": FILLED - UNTOLD,
@@ -70,8 +70,8 @@ RANKS = {
     "tf_multiworker": 2,
     "tf_mpi": 2,
 }
-# There is no pipeline; what is stale and helper processes some have alone.
-MUST_BE_NULL = {"bubble_fraction", "staleness_mean", "clock_gap_max", "helper_cpu_seconds"}
+# There is no pipeline; what is stale, helper processes and a gap of its own some have alone.
+MUST_BE_NULL = {"bubble_fraction", "staleness_mean", "clock_gap_max", "helper_cpu_seconds", "rounding_gap"}
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -198,8 +198,13 @@ def test_every_file_of_the_contract_is_there(runs: Callable[[str], Path], strate
         "probes",
         "start_method",
     } <= environment.keys()
-    parts = ("parent", "imports", "setup", "first_step", "further_steps", "evaluation", "tracking", "merge")
-    assert tuple(environment["seconds"]) == parts
+    parts = ["parent", "imports", "setup", "first_step", "further_steps", "evaluation", "tracking", "merge"]
+    if strategy in SYNCHRONOUS:
+        # The first ten steps once more, which no other part of the record knows of.
+        parts.insert(-1, "rounding")
+        assert 0 <= metrics_of_run["rounding_gap"] <= PARITY
+        assert len(environment["rounding_losses"]) == 10
+    assert list(environment["seconds"]) == parts
     assert all(seconds >= 0 for seconds in environment["seconds"].values())
     assert sum(environment["seconds"].values()) == pytest.approx(
         metrics_of_run["total_seconds"], rel=0.2, abs=1

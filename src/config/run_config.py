@@ -61,6 +61,11 @@ class Config:
         return self.strategy["synchronous"]
 
     @property
+    def reference(self) -> bool:
+        """Return whether the strategy is its framework's plain training, with which others are compared."""
+        return self.strategy.get("reference", False)
+
+    @property
     def data_parallel_degree(self) -> int:
         """Return how many workers divide each global batch among them; 1 where each worker sees all."""
         return self.workers if self.strategy["supports"]["shares_batch"] else 1

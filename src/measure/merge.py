@@ -90,6 +90,7 @@ def _facts_of_environment(records: Mapping[int, RankRecord]) -> dict[str, Any]:
         "peak_source": first.get("peak_source"),
         "batch_statistics": first.get("batch_statistics"),
         "mean_rank_train_seconds": first.get("mean_rank_train_seconds"),
+        "rounding_losses": first.get("rounding_losses"),
         "probes": {
             "before": [record.get("probe_before") for record in records.values()],
             "after": [record.get("probe_after") for record in records.values()],
@@ -108,7 +109,8 @@ def _by_part(run: RunRecords, before: dict[str, float]) -> dict[str, float]:
         return before
     opening, logging = run.first.get("opening_seconds", 0.0), run.first.get("logging_seconds", 0.0)
     steps = [row["seconds"] for row in run.steps.get(0, [])]
-    return before | {
+    rounding = run.first.get("rounding_seconds")
+    parts = {
         "imports": imported - before.get("parent", 0.0),
         "setup": started - imported - opening,
         "first_step": sum(steps[:1]),
@@ -116,6 +118,7 @@ def _by_part(run: RunRecords, before: dict[str, float]) -> dict[str, float]:
         "evaluation": sum(end - start for start, end in run.first.get("off_clock", [])) - logging,
         "tracking": opening + logging,
     }
+    return before | parts | ({} if rounding is None else {"rounding": rounding})
 
 
 def _write_steps(path: Path, run: RunRecords) -> None:

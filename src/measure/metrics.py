@@ -22,7 +22,7 @@ KEYS = (
     *("helper_cpu_seconds", "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
     *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "flops_per_sample"),
     *("model_flops_utilization", "bubble_fraction", "staleness_mean", "clock_gap_max", "restarts"),
-    *("shared_device", "mlflow_run_id"),
+    *("shared_device", "mlflow_run_id", "rounding_gap"),
 )
 
 
@@ -79,6 +79,7 @@ def metrics_of(
         "shared_device": bool(config.hardware["share_devices"]),
         "restarts": restarts,
         "clock_gap_max": first.get("clock_gap_max"),
+        "rounding_gap": first.get("rounding_gap"),
         "bubble_fraction": timeline.bubble_fraction(run.timelines),
         "mlflow_run_id": run_id,
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},

@@ -43,5 +43,8 @@ class RankRecord(TypedDict, total=False):
     validation_samples_per_second: float
     mean_rank_train_seconds: float
     clock_gap_max: int
+    rounding_gap: float | None  # what one last digit in each weight does to the first losses
+    rounding_losses: list[float | None]  # those from the changed weights
+    rounding_seconds: float  # training for these, after all else
     probe_before: float | None  # GFLOP/s a core
     probe_after: float | None

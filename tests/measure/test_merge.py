@@ -245,7 +245,9 @@ def test_a_runs_seconds_are_told_by_part(run: Written) -> None:
     # The slowest rank is waited for.
     run.rank(1, steps(0.25, 4, 1.0), **{**OK, "import_seconds": 3.5, "startup_seconds": 5.5})
     run.merge(environment={"seconds": {"parent": 1.5}})
-    assert json.loads((run.folder / "environment.json").read_text())["seconds"] == pytest.approx(
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["rounding_losses"] is None
+    assert environment["seconds"] == pytest.approx(
         {
             "parent": 1.5,
             "imports": 2.0,
@@ -257,6 +259,16 @@ def test_a_runs_seconds_are_told_by_part(run: Written) -> None:
             "tracking": 0.75,
         }
     )
+
+
+def test_a_reference_tells_what_rounding_does_to_it(run: Written) -> None:
+    losses = [2.0] * 9 + [None]
+    told = {"rounding_gap": 0.25, "rounding_losses": losses, "rounding_seconds": 3.0}
+    durations = {"import_seconds": 3.0, "startup_seconds": 5.0}
+    run.rank(0, steps(0.2, 4, 2.0), **OK, **durations, **told)
+    assert run.merge()["rounding_gap"] == 0.25
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert (environment["rounding_losses"], environment["seconds"]["rounding"]) == (losses, 3.0)
 
 
 def test_helpers_cpu_seconds_are_those_of_the_timed_window(run: Written) -> None:

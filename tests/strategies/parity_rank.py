@@ -33,6 +33,7 @@ from src.launch.tf_workers import free_addresses
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
 from src.run.variables import ClusterSpec
+from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Message
@@ -228,6 +229,8 @@ def main() -> None:
     stage_module.StageModule = WatchedStage
     coordination.Replica = CoordinatorsReplica
     setup.build = build_alone
+    # Weights are compared as training left them.
+    rounding.measure_gap = lambda *_: None
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     # Equality is tested, not speed: costs and peaks are measured once.
     cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1

@@ -27,6 +27,7 @@ from src.config import run_config as configuration
 from src.data import available, order
 from src.measure.recorder import Recorder
 from src.run import variables
+from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import checkpoint, custom_loop, setup
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of
@@ -177,6 +178,8 @@ def main() -> None:
     setup.configure, setup.build = configure_once, watched_build
     tf_model_split.SplitModel, custom_loop.ModelCopy = WatchedSplit, WatchedCopy
     tf_mpi.ModelCopy = WatchedCopy
+    # Weights are compared as training left them.
+    rounding.measure_gap = lambda *_: None
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     tf_multiworker.join_cluster = join_once
     tf_parameter_server.join_cluster = join_servers_once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -13,8 +14,34 @@ from src.runtime.tensorflow import feed
 from src.runtime.tensorflow.checkpoint import Checkpoints
 
 
+class StepFollower(Protocol):
+    """A handler of completed steps that says when a training ends.
+
+    Attributes:
+        status: how the training has ended, and `None` while it goes on.
+        late: whether the time limit has passed by this process's clock.
+    """
+
+    @property
+    def status(self) -> str | None: ...
+    @property
+    def late(self) -> bool: ...
+
+    def on_train_start(self) -> None:
+        """Handle the beginning of the first step."""
+
+    def on_steps_end(self, losses: Sequence[float], correct: float, *, late: bool) -> None:
+        """Handle steps of one epoch that were completed together.
+
+        Args:
+            losses: mean loss over the global batch, of each step.
+            correct: correct answers in all of these steps.
+            late: whether the time limit ends the training here.
+        """
+
+
 class TrainingCallback:
-    """A handler of completed steps, for a custom loop and for Keras's `fit` alike.
+    """A `StepFollower` that records a training, for a custom loop and for Keras's `fit` alike.
 
     Attributes:
         status: how the training has ended (`ok`, `time_limit` or `diverged`), and `None` while it goes on.

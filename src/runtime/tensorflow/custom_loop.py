@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import feed, setup
-from src.runtime.tensorflow.callback import TrainingCallback
+from src.runtime.tensorflow import feed, rounding, setup
+from src.runtime.tensorflow.callback import StepFollower, TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints, Part
 from src.runtime.tensorflow.evaluation import Evaluation
 from src.runtime.tensorflow.microbatches import accumulate
@@ -94,47 +94,77 @@ def train_copies(context: RankContext, recorder: Recorder, strategy: tf.distribu
     """Train a copy of the model on every replica of `strategy`, and finish the record."""
     with strategy.scope():
         copy = ModelCopy(context)
-    status = train(context, recorder, strategy, copy)
+    loop = CustomLoop(context, recorder, strategy, copy)
+    status = loop.train()
     setup.finish(recorder, [copy.model], status)
+    rounding.measure_gap(context, recorder, *copy.parts[0], loop.run)
 
 
 def train(
     context: RankContext, recorder: Recorder, strategy: tf.distribute.Strategy, model: TrainableModel
 ) -> str:
-    """Train `model` under `strategy`; return how the training ended: `ok`, `time_limit` or `diverged`.
+    """Train `model` under `strategy`; the result, and what is raised, are those of `CustomLoop.train`."""
+    return CustomLoop(context, recorder, strategy, model).train()
 
-    Raises:
-        ConfigError: when the run can't go on from the configured checkpoint.
-    """
-    steps = make_steps(context, strategy, model)
-    barrier = make_barrier(strategy) if context.world_size > 1 else None
-    checkpoints = Checkpoints(context, recorder, model.parts, barrier)
-    first = checkpoints.resume()
-    evaluation = Evaluation(context, strategy, model.forward, model.buffers)
-    callback = TrainingCallback(context, recorder, evaluation, checkpoints)
-    replicas = strategy.num_replicas_in_sync // context.world_size
-    if context.config.workers > 1:
-        # Devices wait for each other inside the compiled step, where the waiting can't be measured.
-        recorder.communication_seconds = None
-    steps_at_once = context.config.strategy["steps_per_execution"]
-    batches = iter(
-        strategy.distribute_datasets_from_function(
-            lambda _: feed.replica_batches(context, replicas, steps_at_once, first=first)
+
+class CustomLoop:
+    """A loop around one compiled function, which takes a model's steps under a strategy."""
+
+    def __init__(
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        strategy: tf.distribute.Strategy,
+        model: TrainableModel,
+    ) -> None:
+        """Prepare to train `model`; the function is compiled when it is first called."""
+        self._context = context
+        self._recorder = recorder
+        self._strategy = strategy
+        self._model = model
+        self._steps = make_steps(context, strategy, model)
+
+    def train(self) -> str:
+        """Train as configured; return how the training ended: `ok`, `time_limit` or `diverged`.
+
+        Raises:
+            ConfigError: when the run can't go on from the configured checkpoint.
+        """
+        context, recorder, model = self._context, self._recorder, self._model
+        barrier = make_barrier(self._strategy) if context.world_size > 1 else None
+        checkpoints = Checkpoints(context, recorder, model.parts, barrier)
+        first = checkpoints.resume()
+        evaluation = Evaluation(context, self._strategy, model.forward, model.buffers)
+        callback = TrainingCallback(context, recorder, evaluation, checkpoints)
+        if context.config.workers > 1:
+            # Devices wait for each other inside the compiled step, where the waiting can't be measured.
+            recorder.communication_seconds = None
+        self.run(callback, first)
+        if context.config.workers > 1:
+            recorder.payload_bytes = model.step_bytes * recorder.trained_steps
+        assert callback.status is not None
+        return callback.status
+
+    def run(self, follower: StepFollower, first: int = 0) -> None:
+        """Take steps until `follower` has a status, after the `first` ones, which are done already."""
+        context, strategy = self._context, self._strategy
+        replicas = strategy.num_replicas_in_sync // context.world_size
+        steps_at_once = context.config.strategy["steps_per_execution"]
+        batches = iter(
+            strategy.distribute_datasets_from_function(
+                lambda _: feed.replica_batches(context, replicas, steps_at_once, first=first)
+            )
         )
-    )
-    setup.keep(strategy, batches)
-    callback.on_train_start()
-    while callback.status is None:
-        with recorder.waiting_for_input():
-            images, labels = next(batches)
-        losses, correct, late = steps(images, labels, tf.constant(callback.late))
-        callback.on_steps_end(losses.numpy().tolist(), float(correct), late=bool(late))
-    if context.config.workers > 1:
-        recorder.payload_bytes = model.step_bytes * recorder.trained_steps
-    # It is traced once, and once more for an epoch's last call if that has fewer steps.
-    count = steps.experimental_get_tracing_count()
-    assert count <= 2, f"the step was traced {count} times"
-    return callback.status
+        setup.keep(strategy, batches)
+        follower.on_train_start()
+        while follower.status is None:
+            with self._recorder.waiting_for_input():
+                images, labels = next(batches)
+            losses, correct, late = self._steps(images, labels, tf.constant(follower.late))
+            follower.on_steps_end(losses.numpy().tolist(), float(correct), late=bool(late))
+        # It is traced once, and once more for an epoch's last call if that has fewer steps.
+        count = self._steps.experimental_get_tracing_count()
+        assert count <= 2, f"the step was traced {count} times"
 
 
 def make_barrier(strategy: tf.distribute.Strategy) -> Callable[[], object]:

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import feed, setup
-from src.runtime.tensorflow.callback import TrainingCallback
+from src.runtime.tensorflow import feed, rounding, setup
+from src.runtime.tensorflow.callback import StepFollower, TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints
 from src.runtime.tensorflow.evaluation import Evaluation
 
@@ -44,14 +44,12 @@ class StepMetric(keras.metrics.Metric):
 
 
 class FitCallback(keras.callbacks.Callback):
-    """A Keras callback that reports completed steps to a `TrainingCallback`, and stops `fit` at its end."""
+    """A Keras callback that reports completed steps to a `StepFollower`, and stops `fit` at its end."""
 
-    def __init__(
-        self, callback: TrainingCallback, steps: StepMetric, strategy: tf.distribute.Strategy
-    ) -> None:
-        """Report the steps that the metric `steps` counts to `callback`."""
+    def __init__(self, follower: StepFollower, steps: StepMetric, strategy: tf.distribute.Strategy) -> None:
+        """Report the steps that the metric `steps` counts to `follower`."""
         super().__init__()
-        self._callback = callback
+        self._follower = follower
         self._steps = steps
         self._strategy = strategy
         self._seen, self._correct = 0, 0.0
@@ -69,9 +67,9 @@ class FitCallback(keras.callbacks.Callback):
         count = round(summed_count / len(parts))
         places = [number % len(losses) for number in range(self._seen, count)]
         completed = [losses[place] for place in places]
-        self._callback.on_steps_end(completed, correct - self._correct, late=self._callback.late)
+        self._follower.on_steps_end(completed, correct - self._correct, late=self._follower.late)
         self._seen, self._correct = count, correct
-        if self._callback.status is not None:
+        if self._follower.status is not None:
             self.model.stop_training = True
 
 
@@ -100,26 +98,32 @@ def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Stra
         return model(setup.normalise(context, images), training=training)
 
     checkpoints = Checkpoints(context, recorder, [(model, model.optimizer)])
-    first, within = divmod(checkpoints.resume(), feed.steps_per_epoch(context))
+    done = checkpoints.resume()
     evaluation = Evaluation(context, strategy, forward, model.non_trainable_variables)
     callback = TrainingCallback(context, recorder, evaluation, checkpoints)
     # Keras takes its batches inside the compiled step, where the waiting for them can't be measured.
     recorder.input_seconds = None
     if context.config.workers > 1:
         recorder.communication_seconds = None
-    fit_callback = FitCallback(callback, steps, strategy)
-    callback.on_train_start()
-    for epoch in range(first, context.config.epochs):
-        # Each epoch has its own order.
-        start = within if epoch == first else 0
-        batches = feed.batches(context, epoch, first=start).map(
-            lambda images, labels: (setup.normalise(context, images), labels)
-        )
-        model.fit(batches, callbacks=[fit_callback], shuffle=False, verbose=0)
-        if callback.status is not None:
-            break
+
+    def run(follower: StepFollower, done: int = 0) -> None:
+        fit_callback = FitCallback(follower, steps, strategy)
+        first, within = divmod(done, feed.steps_per_epoch(context))
+        follower.on_train_start()
+        for epoch in range(first, context.config.epochs):
+            # Each epoch has its own order.
+            start = within if epoch == first else 0
+            batches = feed.batches(context, epoch, first=start).map(
+                lambda images, labels: (setup.normalise(context, images), labels)
+            )
+            model.fit(batches, callbacks=[fit_callback], shuffle=False, verbose=0)
+            if follower.status is not None:
+                break
+
+    run(callback, done)
     assert callback.status is not None
     if context.config.workers > 1:
         step_bytes = strategy.num_replicas_in_sync * setup.gradient_bytes(model)
         recorder.payload_bytes = step_bytes * recorder.trained_steps
     setup.finish(recorder, [model], callback.status)
+    rounding.measure_gap(context, recorder, model, model.optimizer, run)

@@ -19,6 +19,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
 from src.runtime.torch import checkpoint, setup
+from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -65,13 +66,22 @@ def fit_module(
     The other arguments, and what is raised, are those of `fit`.
     """
     config = context.config
-    device = setup.root_device(context)
-    feed = module.feed(recorder, device)
+    feed = module.feed(recorder, setup.root_device(context))
     resumed = None if config.resume is None else checkpoint.read(config, context.arrays.train_samples)
     if resumed is not None:
         feed.start_at(resumed["epoch"], resumed["step"])
         resume_recorders([recorder], resumed, feed.steps)
-    gpu = device.type == "cuda"
+    callback = TrainingCallback(context, recorder, feed, lambda: before_evaluation(module), resumed)
+    make_trainer(context, strategy, feed, callback).fit(module, feed)
+
+
+def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, callback: pl.Callback) -> pl.Trainer:
+    """Make the trainer of a module that is fed by `feed`, under a Lightning strategy, as configured.
+
+    What follows a completed step is left to `callback`.
+    """
+    config = context.config
+    gpu = feed.device.type == "cuda"
     trainer = pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=1 if context.world_size == 1 or gpu else context.world_size,
@@ -81,7 +91,7 @@ def fit_module(
         # An epoch that is resumed in its middle is shorter than the next ones.
         reload_dataloaders_every_n_epochs=1 if feed.skip else 0,
         accumulate_grad_batches=feed.parts,
-        callbacks=[TrainingCallback(context, recorder, feed, lambda: before_evaluation(module), resumed)],
+        callbacks=[callback],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -90,4 +100,4 @@ def fit_module(
         num_sanity_val_steps=0,
     )
     leave_sigterm_to_the_parent(trainer)
-    trainer.fit(module, feed)
+    return trainer

@@ -1,0 +1,78 @@
+"""Train a `single` run's first steps once more, from weights that are changed by one last digit."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.strategies import Strategy
+from torch import nn
+
+from src.measure.arithmetic import PARITY_STEPS
+from src.measure.recorder import Recorder
+from src.runtime.common import rounding
+from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
+from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.lightning.fit import make_trainer
+from src.runtime.torch.lightning.module import TrainingModule
+
+
+@torch.no_grad()
+def nudge(model: nn.Module, seed: int) -> None:
+    """Change each trained weight by one unit in the last place of its type, up or down by `seed`.
+
+    torch's random numbers stay as they are.
+    """
+    generator = rounding.generator_of(seed)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            toward = torch.from_numpy(rounding.directions(generator, parameter.shape))
+            parameter.copy_(torch.nextafter(parameter, toward.to(parameter)))
+
+
+def measure_gap(context: RankContext, recorder: Recorder, strategy: Strategy) -> None:
+    """Measure the `rounding_gap` of a finished training, as `src.runtime.common.rounding` says.
+
+    Args:
+        context: the rank's context.
+        recorder: the rank's recorder.
+        strategy: a new Lightning strategy like that of the training.
+    """
+
+    def first_losses() -> list[float]:
+        # Whatever training draws, as masks of dropout, it draws from the seed on, as it did after this.
+        model = setup.build(context)
+        nudge(model, context.config.seed)
+        module = TrainingModule(context, model)
+        feed = module.feed(recorder, setup.root_device(context))
+        callback = LossCallback(feed)
+        make_trainer(context, strategy, feed, callback).fit(module, feed)
+        return callback.losses
+
+    rounding.measure_gap(context, recorder, first_losses)
+
+
+class LossCallback(pl.Callback):
+    """A Lightning callback that keeps the losses of the first steps, and then ends the training.
+
+    Attributes:
+        losses: the mean loss of each completed step.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        """Follow the training by `feed`, which is turned to the next epoch at the end of each."""
+        self.losses: list[float] = []
+        self._feed = feed
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int
+    ) -> None:
+        """Keep the loss of a completed optimizer step."""
+        assert isinstance(module, TrainingModule)
+        if (index + 1) % self._feed.parts == 0:
+            self.losses.append(float(module.take_loss()))
+            trainer.should_stop = len(self.losses) >= PARITY_STEPS
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Turn the feed to the next epoch."""
+        self._feed.end_epoch()
