@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from src import train
 from src.config import Config, command_line, compose
+from src.config.run_config import CONF
 from src.config.schema import ConfigError, nearest
 
 SECONDS = 2.0
@@ -36,6 +38,10 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "option of any model": (["model=custom", "model.pth=x.y"], ["model=custom has", "model.path?"]),
     "mapping of options": (["model=custom", "model.options={a: 1}"], ["+model.options.name=value"]),
     "fixed option": (["strategy.entry=x.y"], ["strategy.entry=x.y", "fixed in conf/strategy/"]),
+    "fixed reference": (
+        ["strategy.reference=false"],
+        ["strategy.reference=false", "fixed in conf/strategy/"],
+    ),
     "added key": (["+batches=64"], ["+batches=64", "can't be added"]),
     "removed key": (["~batch"], ["~batch", "can't be added or removed"]),
     "no key": (["=64"], ["=64", "give key=value"]),
@@ -314,6 +320,37 @@ def test_a_sweep_with_its_flag_in_the_middle_is_expanded() -> None:
         f"runs/ddp-resnet18-mnist-w2-b{batch}-s0-hardware.device=cpu-hardware.share_devices=True"
         for batch in (64, 128)
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "says"),
+    [
+        ("single", {"reference": "often"}, "must be true or false"),
+        ("ddp", {"reference": True}, "one worker at most"),
+        ("single", {"reference": True, "synchronous": False, "parity": "it guesses"}, "one worker at most"),
+        ("single", {"reference": True}, None),
+        ("single", {}, None),
+    ],
+)
+def test_a_reference_trains_on_one_device(
+    tmp_path: Path, file: str, keys: dict[str, object], says: str | None
+) -> None:
+    described = yaml.safe_load((CONF / "strategy" / f"{file}.yaml").read_text())
+    described.pop("reference", None)
+    (tmp_path / "strategy").mkdir()
+    (tmp_path / "strategy" / "own.yaml").write_text(yaml.safe_dump({**described, "name": "own", **keys}))
+    words = ("--config-dir", str(tmp_path), "strategy=own")
+    if says is None:
+        assert cells(*words)[0].reference is bool(keys)
+        return
+    with pytest.raises(ConfigError, match=rf"conf/strategy/own\.yaml: .*{says}"):
+        cells(*words)
+
+
+def test_a_framework_has_one_reference() -> None:
+    described = [yaml.safe_load(path.read_text()) for path in (CONF / "strategy").glob("*.yaml")]
+    references = {each["name"]: each["framework"] for each in described if each.get("reference")}
+    assert references == {"single": "torch", "tf_single": "tensorflow"}
 
 
 def test_a_sweep_over_two_keys_is_their_product() -> None:
