@@ -61,21 +61,24 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
 def _check_described(strategy: Mapping[str, Any]) -> None:
     """Raise `ConfigError` where a strategy's file lacks `synchronous`, or `parity` where that is false.
 
-    So it does where `reference` is set for another strategy than one of a single device.
+    So it does where `reference` isn't for a strategy of a single device, or it or `baseline` are no options.
     """
     file = f"conf/strategy/{strategy['name']}.yaml"
     if "synchronous" not in strategy:
         raise ConfigError(f"{file}: needs `synchronous: true`, or false and a `parity` that says why")
     if strategy["synchronous"] is False and "parity" not in strategy:
         raise ConfigError(f"{file}: needs `parity`, a few words on why its losses can't equal one device's")
-    reference = strategy.get("reference", False)
-    if not isinstance(reference, bool):
-        raise ConfigError(f"{file}: reference={reference}: must be true or false")
+    for key in ("reference", "baseline"):
+        if not isinstance(strategy.get(key) or {}, Mapping):
+            raise ConfigError(f"{file}: {key}={strategy[key]}: must be options with values, as {{loop: fit}}")
+    reference = strategy.get("reference")
+    if unknown := [option for option in reference or {} if option not in strategy]:
+        raise ConfigError(f"{file}: reference: the strategy has no option {unknown[0]}")
     alone = strategy["synchronous"] is True and strategy["supports"]["workers"]["max"] == 1
-    if reference and not alone:
+    if reference is not None and not alone:
         raise ConfigError(
-            f"{file}: `reference: true` is for the plain training on one device: "
-            "`synchronous: true` and one worker at most"
+            f"{file}: `reference` is for the plain training on one device: `synchronous: true` and one "
+            "worker at most"
         )
 
 

@@ -63,7 +63,7 @@ class Config:
     @property
     def reference(self) -> bool:
         """Return whether the strategy is its framework's plain training, with which others are compared."""
-        return self.strategy.get("reference", False)
+        return self.strategy.get("reference") is not None
 
     @property
     def data_parallel_degree(self) -> int:

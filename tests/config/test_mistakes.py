@@ -325,10 +325,12 @@ def test_a_sweep_with_its_flag_in_the_middle_is_expanded() -> None:
 @pytest.mark.parametrize(
     ("file", "keys", "says"),
     [
-        ("single", {"reference": "often"}, "must be true or false"),
-        ("ddp", {"reference": True}, "one worker at most"),
-        ("single", {"reference": True, "synchronous": False, "parity": "it guesses"}, "one worker at most"),
-        ("single", {"reference": True}, None),
+        ("single", {"reference": "often"}, "must be options with values"),
+        ("single", {"reference": {"loop": "fit"}}, "has no option loop"),
+        ("ddp", {"baseline": "fit"}, "must be options with values"),
+        ("ddp", {"reference": {}}, "one worker at most"),
+        ("single", {"reference": {}, "synchronous": False, "parity": "it guesses"}, "one worker at most"),
+        ("single", {"reference": {}}, None),
         ("single", {}, None),
     ],
 )
@@ -349,7 +351,7 @@ def test_a_reference_trains_on_one_device(
 
 def test_a_framework_has_one_reference() -> None:
     described = [yaml.safe_load(path.read_text()) for path in (CONF / "strategy").glob("*.yaml")]
-    references = {each["name"]: each["framework"] for each in described if each.get("reference")}
+    references = {each["name"]: each["framework"] for each in described if "reference" in each}
     assert references == {"single": "torch", "tf_single": "tensorflow"}
 
 
