@@ -7,7 +7,6 @@ answered at once, and no run inherits another's memory or threads.
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import signal
 import sys
@@ -22,14 +21,18 @@ from omegaconf import DictConfig
 
 from src.config import Config, ConfigError, command_line, compose
 from src.data import available
-from src.data.errors import DataError, mount_point
+from src.data.errors import DataError
+from src.launch.failure import disk_full, mistake_of, report_failure
 from src.launch.launcher import launcher_of
-from src.launch.supervisor import JobResult, Supervisor
+from src.launch.supervisor import Supervisor
 from src.machine import process
+from src.machine.devices import Device
+from src.machine.locks import Lease
+from src.measure import arithmetic, environment
 from src.measure.merge import merge
-from src.run import exit_status, files
+from src.measure.summary import describe, disturbance, summarize
+from src.run import leases
 from src.run.directory import RunDirectory, check_out, status_of
-from src.run.tables import write_text
 from src.tracking import unsent
 from src.tracking.parent import ParentTracker, close_sweep
 
@@ -37,10 +40,15 @@ EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
 # Status of a run whose configuration turned out to be wrong once a rank had built the model.
 MISTAKE = "mistake"
+# Statuses of runs that are measured again if they were disturbed.
+REPEATED = ("ok", "time_limit")
 # When this process was started, before any import, in seconds since 1970.
 COMMAND_GIVEN = process.start_time()
 # The statuses of the cells that this process has run, in order.
 STATUSES: list[str | None] = []
+# The devices that this process holds for all cells of the command; none where Hydra's launcher is a plugin,
+# whose processes each take devices for one cell.
+HELD: list[Lease] = []
 
 
 class Interrupted(KeyboardInterrupt):
@@ -61,15 +69,23 @@ def main() -> int:
     STATUSES.clear()
     try:
         if cells:
+            _take_devices(line, cells)
             launcher_of(cells[0]).prepare(cells[0])
         if cells and not line.multirun:
             _run_cell(cells[0], sweep=False)
         else:
             conf = str(compose.CONF.absolute())
             hydra.main(version_base="1.3", config_path=conf, config_name="config")(_run_hydra_job)()
+    except ConfigError as error:
+        return _complain(f"error: {error}", EXIT_MISTAKE)
+    except leases.WaitedTooLong as error:
+        return _complain(f"error: {error}", 1)
     except KeyboardInterrupt:
         close_sweep("KILLED")
         return _complain("interrupted; every rank was ended", EXIT_INTERRUPTED)
+    finally:
+        while HELD:
+            HELD.pop().close()
     if line.informational:
         return 0
     # A launcher plugin of Hydra may have run the cells in other processes.
@@ -130,36 +146,86 @@ def _run_hydra_job(cfg: DictConfig) -> None:
     _run_cell(compose.finish(cfg, words, compose.group_defaults(groups)), sweep=True)
 
 
+def _take_devices(line: command_line.CommandLine, cells: list[Config]) -> None:
+    """Take the devices of all cells for as long as the command runs, so that no other one comes in between.
+
+    Where a plugin of Hydra runs the cells in several processes, each of them takes its own, and only named
+    devices that are taken already are refused here.
+    """
+    if not any(word.lstrip("+").startswith("hydra/launcher=") for word in line.overrides):
+        HELD.append(leases.take(cells))
+    elif named := [cell for cell in cells if cell.hardware.get("devices") is not None]:
+        leases.take(named).close()
+
+
 def _run_cell(config: Config, *, sweep: bool) -> None:
     """Run one cell and add its status to `STATUSES`; a cell that meets a full disk is `failed`."""
     started = time.time() if STATUSES else COMMAND_GIVEN
+    own: Lease | None = None
     try:
-        STATUSES.append(run(config, started=started, sweep=sweep))
+        lease = HELD[0] if HELD else (own := leases.take([config], wait_for_named=True))
+        # Nobody's start-up is what was waited for others to end.
+        started += lease.waited_seconds if own or not STATUSES else 0.0
+        chosen = lease.of(leases.request_of(config))
+        STATUSES.append(run(config, chosen, started=started, sweep=sweep))
+    except leases.WaitedTooLong as error:
+        _complain(f"error: {error}", 1)
+        STATUSES.append("failed")
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        _complain(_disk_full(Path(config.out)), 1)
+        _complain(disk_full(Path(config.out)), 1)
         STATUSES.append("failed")
+    finally:
+        if own is not None:
+            own.close()
 
 
-def run(config: Config, *, started: float, sweep: bool) -> str:
+def run(config: Config, devices: list[Device], *, started: float, sweep: bool) -> str:
     """Train with one configuration in fresh processes, write the results, and return the run's status.
+
+    A run that others have disturbed is measured again, `hardware.repeat_disturbed` times at most; the last
+    one counts, whatever its speed.
 
     Args:
         config: the checked configuration.
+        devices: the devices of its workers.
         started: when the run began, in seconds since 1970.
         sweep: whether the run is a cell of a sweep.
 
     Raises:
         Interrupted: after Ctrl-C or SIGTERM, once all records so far are merged.
     """
+    attempts: list[dict[str, Any]] = []
+    for left in range(config.hardware.get("repeat_disturbed", 0), -1, -1):
+        status = _train(config, devices, attempts, left, started=started, sweep=sweep)
+        if status is not None:
+            return status
+        started = time.time()
+    raise AssertionError("the last attempt is never repeated")
+
+
+def _train(
+    config: Config,
+    devices: list[Device],
+    attempts: list[dict[str, Any]],
+    left: int,
+    *,
+    started: float,
+    sweep: bool,
+) -> str | None:
+    """Train once, add what disturbed the run to `attempts`, and return its status.
+
+    The status is `None` for a run that was disturbed, if it may be repeated `left` times.
+    """
     directory = RunDirectory.claim(config)
-    print(f"{Path(config.out).name}: {_describe(config)}", flush=True)
+    print(f"{Path(config.out).name}: {describe(config)}", flush=True)
     tracker = ParentTracker(config)
-    job = Supervisor(config, directory.work, tracker).run(started=started, sweep=sweep)
-    mistake = _mistake_of(job, directory.work)
+    job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
+    mistake = mistake_of(job, directory.work)
     metrics: dict[str, Any] = {}
     ended = time.time()
+    discarded = False
     try:
         metrics = merge(
             config,
@@ -168,17 +234,24 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
             total_seconds=time.time() - started,
             trace=job.trace,
             helper_seconds=job.helper_seconds,
+            readings=job.readings,
             environment=job.environment,
             restarts=job.restarts,
             run_id=tracker.run_id,
         )
+        attempts.append({key: metrics[key] for key in arithmetic.DISTURBANCES})
+        discarded = bool(left and metrics["status"] in REPEATED and arithmetic.disturbed(metrics))
     finally:
         failed = metrics.get("status", "failed") == "failed"
         merged = time.time()
         tracker.log_results(directory.work, metrics, job.trace)
-        _add_seconds(directory.work, merge=merged - ended, tracking=time.time() - merged)
-        outcome = "KILLED" if job.interrupted else "FAILED" if failed else "FINISHED"
-        tracked = tracker.close(outcome, directory.work)
+        seconds = {"merge": merged - ended, "tracking": time.time() - merged}
+        environment.complete(directory.work, attempts, seconds)
+        outcome = "KILLED" if job.interrupted or discarded else "FAILED" if failed else "FINISHED"
+        tracked = tracker.close(outcome, directory.work, discarded=discarded)
+    if discarded:
+        print(f"{disturbance(metrics)}; it is measured again, {left} time(s) at most", flush=True)
+        return None
     if not failed:
         directory.commit()
     if mistake is not None:
@@ -191,30 +264,10 @@ def run(config: Config, *, started: float, sweep: bool) -> str:
         print(f"interrupted; what was recorded is in {directory.work}", file=sys.stderr)
         raise Interrupted
     if failed:
-        _report_failure(job, directory.work)
+        report_failure(job, directory.work)
     else:
-        print(_summary(metrics), f"  {directory.final}", sep="\n", flush=True)
+        print(summarize(metrics), f"  {directory.final}", sep="\n", flush=True)
     return metrics["status"]
-
-
-def _add_seconds(out: Path, **parts: float) -> None:
-    """Add the seconds that parts of a run took to `seconds` in environment.json, in the folder `out`."""
-    path = out / files.ENVIRONMENT
-    if path.exists():
-        environment = json.loads(path.read_text())
-        earlier = environment["seconds"]
-        environment["seconds"] |= {part: earlier.get(part, 0.0) + seconds for part, seconds in parts.items()}
-        write_text(path, json.dumps(environment, indent=1))
-
-
-def _mistake_of(job: JobResult, out: Path) -> str | None:
-    """Return the sentence in which a rank describes the user's mistake, `None` if there is none."""
-    # A run with a mistake is removed, but not one that completed steps before a restart.
-    if job.outcome.code != exit_status.MISTAKE or job.restarts:
-        return None
-    blamed = job.blamed()
-    assert blamed is not None
-    return (files.rank_folder(out, blamed.rank) / files.MISTAKE).read_text()
 
 
 def _follow_up(tracker: ParentTracker, tracked: bool, folder: Path) -> None:
@@ -225,59 +278,6 @@ def _follow_up(tracker: ParentTracker, tracked: bool, folder: Path) -> None:
         unsent.remember(folder, tracker.uri)
     elif sent := unsent.send_unsent(tracker.uri):
         print(f"  sent {sent} earlier run(s) that the tracking server had missed")
-
-
-def _describe(config: Config) -> str:
-    """Return a sentence on what a run trains, for the terminal."""
-    kind = config.hardware["device"]
-    batch = f"batch {config.global_batch}" + (
-        f" = {config.workers} x {config.batch}" if config.scaling == "weak" else ""
-    )
-    return (
-        f"{config.strategy['name']} trains {config.model['name']} on {config.dataset['name']}, {batch}, "
-        f"{config.workers} {kind} worker(s), {config.epochs} epoch(s) or {config.max_minutes:g} min"
-    )
-
-
-def _summary(metrics: dict[str, Any]) -> str:
-    """Return a line with a run's main results, for the terminal."""
-
-    def show(key: str, format_spec: str) -> str:
-        return "-" if metrics[key] is None else format(metrics[key], format_spec)
-
-    return (
-        f"  {metrics['status']}: accuracy {show('accuracy', '.4f')}, loss {show('loss', '.4f')}, "
-        f"{show('samples_per_second', ',.0f')} samples/s, trained {show('train_seconds', '.1f')} s, "
-        f"started in {show('startup_seconds', '.1f')} s, total {show('total_seconds', '.1f')} s"
-    )
-
-
-def _report_failure(job: JobResult, out: Path) -> None:
-    """Print why a training failed: its reason, and the last lines of the blamed process's log."""
-    blamed = job.blamed()
-    if job.outcome.code == exit_status.DISK_FULL:
-        print(_disk_full(out), file=sys.stderr)
-    if job.outcome.timed_out or blamed is None:
-        limit = "its wall-clock limit (2 x max_minutes + hardware.grace_minutes)"
-        print(
-            f"error: the run took longer than {limit}; the ranks' logs are in {out / files.LOGS}",
-            file=sys.stderr,
-        )
-        return
-    lines = [line for line in blamed.log.read_text(errors="replace").splitlines() if line.strip()]
-    print(f"error: {job.describe_failure()}; its log is {blamed.log}", file=sys.stderr)
-    for text in lines[-8:]:
-        print(f"  | {text}", file=sys.stderr)
-
-
-def _disk_full(path: Path) -> str:
-    """Return the message for a full disk, on which the run's directory `path` is."""
-    mount = mount_point(path)
-    free = shutil.disk_usage(mount).free
-    return (
-        f"error: the file system at {mount} is full ({free:,} bytes free); what was recorded before is in "
-        f"{path}, and the run can be repeated once there is room"
-    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -242,7 +242,8 @@ def _check_files(config: Config) -> None:
 def _check_devices(config: Config) -> None:
     """Raise `ConfigError` where the machine lacks a device for each worker."""
     kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
-    count = len(devices.find(kind, per_device))
+    all_devices = devices.find(kind, per_device)
+    count = len(all_devices)
     if not count and kind == "gpu":
         raise ConfigError("hardware.device=gpu: no NVIDIA GPU is found here; choose hardware.device=cpu")
     if not count:
@@ -250,7 +251,20 @@ def _check_devices(config: Config) -> None:
             f"hardware.cores_per_device={per_device}: this process may use "
             f"{len(devices.usable_cores())} core(s); choose at most that"
         )
-    if config.workers > count and not config.hardware["share_devices"]:
+    numbers = config.hardware.get("devices")
+    known = [device.index for device in all_devices]
+    if numbers is not None and not set(numbers) <= set(known):
+        raise ConfigError(
+            f"hardware.devices={numbers}: the {kind} devices here are {', '.join(map(str, known))}"
+        )
+    if config.hardware["share_devices"]:
+        return
+    if numbers is not None and config.workers > len(numbers):
+        raise ConfigError(
+            f"hardware.devices={numbers}: workers={config.workers} need {config.workers} devices; name as "
+            "many, or leave the choice open with hardware.devices=null"
+        )
+    if config.workers > count:
         noun = f"{kind} device(s)" + (f" of {per_device} core(s)" if kind == "cpu" else "")
         raise ConfigError(
             f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "

@@ -29,6 +29,7 @@ from src.config.schema import DESCRIPTIVE, GROUPS, RENAMED, ConfigError, check_t
 # Keys that every run's name has in short form, and keys that don't change a run's result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every")
+UNNAMED_KEYS = ("model.path", "hardware.wait_minutes")
 NAME_LIMIT = 100
 
 
@@ -143,7 +144,7 @@ def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping
         parts.append(f"hardware={raw['hardware']['name']}")
     for word in sorted(overrides):
         key = word.split("=")[0].lstrip("+")
-        if key in NAMED or key.split(".")[0] in UNNAMED or key == "model.path":
+        if key in NAMED or key.split(".")[0] in UNNAMED or key in UNNAMED_KEYS:
             continue
         value = _select(raw, key)
         if value != _select(defaults, key):

@@ -6,6 +6,7 @@ and the nearest valid choice. This module imports neither Hydra nor a framework.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ class Rule:
         above: whether `minimum` itself is excluded.
         optional: whether null is allowed.
         lists: whether a list of numbers above 0 or of names is allowed, besides one of `choices`.
+        entries: whether the value is a list, of different entries to which all else of the rule applies.
     """
 
     kind: type
@@ -44,10 +46,14 @@ class Rule:
     above: bool = False
     optional: bool = False
     lists: bool = False
+    entries: bool = False
 
     def check(self, key: str, value: Any) -> None:
         """Raise `ConfigError` unless `value` may stand under `key`."""
         if value is None and self.optional:
+            return
+        if self.entries:
+            self._check_entries(key, value)
             return
         if self.lists and (isinstance(value, list) or not self.choices):
             _check_list(key, value)
@@ -66,6 +72,13 @@ class Rule:
             raise ConfigError(f"{key}={value}: must be {bound} {self.minimum:g}")
         if self.maximum is not None and value > self.maximum:
             raise ConfigError(f"{key}={value}: must be at most {self.maximum:g}")
+
+    def _check_entries(self, key: str, value: Any) -> None:
+        """Raise `ConfigError` unless `value` is a list of different entries that fit the rule."""
+        if not isinstance(value, list) or not value or any(value.count(entry) > 1 for entry in value):
+            raise ConfigError(f"{key}={value}: must be a list of different numbers, as [1] or [0,1]")
+        for entry in value:
+            dataclasses.replace(self, entries=False, optional=False).check(key, entry)
 
     def fits(self, value: Any) -> bool:
         """Return whether `value` has the rule's type; a whole number also fits float, a bool no number."""
@@ -109,6 +122,7 @@ RULES: dict[str, Rule] = {
 }
 # Options whose default says too little about what they may hold.
 OPTION_RULES = {
+    "hardware.devices": Rule(int, minimum=0, optional=True, entries=True),
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "dataset.test_limit": Rule(int, minimum=1, optional=True),
     "model.path": Rule(str, optional=True),

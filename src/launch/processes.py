@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,14 @@ class Outcome:
     timed_out: bool = False
 
 
-def start(config: Config, out: Path, *, started: float, resume: Path | None = None) -> list[LaunchedProcess]:
+def start(
+    config: Config,
+    out: Path,
+    *,
+    started: float,
+    resume: Path | None = None,
+    own_devices: Sequence[Device] | None = None,
+) -> list[LaunchedProcess]:
     """Start every process of the job, pinned to its own devices and with a log file each.
 
     Args:
@@ -57,11 +64,13 @@ def start(config: Config, out: Path, *, started: float, resume: Path | None = No
         out: the run's directory.
         started: when the run began, in seconds since 1970.
         resume: the checkpoint at which a restarted job resumes.
+        own_devices: the devices of the workers, in their order; `None` for the first of the host.
 
     Returns the processes, those of the launcher's own first.
     """
     launcher = launcher_of(config)
-    all_devices = devices.find(config.hardware["device"], config.hardware["cores_per_device"])
+    hardware = config.hardware
+    all_devices = own_devices or devices.find(hardware["device"], hardware["cores_per_device"])
     common = {variables.STARTED: repr(started), variables.PARENT: str(os.getpid())}
     if resume is not None:
         common[variables.RESUME] = str(resume)
@@ -76,7 +85,7 @@ def start(config: Config, out: Path, *, started: float, resume: Path | None = No
             if spec.helper:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
             elif len(spec.workers) == 1:
-                environment |= quota.prepare(config.hardware, spec.workers[0], len(own[0].cores))
+                environment |= quota.prepare(hardware, spec.workers[0], len(own[0].cores))
             if spec.serves:
                 environment[variables.SERVES] = "1"
             spec = dataclasses.replace(spec, environment=environment)

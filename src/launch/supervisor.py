@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from src.launch import processes
 from src.launch.launched import LaunchedProcess
 from src.launch.processes import Outcome
 from src.launch.warm_start import ForkedProcess
+from src.machine.devices import Device
 from src.measure import environment
+from src.measure.contention import Reading
 from src.measure.sampler import Sampler
 from src.run import exit_status, files
 from src.run.progress import LiveProgress
@@ -35,6 +38,7 @@ class JobResult:
         processes: the processes that were started last.
         trace: the rows of `trace.csv`.
         helper_seconds: (time, CPU seconds that all helpers have used until then), one for each sample.
+        readings: counters of what the ranks waited for their cores, one for each sample.
         environment: the contents of `environment.json`, as far as the parent knows them.
         interrupted: whether the user has ended the training.
         restarts: number of restarts, of a process or of the whole job.
@@ -44,6 +48,7 @@ class JobResult:
     processes: list[LaunchedProcess] = field(default_factory=list)
     trace: list[dict[str, Any]] = field(default_factory=list)
     helper_seconds: list[tuple[float, float]] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
     restarts: int = 0
@@ -75,14 +80,22 @@ class Supervisor:
     together.
     """
 
-    def __init__(self, config: Config, out: Path, tracker: ParentTracker) -> None:
+    def __init__(
+        self,
+        config: Config,
+        out: Path,
+        tracker: ParentTracker,
+        own_devices: Sequence[Device] | None = None,
+    ) -> None:
         """Prepare to train.
 
         Args:
             config: the run's configuration.
             out: the run's directory, which has its `config.yaml`.
             tracker: opens the MLflow run.
+            own_devices: the devices of the workers, in their order; `None` for the first of the host.
         """
+        self._own_devices = own_devices
         self.result = JobResult()
         self._config = config
         self._out = out
@@ -91,6 +104,7 @@ class Supervisor:
         self._started = 0.0
         self._sampler = Sampler(out / files.TRACE, config.hardware["sample_seconds"])
         self.result.trace, self.result.helper_seconds = self._sampler.rows, self._sampler.helper_seconds
+        self.result.readings = self._sampler.readings
 
     def run(self, *, started: float, sweep: bool) -> JobResult:
         """Train and return how that went; on return no process is left.
@@ -105,11 +119,14 @@ class Supervisor:
             # In a thread, while the ranks import their framework, which takes longer.
             opening.start()
             begun = time.time()
-            result.processes = processes.start(self._config, self._out, started=started)
+            result.processes = processes.start(
+                self._config, self._out, started=started, own_devices=self._own_devices
+            )
             forked = all(isinstance(each.process, ForkedProcess) for each in result.processes)
             result.environment = environment.describe(self._config) | {
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
+                "devices": _describe_devices(result.processes),
                 "seconds": {"parent": begun - started},
             }
             self._watch()
@@ -166,7 +183,9 @@ class Supervisor:
         result.environment["seconds"] = {"lost": time.time() - self._started, "parent": 0.0}
         where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
         self._print_restart(f"{result.describe_failure()}; all are started again, from {where}")
-        result.processes = processes.start(self._config, self._out, started=time.time(), resume=resume)
+        result.processes = processes.start(
+            self._config, self._out, started=time.time(), resume=resume, own_devices=self._own_devices
+        )
         return True
 
     def _print_restart(self, text: str) -> None:
@@ -185,4 +204,15 @@ class Supervisor:
         self._sampler.follow(
             [(each.rank, each.process.pid, device) for each in training for device in each.devices],
             [each.process.pid for each in helpers],
+            [
+                (each.process.pid, [core for device in each.devices for core in device.cores])
+                for each in self.result.processes
+                if each.spec.helper or not each.devices
+            ],
         )
+
+
+def _describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]]:
+    """Return the devices that a run's processes hold, as environment.json has them."""
+    held = dict.fromkeys(device for each in launched for device in each.devices)
+    return [{"kind": each.kind, "number": each.index, "cores": list(each.cores)} for each in held]

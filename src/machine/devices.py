@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,11 +82,19 @@ def gpu_indices() -> list[int]:
     return [int(part) for part in visible.split(",") if part.strip().isdigit() and int(part) < count]
 
 
-def find(kind: str, cores_per_device: int) -> list[Device]:
-    """Find the devices of a kind (`cpu` or `gpu`) on this host.
+def find(kind: str, cores_per_device: int, numbers: Sequence[int] | None = None) -> list[Device]:
+    """Find the devices of a kind (`cpu` or `gpu`) on this host, all or those with the given numbers.
 
     Cores that don't fill a device are left idle.
     """
+    found = _find_all(kind, cores_per_device)
+    if numbers is None:
+        return found
+    by_number = {device.index: device for device in found}
+    return [by_number[number] for number in numbers if number in by_number]
+
+
+def _find_all(kind: str, cores_per_device: int) -> list[Device]:
     cores = usable_cores()
     if kind == "cpu":
         shares = range(len(cores) // cores_per_device)

@@ -20,10 +20,11 @@ PARITY_STEPS = 10
 PARITY_BOUND = 1e-4
 ROUNDING_GAPS = 3
 UNSTABLE_BOUND = 1e-2
-# A run is disturbed where it waited for a CPU, or the machine's host took it away, for more than this share.
-DISTURBED_BOUND = 0.05
 # Probes of one machine differ by no more than this share of the faster one.
 PROBE_BOUND = 0.10
+# A run whose rank was kept from its cores for more than this share of the window was disturbed.
+DISTURBED = 0.05
+DISTURBANCES = ("cpu_wait_fraction", "steal_fraction")
 
 
 def samples_per_second(samples: Sequence[int], seconds: Sequence[float]) -> float | None:
@@ -123,11 +124,26 @@ def probes_differ(first: float | None, second: float | None) -> bool:
     return abs(first - second) / max(first, second) > PROBE_BOUND
 
 
+def probe_changed(pairs: Sequence[tuple[float | None, float | None]]) -> bool | None:
+    """Return whether the probe of any rank, (before, after) its training, has changed by the bound.
+
+    `None` where a probe is missing and no other one has changed, or where there is no rank.
+    """
+    if any(probes_differ(before, after) for before, after in pairs):
+        return True
+    return None if not pairs or any(None in pair for pair in pairs) else False
+
+
 def disturbed(metrics: Mapping[str, Any]) -> bool | None:
-    """Return whether others took more than `DISTURBED_BOUND` of a run's window; `None` if not measured."""
-    taken = [metrics.get(key) for key in ("cpu_wait_fraction", "steal_fraction")]
-    known = [share for share in taken if share is not None]
-    return any(share > DISTURBED_BOUND for share in known) if known else None
+    """Return whether others kept a run from its cores for more than `DISTURBED` of its window.
+
+    `metrics` has `cpu_wait_fraction` and `steal_fraction`; `None` where either is unknown, and the other
+    isn't above the bound.
+    """
+    fractions = [metrics.get(key) for key in DISTURBANCES]
+    if any(fraction is not None and fraction > DISTURBED for fraction in fractions):
+        return True
+    return None if None in fractions else False
 
 
 def occupancy(cpu_seconds: float, wall: float, cores: int) -> float | None:

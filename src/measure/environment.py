@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from src.config import Config
 from src.machine.devices import gpu_indices, usable_cores
 from src.measure.software import software_of
+from src.run import files
+from src.run.tables import write_text
 
 PACKAGES = (
     "torch",
@@ -50,6 +54,23 @@ def describe(config: Config) -> dict[str, Any]:
         "software": software_of(config),
         "load": list(os.getloadavg()),
     }
+
+
+def complete(out: Path, attempts: list[dict[str, Any]], seconds: Mapping[str, float]) -> None:
+    """Add what is known at the end of a run to `environment.json` in its folder `out`, if there is one.
+
+    Args:
+        out: the run's directory.
+        attempts: what disturbed each attempt at the run, in their order; the last one is the run.
+        seconds: what the last parts of the run took.
+    """
+    path = out / files.ENVIRONMENT
+    if path.exists():
+        environment = json.loads(path.read_text())
+        earlier = environment["seconds"]
+        environment["seconds"] |= {part: earlier.get(part, 0.0) + spent for part, spent in seconds.items()}
+        environment["attempts"] = attempts
+        write_text(path, json.dumps(environment, indent=1))
 
 
 def _git_commit() -> str | None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic, timeline
+from src.measure import arithmetic, contention, timeline
+from src.measure.contention import Reading
 from src.measure.metrics import RunRecords, largest, metrics_of
-from src.measure.rank_record import RankRecord
 from src.run import files
 from src.run.tables import STEP_FIELDS, WORKER_FIELDS, Row, read_table, write_table, write_text
 
@@ -25,6 +25,7 @@ def merge(
     total_seconds: float,
     trace: list[Row],
     helper_seconds: Sequence[tuple[float, float]] = (),
+    readings: Sequence[Reading] = (),
     environment: dict[str, Any],
     restarts: int = 0,
     run_id: str | None,
@@ -40,11 +41,12 @@ def merge(
         total_seconds: from the command to here.
         trace: rows of `trace.csv`.
         helper_seconds: (time, CPU seconds that helpers had used until then).
+        readings: counters of what the ranks waited for their cores.
         environment: the parent's description of the machine.
         restarts: number of processes or jobs that were started again.
         run_id: of the MLflow run.
     """
-    run = read_records(config, out, trace, helper_seconds)
+    run = read_records(config, out, trace, helper_seconds, readings)
     if status == "ok":
         status = next((r["status"] for r in run.records.values() if r["status"] != "ok"), "ok")
     _write_steps(out / files.STEPS, run)
@@ -53,7 +55,7 @@ def merge(
         shutil.copyfile(epochs, out / files.EPOCHS)
     write_table(out / files.WORKERS, WORKER_FIELDS, _worker_rows(run))
     seconds = environment.get("seconds", {})
-    environment = environment | _facts_of_environment(run.records) | {"seconds": _by_part(run, seconds)}
+    environment |= _facts_of_environment(run) | {"seconds": _by_part(run, seconds)}
     write_text(out / files.ENVIRONMENT, json.dumps(environment, indent=1))
     if run.timelines:
         write_text(out / files.TIMELINE, json.dumps(timeline.chrome_trace(run.timelines)))
@@ -64,7 +66,11 @@ def merge(
 
 
 def read_records(
-    config: Config, out: Path, trace: list[Row], helper_seconds: Sequence[tuple[float, float]]
+    config: Config,
+    out: Path,
+    trace: list[Row],
+    helper_seconds: Sequence[tuple[float, float]],
+    readings: Sequence[Reading],
 ) -> RunRecords:
     """Read the files that the ranks have left in the run directory `out`."""
 
@@ -79,22 +85,25 @@ def read_records(
         timelines=of_ranks(files.TIMELINE),
         trace=trace,
         helper_seconds=helper_seconds,
+        readings=readings,
     )
 
 
-def _facts_of_environment(records: Mapping[int, RankRecord]) -> dict[str, Any]:
+def _facts_of_environment(run: RunRecords) -> dict[str, Any]:
     """Return the ranks' measurements of the machine, and whether their model has batch statistics."""
-    first: RankRecord = records.get(0, {})
+    records, first = run.records, run.first
+    before = [record.get("probe_before") for record in records.values()]
+    after = [record.get("probe_after") for record in records.values()]
+    found = contention.disturbances(run.readings, records)
     return {
         "peak_flops": first.get("peak_flops"),
         "peak_source": first.get("peak_source"),
         "batch_statistics": first.get("batch_statistics"),
         "mean_rank_train_seconds": first.get("mean_rank_train_seconds"),
         "rounding_losses": first.get("rounding_losses"),
-        "probes": {
-            "before": [record.get("probe_before") for record in records.values()],
-            "after": [record.get("probe_after") for record in records.values()],
-        },
+        "probes": {"before": before, "after": after},
+        "probe_changed": arithmetic.probe_changed(list(zip(before, after, strict=True))),
+        "contention": contention.facts(found, run.readings, records),
     }
 
 

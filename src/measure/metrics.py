@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic, timeline
+from src.measure import arithmetic, contention, timeline
+from src.measure.contention import Reading
 from src.measure.rank_record import RankRecord
 from src.run.tables import Row
 
@@ -20,9 +21,9 @@ KEYS = (
     *("step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target"),
     *("loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction"),
     *("helper_cpu_seconds", "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
-    *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "flops_per_sample"),
-    *("model_flops_utilization", "bubble_fraction", "staleness_mean", "clock_gap_max", "restarts"),
-    *("shared_device", "mlflow_run_id", "rounding_gap"),
+    *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction"),
+    *("steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean"),
+    *("clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap"),
 )
 
 
@@ -38,6 +39,7 @@ class RunRecords:
         timelines: intervals of each stage or worker (`src.measure.timeline`).
         trace: rows of `trace.csv`.
         helper_seconds: (time, CPU seconds that helpers had used until then).
+        readings: counters of what the ranks waited for their cores.
     """
 
     config: Config
@@ -47,6 +49,7 @@ class RunRecords:
     timelines: Mapping[int, list[list[Any]]] = field(default_factory=dict)
     trace: list[Row] = field(default_factory=list)
     helper_seconds: Sequence[tuple[float, float]] = ()
+    readings: Sequence[Reading] = ()
 
     @property
     def first(self) -> RankRecord:
@@ -86,6 +89,7 @@ def metrics_of(
         **_timing(run),
         **_last_evaluation(run.epochs),
         **_resources(run),
+        **contention.fractions(contention.disturbances(run.readings, run.records)),
     }
     metrics = {key: known.get(key) for key in KEYS}
     metrics["model_flops_utilization"] = arithmetic.model_flops_utilization(

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from src.machine.devices import Device
+from src.measure.contention import ContentionReader, Reading
 from src.run.tables import TRACE_FIELDS
 
 RAPL = Path("/sys/class/powercap")
@@ -31,11 +32,14 @@ class Sampler:
     Attributes:
         rows: all samples, with the columns `TRACE_FIELDS`.
         helper_seconds: (time, CPU seconds that all helpers had used until then).
+        readings: counters of what the ranks waited for their cores.
     """
 
     def __init__(self, path: Path, interval: float) -> None:
         self.rows: list[dict[str, Any]] = []
         self.helper_seconds: list[tuple[float, float]] = []
+        self.readings: list[Reading] = []
+        self._contention = ContentionReader()
         self._interval = interval
         self._path = path
         self._stop = threading.Event()
@@ -47,12 +51,21 @@ class Sampler:
         self._before: dict[int, tuple[float, float]] = {}
         self._energy: dict[str, tuple[float, float]] = {}
 
-    def follow(self, ranks: Sequence[tuple[int, int, Device]], helpers: Sequence[int] = ()) -> None:
-        """Follow these ranks (rank, process id, device) and helpers (process ids), and no others."""
+    def follow(
+        self,
+        ranks: Sequence[tuple[int, int, Device]],
+        helpers: Sequence[int] = (),
+        others: Sequence[tuple[int, Sequence[int]]] = (),
+    ) -> None:
+        """Follow these ranks (rank, process id, device) and helpers (process ids), and no others.
+
+        `others` are the run's processes that are no ranks, helpers among them: (process id, its cores).
+        """
         followed = [(rank, process, device) for rank, pid, device in ranks if (process := _process(pid))]
         self._before.clear()
         self._helpers = [process for pid in helpers if (process := _process(pid))]
         self._ranks = followed
+        self._contention.follow([(rank, pid, device.cores) for rank, pid, device in ranks], others)
 
     def __enter__(self) -> Sampler:
         self._thread.start()
@@ -84,6 +97,8 @@ class Sampler:
         now = time.time()
         rows = []
         self._count_helpers(now)
+        if (reading := self._contention.read()) is not None:
+            self.readings.append(reading)
         for rank, process, device in self._ranks:
             figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
             if figures is not None:

@@ -125,12 +125,13 @@ class ParentTracker:
             if (folder / files.LOGS).is_dir():
                 self._client.log_artifacts(self.run_id, str(folder / files.LOGS), files.LOGS)
 
-    def close(self, status: str, folder: Path) -> bool:
+    def close(self, status: str, folder: Path, *, discarded: bool = False) -> bool:
         """Log `environment.json`, whose timings are complete by now, and close the MLflow run.
 
         Args:
             status: MLflow's status of the run: FINISHED, FAILED or KILLED.
             folder: the run's directory.
+            discarded: whether the run is measured again, because it was disturbed; the MLflow run is tagged.
 
         Returns:
             Whether the store has all of the run, or nothing is tracked.
@@ -141,6 +142,8 @@ class ParentTracker:
             with self._warned:
                 if (folder / files.ENVIRONMENT).exists():
                     self._client.log_artifact(self.run_id, str(folder / files.ENVIRONMENT))
+                if discarded:
+                    self._client.set_tag(self.run_id, "discarded", "disturbed")
                 self._client.set_terminated(self.run_id, status)
         return not self._warned.happened
 

@@ -202,6 +202,20 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["model.pretrained=w.pt", "torch state dict", "tf_single"],
     ),
     "devices": (MANY, ["workers=100000", "choose workers=", "share_devices=true"]),
+    "a device that isn't there": (
+        ["hardware.device=cpu", "hardware.devices=[9999]"],
+        ["hardware.devices=[9999]", "the cpu devices here are 0"],
+    ),
+    "a device that is no number": (["hardware.devices=[first]"], ["hardware.devices=first", "whole number"]),
+    "a device below 0": (["hardware.devices=[-1]"], ["hardware.devices=-1", "at least 0"]),
+    "one device and no list": (["hardware.devices=1"], ["hardware.devices=1", "a list", "[1]"]),
+    "a device twice": (["hardware.devices=[0,0]"], ["hardware.devices=[0, 0]", "different numbers"]),
+    "fewer devices than workers": (
+        ["strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.devices=[0]"],
+        ["hardware.devices=[0]", "workers=2 need 2 devices"],
+    ),
+    "a wait below 0": (["hardware.wait_minutes=-1"], ["hardware.wait_minutes=-1", "at least 0"]),
+    "half a repetition": (["hardware.repeat_disturbed=0.5"], ["hardware.repeat_disturbed=0.5", "whole"]),
     "cores": (["hardware.cores_per_device=100000"], ["cores_per_device=100000", "may use"]),
     "custom without path": (["model=custom"], ["model.path=", "package.module.name"]),
     "custom package": (["model=custom", "model.path=no_such.Model"], ["no_such", "package.module.name"]),
@@ -376,7 +390,7 @@ def test_a_run_is_named_by_what_differs_from_the_defaults() -> None:
     plain = "single-cnn-mnist-w1-b128-s0"
     device = "hardware.device=cpu"
     assert name() == plain
-    assert name("epochs=1", "tracking.backend=none", "overwrite=true") == plain
+    assert name("epochs=1", "tracking.backend=none", "overwrite=true", "hardware.wait_minutes=1") == plain
     assert name("model=mlp", "seed=3", "batch=64") == "single-mlp-mnist-w1-b64-s3"
     # In the order of their keys, whatever the order in which they were typed.
     expected = f"{plain}-epochs=3-{device}-optimizer.lr=0.1"

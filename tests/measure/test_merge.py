@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from src.config import Config
+from src.measure.contention import RankReading, Reading
 from src.measure.merge import merge
 from src.measure.metrics import KEYS
 from src.measure.rank_tables import EPOCH_FIELDS, STEP_FIELDS
@@ -293,3 +294,34 @@ def test_asynchronous_workers_share_an_epoch_as_they_can(run: Written) -> None:
     assert metrics["epochs"] == 0.5
     assert metrics["samples_per_second"] == pytest.approx(80 * 4 / 6)
     assert metrics["staleness_mean"] == pytest.approx(60 / 80)
+
+
+def test_what_disturbed_the_run_stands_in_metrics_and_environment(run: Written) -> None:
+    run.rank(0, [], **OK, probe_before=100.0, probe_after=80.0)
+    run.rank(1, [], **OK, probe_before=100.0, probe_after=None)
+    counters = [
+        # moment, then of each rank: seconds waited, cores busy, of these the run's own, stolen
+        (100.0, [(0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)]),
+        (110.0, [(4.0, 10.0, 10.0, 0.0), (3.0, 10.0, 8.0, 0.5)]),
+    ]
+    readings = [
+        Reading(moment, {rank: RankReading(rank, w, 0, b, o, s, 1) for rank, (w, b, o, s) in enumerate(each)})
+        for moment, each in counters
+    ]
+    metrics = run.merge(readings=readings)
+    assert (metrics["cpu_wait_fraction"], metrics["steal_fraction"]) == (pytest.approx(0.2), 0.05)
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert [each["cpu_wait_fraction"] for each in environment["contention"]["ranks"]] == [
+        0,
+        pytest.approx(0.2),
+    ]
+    assert environment["probe_changed"] is True
+
+
+def test_a_run_without_samples_says_nothing_of_what_disturbed_it(run: Written) -> None:
+    run.rank(0, [], **OK, probe_before=100.0)
+    metrics = run.merge()
+    assert metrics["cpu_wait_fraction"] is metrics["steal_fraction"] is None
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["contention"] == {"ranks": [], "page_ins": None}
+    assert environment["probe_changed"] is None

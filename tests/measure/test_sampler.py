@@ -138,3 +138,21 @@ def test_helpers_cpu_seconds_add_up_and_stay_when_one_has_died(
     assert seconds == sorted(seconds)
     assert seconds[-1] == seconds[-2] > 0.3
     assert sampler.rows == []
+
+
+def test_a_sample_has_the_counters_of_ranks_beside_those_of_the_runs_other_processes(
+    start: Callable[[str], subprocess.Popen[str]], core: int, tmp_path: Path
+) -> None:
+    rank, helper = start(IDLE), start(BUSY)
+    with Sampler(tmp_path / "trace.csv", INTERVAL) as sampler:
+        sampler.follow([(0, rank.pid, Device("cpu", 0, (core,)))], [helper.pid], [(helper.pid, (core,))])
+        until(sampler, lambda: bool(sampler.readings) and sampler.readings[-1].ranks[0].own > 0.3)
+        assert all(reading.complete for reading in sampler.readings)
+        helper.kill()
+        helper.wait()
+        until(sampler, lambda: not all(reading.complete for reading in sampler.readings))
+    own = [reading.ranks[0].own for reading in sampler.readings]
+    assert own == sorted(own)
+    # Once, and what it has used stays the run's.
+    assert [reading.complete for reading in sampler.readings].count(False) == 1
+    assert sampler.readings[-1].ranks[0].waited < sampler.readings[-1].ranks[0].busy

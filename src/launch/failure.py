@@ -1,0 +1,49 @@
+"""Say why a training failed: a mistake that the ranks found, a full disk, or a process's last lines."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from src.data.errors import mount_point
+from src.launch.supervisor import JobResult
+from src.run import exit_status, files
+
+
+def mistake_of(job: JobResult, out: Path) -> str | None:
+    """Return the sentence in which a rank describes the user's mistake, `None` if there is none."""
+    # A run with a mistake is removed, but not one that completed steps before a restart.
+    if job.outcome.code != exit_status.MISTAKE or job.restarts:
+        return None
+    blamed = job.blamed()
+    assert blamed is not None
+    return (files.rank_folder(out, blamed.rank) / files.MISTAKE).read_text()
+
+
+def report_failure(job: JobResult, out: Path) -> None:
+    """Print why a training failed: its reason, and the last lines of the blamed process's log."""
+    blamed = job.blamed()
+    if job.outcome.code == exit_status.DISK_FULL:
+        print(disk_full(out), file=sys.stderr)
+    if job.outcome.timed_out or blamed is None:
+        limit = "its wall-clock limit (2 x max_minutes + hardware.grace_minutes)"
+        print(
+            f"error: the run took longer than {limit}; the ranks' logs are in {out / files.LOGS}",
+            file=sys.stderr,
+        )
+        return
+    lines = [line for line in blamed.log.read_text(errors="replace").splitlines() if line.strip()]
+    print(f"error: {job.describe_failure()}; its log is {blamed.log}", file=sys.stderr)
+    for text in lines[-8:]:
+        print(f"  | {text}", file=sys.stderr)
+
+
+def disk_full(path: Path) -> str:
+    """Return the message for a full disk, on which the run's directory `path` is."""
+    mount = mount_point(path)
+    free = shutil.disk_usage(mount).free
+    return (
+        f"error: the file system at {mount} is full ({free:,} bytes free); what was recorded before is in "
+        f"{path}, and the run can be repeated once there is room"
+    )
