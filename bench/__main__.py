@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds, collect
 from src.machine.devices import usable_cores
 from src.measure.arithmetic import capacity
 
@@ -40,26 +40,32 @@ def main() -> int:
         return 2
     runs.OUT.mkdir(parents=True, exist_ok=True)
     models = args.models.split(",")
-    comparisons, figures = (_measure_curve if args.curve else _measure_table)(models, args.batch, args.rounds)
-    text, name = table(comparisons), "curve" if args.curve else "results"
+    rounds = Rounds()
+    measure = _measure_curve if args.curve else _measure_table
+    comparisons, figures = measure(models, args.batch, args.rounds, rounds)
+    text, name = f"{table(comparisons)}\n\n{rounds.note()}", "curve" if args.curve else "results"
     (runs.OUT / f"{name}.md").write_text(text + "\n")
     (runs.OUT / f"{name}.json").write_text(json.dumps(figures, indent=1))
     print(text)
     return 0
 
 
-def _measure_table(models: list[str], batch: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
+def _measure_table(
+    models: list[str], batch: int, count: int, rounds: Rounds
+) -> tuple[list[Comparison], dict[str, Rates]]:
     """Run every contestant with each model at one batch; return the comparisons, and the rates by model."""
     comparisons: list[Comparison] = []
     figures: dict[str, Rates] = {}
     for model in models:
-        figures[model] = _run_rounds(model, batch, count)
+        figures[model] = _run_rounds(model, batch, count, rounds)
         comparisons += _compare(model, figures[model])
         print(table(comparisons), flush=True)
     return comparisons, figures
 
 
-def _measure_curve(models: list[str], _: int, count: int) -> tuple[list[Comparison], dict[str, Rates]]:
+def _measure_curve(
+    models: list[str], _: int, count: int, rounds: Rounds
+) -> tuple[list[Comparison], dict[str, Rates]]:
     """Run two `ddp` workers at each batch of `CURVE`; return comparisons, and rates by model and batch.
 
     The second argument, `_measure_table`'s batch, isn't used.
@@ -68,14 +74,13 @@ def _measure_curve(models: list[str], _: int, count: int) -> tuple[list[Comparis
     figures: dict[str, Rates] = {}
     for model in models:
         for batch in CURVE:
-            rates = figures[f"{model} batch {batch}"] = _run_scaling_rounds(model, batch, count)
+            rates = figures[f"{model} batch {batch}"] = _run_scaling_rounds(model, batch, count, rounds)
             comparisons.append(_against_capacity(f"{model}, batch {batch}", rates, None))
             print(table(comparisons[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     return comparisons, figures
 
 
-def _run_rounds(model: str, batch: int, count: int) -> Rates:
-    rates: Rates = defaultdict(list)
+def _run_rounds(model: str, batch: int, count: int, rounds: Rounds) -> Rates:
     contestants = {
         "single": lambda: runs.run_scaleguide("single", model, batch, STEPS[model]),
         "DataLoader loop": lambda: runs.run_peer("torch_dataloader.py", model, batch, STEPS[model]),
@@ -86,24 +91,31 @@ def _run_rounds(model: str, batch: int, count: int) -> Rates:
     if model == "cnn":
         contestants["tf_single"] = lambda: runs.run_scaleguide("tf_single", model, batch, STEPS[model])
         contestants["model.fit"] = lambda: runs.run_peer("tf_fit.py", model, batch, STEPS[model])
-    for round_number in range(count):
+
+    def measure(number: int) -> dict[str, float]:
+        """Run each contestant once, in turn; return rates and start-ups by name."""
+        figures: dict[str, float] = {}
         for name, contestant in contestants.items():
             result = contestant()
-            rates[name].append(result.rate)
-            rates[f"{name} start-up"].append(result.startup)
-            print(f"{model} round {round_number + 1}: {name} {result.rate:,.0f} samples/s", file=sys.stderr)
-        rates["together"].append(runs.summed_rate(model, batch, STEPS[model]))
-    return dict(rates)
+            figures[name], figures[f"{name} start-up"] = result.rate, result.startup
+            print(f"{model} round {number + 1}: {name} {result.rate:,.0f} samples/s", file=sys.stderr)
+        return {**figures, "together": runs.summed_rate(model, batch, STEPS[model])}
+
+    return collect(rounds.run(count, measure))
 
 
-def _run_scaling_rounds(model: str, batch: int, count: int) -> Rates:
-    rates: Rates = defaultdict(list)
+def _run_scaling_rounds(model: str, batch: int, count: int, rounds: Rounds) -> Rates:
     steps = max(56, STEPS[model] * BATCH // batch // 2)
-    for _ in range(count):
-        rates["single"].append(runs.run_scaleguide("single", model, batch, steps).rate)
-        rates["ddp"].append(runs.run_scaleguide("ddp", model, batch, steps, workers=2).rate)
-        rates["together"].append(runs.summed_rate(model, batch, steps))
-    return dict(rates)
+
+    def measure(number: int) -> dict[str, float]:
+        """Return the rates of one and two workers, and of two independent runs."""
+        return {
+            "single": runs.run_scaleguide("single", model, batch, steps).rate,
+            "ddp": runs.run_scaleguide("ddp", model, batch, steps, workers=2).rate,
+            "together": runs.summed_rate(model, batch, steps),
+        }
+
+    return collect(rounds.run(count, measure))
 
 
 def _compare(model: str, rates: Rates) -> list[Comparison]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds, collect
 
 MODEL, BATCH, STEPS = "resnet18", 128, 70
 # The overrides of each contestant on the command line of `src.train`.
@@ -24,10 +24,11 @@ GOALS = {"mpi": 0.95}
 def main() -> int:
     """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
     rounds = runs.parse_rounds("exchange", __doc__)
-    rates: dict[str, list[float]] = defaultdict(list)
-    payload: dict[str, float] = {}
     names = list(CONTESTANTS)
-    for number in range(rounds):
+
+    def measure(number: int) -> dict[str, tuple[float, float]]:
+        """Return each contestant's samples/s, and the MB that it exchanges in a step."""
+        figures = {}
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         for name in names[number % len(names) :] + names[: number % len(names)]:
             words = (
@@ -39,10 +40,15 @@ def main() -> int:
             )
             out = runs.OUT / f"exchange-{name.replace(' ', '-')}"
             metrics = runs.train(*words, f"dataset.limit={BATCH * STEPS}", out=out)
-            rates[name].append(metrics["samples_per_second"])
-            payload[name] = metrics["payload_bytes"] / STEPS / 1e6
-        last = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in rates.items())
+            figures[name] = metrics["samples_per_second"], metrics["payload_bytes"] / STEPS / 1e6
+        last = ", ".join(f"{name} {figures[name][0]:,.0f}" for name in names)
         print(f"exchange round {number + 1}: {last}", file=sys.stderr, flush=True)
+        return figures
+
+    repeatable = Rounds()
+    figures_by_name = collect(repeatable.run(rounds, measure))
+    rates = {name: [rate for rate, _ in figures] for name, figures in figures_by_name.items()}
+    payload = {name: figures[-1][1] for name, figures in figures_by_name.items()}
     comparisons = [
         Comparison(f"{name} / ddp", ratios(rates[name], rates["ddp"]), GOALS.get(name)) for name in names[1:]
     ]
@@ -50,7 +56,8 @@ def main() -> int:
         Comparison("parameter_server sync / mpi", ratios(rates["parameter_server sync"], rates["mpi"]), None)
     )
     moved = "\n".join(f"| {name} | {payload[name]:,.0f} |" for name in names)
-    text = f"{table(comparisons)}\n\n| exchanged by | MB a step, all workers |\n| --- | --- |\n{moved}\n"
+    payloads = f"| exchanged by | MB a step, all workers |\n| --- | --- |\n{moved}"
+    text = f"{table(comparisons)}\n\n{payloads}\n\n{repeatable.note()}\n"
     (runs.OUT / "exchange.md").write_text(text)
     figures = {"samples_per_second": rates, "payload_megabytes_a_step": payload}
     (runs.OUT / "exchange.json").write_text(json.dumps(figures, indent=1))

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds, collect
 from src.measure.arithmetic import ideal_bubble, ideal_step_seconds
 
 MODEL, BATCH, MICROBATCHES, STEPS = "resnet18", 128, 8, 56
@@ -33,8 +34,9 @@ CUTS = 10
 def main() -> int:
     """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
     rounds = runs.parse_rounds("pipeline", __doc__)
-    comparisons, figures = _against_ideal(rounds)
-    text = [table(comparisons), _bubble_table(), _random_cuts(figures), _memory_table()]
+    repeatable = Rounds()
+    comparisons, figures = _against_ideal(rounds, repeatable)
+    text = [table(comparisons), repeatable.note(), _bubble_table(), _random_cuts(figures), _memory_table()]
     Path("bench/out/pipeline.md").write_text("\n\n".join(text) + "\n")
     Path("bench/out/pipeline.json").write_text(json.dumps(figures, indent=1))
     print("\n\n".join(text))
@@ -72,22 +74,26 @@ def ideal_seconds(split: dict[str, Any]) -> float:
     return ideal_step_seconds(stage_seconds, split["microbatches"], slowest_update)
 
 
-def _against_ideal(count: int) -> tuple[list[Comparison], dict[str, Any]]:
+def _against_ideal(count: int, rounds: Rounds) -> tuple[list[Comparison], dict[str, Any]]:
     contestants: list[Callable[[], dict[str, float]]] = [
         *(partial(_run_method, method) for method in METHODS),
         _run_by_hand,
         _run_plain_script,
         _run_single,
     ]
-    rates: dict[str, list[float]] = defaultdict(list)
-    for number in range(count):
+
+    def measure(number: int) -> dict[str, float]:
+        """Return each contestant's rates."""
+        figures: dict[str, float] = {}
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         first = number % len(contestants)
         for contestant in contestants[first:] + contestants[:first]:
-            for name, rate in contestant().items():
-                rates[name].append(rate)
-        last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in rates.items())
+            figures |= contestant()
+        last = ", ".join(f"{name} {rate:.4g}" for name, rate in figures.items())
         print(f"pipeline round {number + 1}: {last}", file=sys.stderr, flush=True)
+        return figures
+
+    rates = collect(rounds.run(count, measure))
     reachable = [a * b for a, b in zip(rates["ideal"], rates["half of C(2)"], strict=True)]
     comparisons = [
         Comparison("pipeline / (its ideal x C(2)/2)", ratios(rates["optimal"], reachable), 0.90),
@@ -95,7 +101,7 @@ def _against_ideal(count: int) -> tuple[list[Comparison], dict[str, Any]]:
         *(Comparison(f"optimal / {m}", ratios(rates["optimal"], rates[m]), 1.0) for m in METHODS[1:]),
         Comparison("pipeline / single", ratios(rates["optimal"], rates["single"]), None),
     ]
-    return comparisons, dict(rates)
+    return comparisons, dict[str, Any](rates)
 
 
 def _run_method(method: str) -> dict[str, float]:

@@ -19,7 +19,11 @@ from src.data import available, catalog
 from src.launch.launcher import launcher_of
 from src.launch.mpi_ranks import library_environment, mpiexec_path
 from src.machine.devices import usable_cores
+from src.measure.arithmetic import disturbed
+from src.measure.summary import disturbance
 
+# Runs of the present round that were disturbed, each with what did it.
+DISTURBED: list[str] = []
 PEERS = Path(__file__).parent / "peers"
 OUT = Path("bench/out")
 LIMIT_SECONDS = 600
@@ -88,6 +92,7 @@ def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, An
     fixed = ["max_minutes=30", f"out={out}", "overwrite=true", "tracking.backend=none"]
     _run_command([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
     metrics = json.loads((out / "metrics.json").read_text())
+    _note_disturbance(out.name, metrics)
     if (out / "partition.json").exists():
         metrics["cut"] = json.loads((out / "partition.json").read_text())
     if (out / "timeline.json").exists():
@@ -112,8 +117,15 @@ def sweep(*words: str, seeds: Sequence[int], out: Path) -> list[dict[str, Any]]:
         metrics, environment = (
             json.loads((out / str(seed) / name).read_text()) for name in ("metrics.json", "environment.json")
         )
+        _note_disturbance(f"{out.name}/{seed}", metrics)
         cells.append({**metrics, "environment": environment})
     return cells
+
+
+def _note_disturbance(name: str, metrics: Mapping[str, Any]) -> None:
+    """Add a run to `DISTURBED` if it was."""
+    if disturbed(metrics):
+        DISTURBED.append(f"{name}: {disturbance(metrics).strip()}")
 
 
 def summed_rate(model: str, batch: int, steps: int, *, strategy: str = "single") -> float:

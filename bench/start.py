@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 from statistics import median
 from typing import Any
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds
 
 STRATEGIES = ("ddp", "tf_custom")
 METHODS = ("forkserver", "spawn")
@@ -23,8 +23,10 @@ def main() -> int:
     """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
     rounds = runs.parse_rounds("start", __doc__)
     contestants = [(strategy, method) for strategy in STRATEGIES for method in METHODS]
-    sweeps: Sweeps = defaultdict(list)
-    for number in range(rounds):
+
+    def measure(number: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """Return the cells of each contestant's sweep."""
+        cells_of = {}
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         first = number % len(contestants)
         for strategy, method in contestants[first:] + contestants[:first]:
@@ -38,9 +40,14 @@ def main() -> int:
                 raise RuntimeError(
                     f"{strategy}: ranks were started by {', '.join(started_by)}, not by {method}"
                 )
-            sweeps[strategy, method].append(cells)
+            cells_of[strategy, method] = cells
         print(f"start round {number + 1}", file=sys.stderr, flush=True)
-    text = f"{cost_table(sweeps)}\n\n{table(compare(sweeps))}\n"
+        return cells_of
+
+    repeatable = Rounds()
+    measured = repeatable.run(rounds, measure)
+    sweeps: Sweeps = {each: [cells_of[each] for cells_of in measured] for each in contestants}
+    text = f"{cost_table(sweeps)}\n\n{table(compare(sweeps))}\n\n{repeatable.note()}\n"
     (runs.OUT / "start.md").write_text(text)
     figures = [{"contestant": list(contestant), "sweeps": sweeps[contestant]} for contestant in contestants]
     (runs.OUT / "start.json").write_text(json.dumps(figures, indent=1))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 from functools import partial
 from typing import Any
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds, collect
 
 MODEL, BATCH, STEPS = "cnn", 128, 160
 # Scaleguide's strategies, and the names by which the plain script knows them.
@@ -28,23 +28,33 @@ SPLIT = ("strategy.partition=[flatten]",)
 def main() -> int:
     """Run the rounds and print the table, which bench/out/ keeps with every figure behind it; return 0."""
     rounds = runs.parse_rounds("tensorflow", __doc__)
-    rates: dict[str, list[float]] = defaultdict(list)
-    startups: dict[str, list[float]] = defaultdict(list)
     contestants: list[tuple[str, Any]] = [
         ("tf_single", partial(runs.run_scaleguide, "tf_single", MODEL, BATCH, STEPS)),
         *((name, partial(_run_strategy, name)) for name in KINDS),
         *((kind, partial(runs.run_tf_peer, kind, MODEL, BATCH, STEPS)) for kind in KINDS.values()),
     ]
-    for number in range(rounds):
+
+    def measure(number: int) -> dict[str, tuple[float, float]]:
+        """Return each contestant's samples/s and seconds of start-up, and the summed rate of two runs."""
+        figures = {}
         # Another one goes first in each round: what ran before leaves its mark on a shared machine.
         first = number % len(contestants)
         for name, contestant in contestants[first:] + contestants[:first]:
             result = contestant()
-            rates[name].append(result.rate)
-            startups[name].append(result.startup)
-        rates["together"].append(runs.summed_rate(MODEL, BATCH, STEPS, strategy="tf_single"))
-        last = ", ".join(f"{name} {values[-1]:,.0f}" for name, values in rates.items())
+            figures[name] = result.rate, result.startup
+        figures["together"] = runs.summed_rate(MODEL, BATCH, STEPS, strategy="tf_single"), 0.0
+        last = ", ".join(f"{name} {rate:,.0f}" for name, (rate, _) in figures.items())
         print(f"tensorflow round {number + 1}: {last}", file=sys.stderr, flush=True)
+        return figures
+
+    repeatable = Rounds()
+    figures_by_name = collect(repeatable.run(rounds, measure))
+    rates = {name: [rate for rate, _ in figures] for name, figures in figures_by_name.items()}
+    startups = {
+        name: [startup for _, startup in figures]
+        for name, figures in figures_by_name.items()
+        if name != "together"
+    }
     comparisons = [
         *(Comparison(f"{n} / plain script", ratios(rates[n], rates[k]), 1.0) for n, k in KINDS.items()),
         *(Comparison(f"{n} / tf_single", ratios(rates[n], rates["tf_single"]), None) for n in KINDS),
@@ -55,10 +65,11 @@ def main() -> int:
             for n, k in KINDS.items()
         ),
     ]
-    (runs.OUT / "tensorflow.md").write_text(table(comparisons) + "\n")
+    text = f"{table(comparisons)}\n\n{repeatable.note()}"
+    (runs.OUT / "tensorflow.md").write_text(text + "\n")
     figures = {"samples_per_second": rates, "startup_seconds": startups}
     (runs.OUT / "tensorflow.json").write_text(json.dumps(figures, indent=1))
-    print(table(comparisons))
+    print(text)
     return 0
 
 

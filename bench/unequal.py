@@ -11,12 +11,12 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections import defaultdict
 from dataclasses import asdict, dataclass, fields
 from statistics import median
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds, collect
 from src.config.batch_shares import apportion
 
 MODEL, BATCH, STEPS = "resnet18", 256, 30
@@ -79,9 +79,10 @@ def mean_step(name: str, batch: int, *words: str, warmup: int = 5) -> tuple[floa
 def main() -> int:
     """Run the rounds and print the tables, which bench/out/ keeps with every figure behind them; return 0."""
     rounds = runs.parse_rounds("unequal", __doc__)
-    ideals: dict[str, list[float]] = defaultdict(list)
-    steps: dict[str, list[Step]] = defaultdict(list)
-    for number in range(rounds):
+
+    def measure(number: int) -> dict[str, tuple[Step, float]]:
+        """Return each contestant's mean step, and the ideal seconds of one."""
+        measured = {}
         for slow in SLOW:
             ratio = f"1:{1 / slow:g}"
             shares = apportion(BATCH, [1.0, slow])
@@ -98,13 +99,17 @@ def main() -> int:
                 (f"in proportion {ratio}", proportional, 5),
             ):
                 measures = mean_step("both", BATCH, *both, words, warmup=warmup)
-                steps[name].append(breakdown(*measures, rates[0]))
-                ideals[name].append(BATCH / sum(rates))
+                measured[name] = breakdown(*measures, rates[0]), BATCH / sum(rates)
         last = ", ".join(
-            f"{name} {BATCH / steps_by_round[-1].seconds:,.0f} samples/s"
-            for name, steps_by_round in steps.items()
+            f"{name} {BATCH / step.seconds:,.0f} samples/s" for name, (step, _) in measured.items()
         )
         print(f"unequal round {number + 1}: {last}", file=sys.stderr, flush=True)
+        return measured
+
+    repeatable = Rounds()
+    figures = collect(repeatable.run(rounds, measure))
+    steps = {name: [step for step, _ in pairs] for name, pairs in figures.items()}
+    ideals = {name: [ideal for _, ideal in pairs] for name, pairs in figures.items()}
     comparisons = [
         Comparison(
             f"{name} / ideal",
@@ -113,7 +118,7 @@ def main() -> int:
         )
         for name, steps_by_round in steps.items()
     ]
-    text = f"{table(comparisons)}\n\n{milliseconds(steps, ideals)}\n"
+    text = f"{table(comparisons)}\n\n{milliseconds(steps, ideals)}\n\n{repeatable.note()}\n"
     (runs.OUT / "unequal.md").write_text(text)
     parts = {name: [asdict(step) for step in steps_by_round] for name, steps_by_round in steps.items()}
     (runs.OUT / "unequal.json").write_text(json.dumps({"ideal_seconds": ideals, "steps": parts}, indent=1))
