@@ -40,6 +40,7 @@ FILLED = {
     *("step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target"),
     *("loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction"),
     *("memory_mean_bytes", "memory_peak_bytes", "payload_bytes", "input_wait_fraction", "restarts"),
+    *("cpu_wait_fraction", "steal_fraction"),
     "shared_device",
 }
 COSTED = {"saved_tensors_bytes", "flops_per_sample", "model_flops_utilization"}
@@ -196,6 +197,10 @@ def test_every_file_of_the_contract_is_there(runs: Callable[[str], Path], strate
         "gpus",
         "load",
         "probes",
+        "probe_changed",
+        "contention",
+        "devices",
+        "attempts",
         "start_method",
     } <= environment.keys()
     parts = ["parent", "imports", "setup", "first_step", "further_steps", "evaluation", "tracking", "merge"]

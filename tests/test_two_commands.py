@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -157,3 +159,30 @@ def test_a_sweep_does_not_wait_for_itself(mnist: None, commands: Commands) -> No
     )
     assert completed.returncode == 0, completed.stderr
     assert len(environment(commands.folder / "run/ddp")["devices"]) == 2
+
+
+@pytest.mark.slow
+def test_a_launcher_that_runs_cells_at_once_has_each_take_a_device(mnist: None, commands: Commands) -> None:
+    plugin = ROOT / "tests/parallel_launcher"
+    completed = commands.run(
+        *SHORT,
+        "hydra/launcher=parallel",
+        "-m",
+        "seed=0,1,2",
+        "out=run-${seed}",
+        PYTHONPATH=f"{ROOT}:{plugin}",
+    )
+    assert completed.returncode == 0, completed.stderr
+    # There are more cells than devices where there are two, and none is anybody's twice at once.
+    windows: dict[int, list[tuple[float, float]]] = {}
+    for seed in range(3):
+        folder = commands.folder / f"run-{seed}"
+        assert json.loads((folder / "metrics.json").read_text())["status"] == "ok"
+        (device,) = environment(folder)["devices"]
+        with (folder / "trace.csv").open(newline="") as file:
+            moments = [float(row["time"]) for row in csv.DictReader(file)]
+        windows.setdefault(device["number"], []).append((moments[0], moments[-1]))
+    assert len(windows) > 1
+    for spans in windows.values():
+        spans.sort()
+        assert all(before[1] < after[0] for before, after in pairwise(spans))

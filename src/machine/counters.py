@@ -17,7 +17,7 @@ LAST_CORE = 36
 
 @dataclass
 class ThreadTimes:
-    """What a thread, or all threads of a process, have used since they were started.
+    """The CPU time of a thread, or of all threads of a process, since they were started.
 
     Attributes:
         ran: seconds on a core.
@@ -95,7 +95,7 @@ class ProcessTimes:
 
 @dataclass(frozen=True)
 class CoreTimes:
-    """What a core has done since the machine was started, in seconds; each is exact to a tick of 0.01 s.
+    """The idle and stolen seconds of a core since the machine was started, exact to a tick of 0.01 s.
 
     Attributes:
         idle: without anything to run.

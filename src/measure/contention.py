@@ -64,7 +64,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What disturbed a rank within its timed window.
+    """The disturbance of a rank within its timed window.
 
     Attributes:
         rank: the rank.
