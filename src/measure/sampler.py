@@ -138,17 +138,32 @@ class Sampler:
     def _package_power(self, now: float) -> float | None:
         """Return the watts of all processor packages since the last sample, by RAPL, `None` if unreadable."""
         try:
-            counters = [int((path / "energy_uj").read_text()) for path in RAPL.glob("intel-rapl:?")]
-        except OSError:
+            watts = [
+                self._power(str(zone), now, *_joules(zone))
+                for zone in sorted(RAPL.glob("intel-rapl:*"))
+                # `psys` contains the packages, and a package contains `core`, `uncore` and `dram`.
+                if (zone / "name").read_text().startswith("package")
+            ]
+        except (OSError, ValueError):
             return None
-        return self._power("packages", now, sum(counters) / 1e6) if counters else None
+        known = [each for each in watts if each is not None]
+        return sum(known) if known and len(known) == len(watts) else None
 
-    def _power(self, counter: str, now: float, joules: float) -> float | None:
-        """Return the mean watts since the counter's last reading; `None` at first and when it wraps."""
+    def _power(self, counter: str, now: float, joules: float, wraps_at: float | None = None) -> float | None:
+        """Return the mean watts since the counter's last reading; `None` at first.
+
+        A counter that reads less than before has begun anew after `wraps_at` joules; `None` where that is
+        unknown.
+        """
         before, self._energy[counter] = self._energy.get(counter), (now, joules)
-        if before is None or joules < before[1]:
+        if before is None or now <= before[0]:
             return None
-        return (joules - before[1]) / (now - before[0])
+        used = joules - before[1]
+        if used < 0:
+            if wraps_at is None or used + wraps_at < 0:
+                return None
+            used += wraps_at
+        return used / (now - before[0])
 
     def _gpu(self, device: Device) -> tuple[float | None, int, float | None]:
         import pynvml
@@ -163,6 +178,15 @@ class Sampler:
         except pynvml.NVMLError:
             power = None
         return utilization, memory, power
+
+
+def _joules(zone: Path) -> tuple[float, float]:
+    """Return the joules that a RAPL zone has counted, and at how many its counter begins anew.
+
+    Both are microjoules in the kernel's files (Documentation/power/powercap/powercap.rst).
+    """
+    counted, most = (int((zone / name).read_text()) / 1e6 for name in ("energy_uj", "max_energy_range_uj"))
+    return counted, most
 
 
 def _process(pid: int) -> psutil.Process | None:

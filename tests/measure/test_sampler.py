@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from src.machine.devices import Device
+from src.measure import sampler as sampling
 from src.measure.sampler import Sampler
 from src.run.tables import TRACE_FIELDS
 
@@ -156,3 +157,65 @@ def test_a_sample_has_the_counters_of_ranks_beside_those_of_the_runs_other_proce
     # Once, and what it has used stays the run's.
     assert [reading.complete for reading in sampler.readings].count(False) == 1
     assert sampler.readings[-1].ranks[0].waited < sampler.readings[-1].ranks[0].busy
+
+
+class Powercap:
+    """The kernel's counters of energy, in a folder of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def zone(self, place: str, name: str, joules: float, most: float = 1000.0) -> None:
+        zone = self.folder / f"intel-rapl:{place}"
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "name").write_text(f"{name}\n")
+        (zone / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
+        (zone / "max_energy_range_uj").write_text(f"{round(most * 1e6)}\n")
+
+
+@pytest.fixture
+def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Powercap:
+    monkeypatch.setattr(sampling, "RAPL", tmp_path / "powercap")
+    return Powercap(tmp_path / "powercap")
+
+
+@pytest.fixture
+def idle_sampler(tmp_path: Path) -> Sampler:
+    """One whose thread doesn't run: the test says what time it is."""
+    return Sampler(tmp_path / "trace.csv", INTERVAL)
+
+
+def test_power_is_that_of_the_packages_without_what_contains_them_or_is_contained(
+    powercap: Powercap, idle_sampler: Sampler
+) -> None:
+    for seconds in (0, 2):
+        powercap.zone("0", "package-0", 100 + 20 * seconds)
+        powercap.zone("0:0", "core", 50 + 15 * seconds)
+        powercap.zone("1", "package-1", 300 + 30 * seconds)
+        powercap.zone("2", "psys", 900 + 80 * seconds)
+        watts = idle_sampler._package_power(10.0 + seconds)
+    assert watts == pytest.approx(50)
+
+
+def test_packages_are_found_past_the_tenth(powercap: Powercap, idle_sampler: Sampler) -> None:
+    for seconds in (0, 1):
+        powercap.zone("10", "package-0", 7 * seconds)
+        watts = idle_sampler._package_power(float(seconds))
+    assert watts == pytest.approx(7)
+
+
+def test_a_packages_counter_that_wraps_goes_on_from_its_own_end(
+    powercap: Powercap, idle_sampler: Sampler
+) -> None:
+    for seconds, first, second in ((0, 995.0, 100.0), (1, 5.0, 120.0)):
+        powercap.zone("0", "package-0", first, most=1000.0)
+        powercap.zone("1", "package-1", second, most=4000.0)
+        watts = idle_sampler._package_power(float(seconds))
+    # (1000 - 995) + 5 joules, and 20.
+    assert watts == pytest.approx(30)
+
+
+def test_psys_alone_is_no_packages_power(powercap: Powercap, idle_sampler: Sampler) -> None:
+    for seconds in (0, 1):
+        powercap.zone("0", "psys", 80.0 * seconds)
+        assert idle_sampler._package_power(float(seconds)) is None
