@@ -28,6 +28,13 @@ def build(*, classes: int, shape: tuple[int, int, int], width: int) -> nn.Module
     return model
 
 
+def normalised(num_classes: int) -> nn.Module:
+    """As `Tiny`, with BatchNorm after the convolution."""
+    model = Tiny(num_classes)
+    model.insert(1, nn.BatchNorm2d(4))
+    return model
+
+
 def broken_on_rank_0() -> nn.Module:
     """Raises on rank 0, while the others wait for it."""
     if os.environ["RANK"] == "0":

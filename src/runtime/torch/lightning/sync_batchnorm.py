@@ -21,21 +21,26 @@ class CPUSyncBatchNorm(BatchNorm):
             raise ValueError(f"expected at least 2 dimensions, got {input.dim()}")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise `input` [batch, channels, ...] by channel, in evaluation by the running statistics."""
+        """Normalise `input` [batch, channels, ...] by channel, in evaluation by the running statistics.
+
+        Statistics are computed in fp32 at least, as torch's own layers do under autocast: in bf16 256 + 1
+        is 256, and running statistics are fp32. The result has the type of `input`.
+        """
         if not self.training or dist.get_world_size() == 1:
             return super().forward(input)
         others = [dim for dim in range(input.dim()) if dim != 1]
         count = input.numel() // input.shape[1] * dist.get_world_size()
         shape = [1, -1] + [1] * (input.dim() - 2)
-        mean = all_reduce(input.sum(others)) / count
+        wide = input.to(torch.promote_types(input.dtype, torch.float32))
+        mean = all_reduce(wide.sum(others)) / count
         # Two passes: E[x^2] - E[x]^2 cancels in fp32.
-        centred = input - mean.view(shape)
+        centred = wide - mean.view(shape)
         variance = all_reduce((centred * centred).sum(others)) / count
         self._move_running(mean.detach(), variance.detach() * count / (count - 1))
         normal = centred * torch.rsqrt(variance + self.eps).view(shape)
         if not self.affine:
-            return normal
-        return normal * self.weight.view(shape) + self.bias.view(shape)
+            return normal.to(input.dtype)
+        return (normal * self.weight.view(shape) + self.bias.view(shape)).to(input.dtype)
 
     def _move_running(self, mean: Tensor, variance: Tensor) -> None:
         if not self.track_running_stats:
