@@ -15,25 +15,38 @@ from src.run.tables import STEP_FIELDS, parse_rows, read_table
 
 # Without a terminal, a line is printed as often as this.
 PLAIN_SECONDS = 10.0
-# Last steps over which a rank's pace is averaged.
+# Last steps over which a rank's samples/s are averaged.
 RECENT_STEPS = 50
 
 
 class _RankProgress:
-    """The steps that one rank has recorded so far: their number, seconds, last loss and recent pace."""
+    """What one rank has recorded so far.
+
+    Attributes:
+        samples: how many the rank has trained on, those before a resumed checkpoint included.
+        seconds: of its steps.
+        loss: that of its last step, `None` before the first one.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.done = 0
+        self.samples = 0.0
         self.seconds = 0.0
         self.loss: float | None = None
         self._path = path
         self._offset = 0
-        self._recent: list[float] = []
+        self._recent: list[tuple[float, float]] = []
 
     @property
-    def pace(self) -> float | None:
-        """Return the mean seconds of the last `RECENT_STEPS` steps; `None` before the first step."""
-        return sum(self._recent) / len(self._recent) if self._recent else None
+    def rate(self) -> float:
+        """Return the samples/s of the last `RECENT_STEPS` steps; 0 before the first step."""
+        samples = sum(samples for samples, _ in self._recent)
+        seconds = sum(seconds for _, seconds in self._recent)
+        return samples / seconds if seconds else 0.0
+
+    @property
+    def last_samples(self) -> float:
+        """Return the number of samples of the last step."""
+        return self._recent[-1][0] if self._recent else 0.0
 
     def read(self) -> None:
         """Read the steps that were recorded since the last call."""
@@ -41,7 +54,7 @@ class _RankProgress:
             with self._path.open("rb") as file:
                 if file.seek(0, 2) < self._offset:
                     # The rank was started again from an earlier step, and its table cut to that.
-                    self._offset, self.seconds = 0, 0.0
+                    self._offset, self.samples, self.seconds = 0, 0.0, 0.0
                 file.seek(self._offset)
                 new = file.read()
         except OSError:
@@ -54,9 +67,13 @@ class _RankProgress:
             lines = lines[1:]
         self._offset += len(whole)
         for row in parse_rows(lines, STEP_FIELDS):
-            self.done, self.loss = int(row["step"]), row["loss"]
+            if self.samples == 0:
+                # Of a run that resumes a checkpoint the first step isn't step 1; earlier ones were alike.
+                self.samples = (row["step"] - 1) * row["samples"]
+            self.samples += row["samples"]
+            self.loss = row["loss"]
             self.seconds += row["seconds"]
-            self._recent = [*self._recent[1 - RECENT_STEPS :], row["seconds"]]
+            self._recent = [*self._recent[1 - RECENT_STEPS :], (row["samples"], row["seconds"])]
 
 
 class LiveProgress:
@@ -69,8 +86,9 @@ class LiveProgress:
         """Prepare to show the run in the directory `out`, whose epochs have `train_samples` samples."""
         self._config = config
         self._steps = train_samples // config.global_batch * config.epochs
-        # Under a synchronous strategy all ranks do the same steps, and one of them is enough.
-        shown = range(1 if config.synchronous else config.workers)
+        # Ranks that divide batches have trained on them together: a worker that is lost, or slow, leaves its
+        # parts to the others. Stages each see all samples, and one of them is enough.
+        shown = range(config.workers if config.strategy["supports"]["shares_batch"] else 1)
         self._ranks = [_RankProgress(files.rank_folder(out, rank) / files.STEPS) for rank in shown]
         self._accuracy = ""
         self._notes_path: Path | None = files.rank_folder(out, 0) / files.NOTES
@@ -113,8 +131,9 @@ class LiveProgress:
             print(f"  {self._figures()}", file=sys.stderr, flush=True)
 
     @property
-    def _done(self) -> int:
-        return sum(rank.done for rank in self._ranks) // len(self._ranks)
+    def _done(self) -> float:
+        """Return the number of global batches that all ranks together have trained on."""
+        return sum(rank.samples for rank in self._ranks) / self._config.global_batch
 
     def _read(self) -> None:
         for rank in self._ranks:
@@ -123,16 +142,19 @@ class LiveProgress:
             self._accuracy = f"  accuracy {rows[-1]['accuracy']:.4f}"
 
     def _figures(self) -> str:
-        paces = [pace for rank in self._ranks if (pace := rank.pace)]
-        if not paces:
+        rate = sum(rank.rate for rank in self._ranks)
+        if not rate:
             return ""
-        # Where each rank has its own steps, a global batch is a step of each of them: their rates add up.
-        pace = len(self._ranks) / sum(1 / each for each in paces)
         taken = max(rank.seconds for rank in self._ranks)
-        left = min((self._steps - self._done) * pace, self._config.max_minutes * 60 - taken)
-        last = self._ranks[0].loss
-        loss = "-" if last is None else f"{last:.4f}"
+        remaining = (self._steps - self._done) * self._config.global_batch
+        left = min(remaining / rate, self._config.max_minutes * 60 - taken)
         return (
-            f"step {self._done}/{self._steps}  loss {loss}  "
-            f"{self._config.global_batch / pace:,.0f} samples/s  {max(0, left):.0f} s left{self._accuracy}"
+            f"step {min(self._steps, int(self._done))}/{self._steps}  loss {self._loss()}  "
+            f"{rate:,.0f} samples/s  {max(0, left):.0f} s left{self._accuracy}"
         )
+
+    def _loss(self) -> str:
+        """Return the mean loss of the ranks' last steps, by their samples."""
+        known = [(rank.loss, rank.last_samples) for rank in self._ranks if rank.loss is not None]
+        weight = sum(samples for _, samples in known)
+        return f"{sum(loss * samples for loss, samples in known) / weight:.4f}" if weight else "-"

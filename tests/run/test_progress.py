@@ -37,8 +37,48 @@ def test_workers_that_take_turns_add_up(tmp_path: Path) -> None:
 
 def test_a_job_that_is_started_again_counts_from_its_checkpoint(tmp_path: Path) -> None:
     progress = LiveProgress(config("strategy=tf_multiworker", "workers=2", "batch=100"), tmp_path, 1000)
-    record(tmp_path, 0, "".join(f"1,{n},0.5,50,2.0,\n" for n in range(1, 7)))
-    progress.tick()
-    record(tmp_path, 0, "".join(f"1,{n},0.5,50,1.0,\n" for n in range(1, 4)))
-    progress.tick()
+    for loss, steps in (("2.0", 6), ("1.0", 3)):
+        for rank in (0, 1):
+            record(tmp_path, rank, "".join(f"1,{n},0.5,50,{loss},\n" for n in range(1, steps + 1)))
+        progress.tick()
     assert progress._figures() == "step 3/10  loss 1.0000  200 samples/s  4 s left"
+
+
+def test_other_workers_do_the_parts_of_a_lost_one(tmp_path: Path) -> None:
+    """Rank 0 was lost after one step; rank 1 has done its parts, too."""
+    for mode in ("sync", "ssp"):
+        words = ("strategy=parameter_server", f"strategy.mode={mode}", "workers=2", "batch=100")
+        progress = LiveProgress(config(*words), tmp_path, 1000)
+        record(tmp_path, 0, "1,1,0.5,50,3.0,0\n")
+        record(tmp_path, 1, "".join(f"1,{n},0.5,50,1.0,0\n" for n in range(1, 8)))
+        progress.tick()
+        # 8 parts of 50 samples, and the mean of both losses.
+        assert progress._figures() == "step 4/10  loss 2.0000  200 samples/s  3 s left"
+
+
+def test_unequal_shares_count_by_their_samples(tmp_path: Path) -> None:
+    """A fast worker has done three batches more than a slow one under the bound of `ssp`."""
+    chosen = config("strategy=parameter_server", "strategy.mode=ssp", "workers=2", "batch=100")
+    progress = LiveProgress(chosen, tmp_path, 1000)
+    record(tmp_path, 0, "1,1,1.0,80,2.0,0\n")
+    record(tmp_path, 1, "".join(f"1,{n},0.25,20,1.0,0\n" for n in range(1, 5)))
+    progress.tick()
+    # 160 of 1,000 samples, at 80 + 80 samples/s; the loss is (80 * 2 + 20 * 1) / 100.
+    assert progress._figures() == "step 1/10  loss 1.8000  160 samples/s  5 s left"
+
+
+def test_stages_that_see_all_samples_count_once(tmp_path: Path) -> None:
+    progress = LiveProgress(config("strategy=pipeline", "workers=2", "batch=100"), tmp_path, 1000)
+    for rank in (0, 1):
+        record(tmp_path, rank, "1,1,0.5,100,2.5,\n1,2,0.5,100,2.25,\n")
+    progress.tick()
+    assert progress._figures() == "step 2/10  loss 2.2500  200 samples/s  4 s left"
+
+
+def test_a_resumed_run_counts_what_its_checkpoint_had_done(tmp_path: Path) -> None:
+    progress = LiveProgress(config("strategy=hogwild", "workers=2", "batch=100"), tmp_path, 1000)
+    # Rank 0 had done 7 parts and rank 1 five: six batches, and now three parts more.
+    record(tmp_path, 0, "1,8,0.5,50,2.0,0\n1,9,0.5,50,2.0,0\n")
+    record(tmp_path, 1, "1,6,0.5,50,2.0,0\n")
+    progress.tick()
+    assert progress._figures() == "step 7/10  loss 2.0000  200 samples/s  1 s left"
