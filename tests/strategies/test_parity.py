@@ -14,12 +14,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from torch.nn import functional
 
+from src.data import available
+from src.models import adapt
 from tests.support import config, ranks
 
 BOUND = 1e-9
 STEPS = 10
+# Test samples that a rank has (tests/strategies/parity_rank.py).
+TESTED = 41
 # At the lowest priority, beside other tests.
 LIMIT_SECONDS = 900
 MODULE = "tests.strategies.parity_rank"
@@ -64,6 +70,7 @@ PAIR = (
     Case("local-sgd-cnn-each-step", (*LOCAL, *CNN, "strategy.sync_every=1")),
     Case("local-sgd-cnn-shares", (*LOCAL, *CNN, "strategy.sync_every=1", "batch_shares=[20,12]")),
     Case("local-sgd-cnn", (*LOCAL, *CNN, "strategy.sync_every=4")),
+    Case("local-sgd-cnn-evaluated", (*LOCAL, *CNN, "strategy.sync_every=4", "evaluate_every=3")),
     Case("ddp-resnet-sync-m2", (*DDP, *RESNET, "microbatches=2", "batchnorm=sync")),
     *(
         Case(f"ddp-{change.replace(' ', '-')}", (*DDP, *CNN), change)
@@ -200,7 +207,7 @@ def test_losses_gradients_parameters_and_buffers_are_those_of(
         assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 
 
-def test_ranks_that_average_now_and_then_end_with_one_model_of_their_own(
+def test_ranks_that_average_each_step_are_one_device_and_others_are_not(
     trained: dict[str, list[Outcome]],
 ) -> None:
     for name, same in (
@@ -209,10 +216,32 @@ def test_ranks_that_average_now_and_then_end_with_one_model_of_their_own(
         ("local-sgd-cnn", False),
     ):
         first, second = trained[name]
-        np.testing.assert_array_equal(first.vector("parameters"), second.vector("parameters"))
+        # Ten steps don't end with an average of every fourth.
+        assert np.array_equal(first.vector("parameters"), second.vector("parameters")) == same
         differing = differences(first, trained["single-cnn"][0])
         # Each rank's gradient is its own.
         assert set(differing) == ({"gradients"} if same else {"gradients", "losses", "parameters"})
+
+
+def test_an_evaluation_scores_the_average_and_changes_no_training(trained: dict[str, list[Outcome]]) -> None:
+    seldom, often = trained["local-sgd-cnn"], trained["local-sgd-cnn-evaluated"]
+    for one, other in zip(seldom, often, strict=True):
+        np.testing.assert_array_equal(one.losses, other.losses)
+        np.testing.assert_array_equal(one.vector("parameters"), other.vector("parameters"))
+    chosen = config(*CNN)
+    arrays = available.load(chosen.dataset)
+    model = adapt.build(chosen, classes=arrays.classes, shape=arrays.shape).double()
+    average = {
+        name: torch.from_numpy((seldom[0].tensors[key] + seldom[1].tensors[key]) / 2)
+        for key in seldom[0].tensors
+        for name in [key.removeprefix("parameters/")]
+        if name != key
+    }
+    model.load_state_dict(average)
+    images = arrays.test_images[:TESTED].transpose(0, 3, 1, 2) / 255
+    logits = model(torch.from_numpy((images - arrays.mean[0]) / arrays.std[0]))
+    loss = functional.cross_entropy(logits, torch.from_numpy(arrays.test_labels[:TESTED].copy()))
+    assert [each[0].evaluation[0] for each in (seldom, often)] == pytest.approx([loss.item()] * 2, rel=1e-5)
 
 
 def test_local_statistics_are_those_of_single_with_as_many_microbatches(

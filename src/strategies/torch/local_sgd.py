@@ -1,13 +1,16 @@
 """Local SGD: each rank trains a copy on its own parts of batches; parameters are averaged every few steps.
 
 Zinkevich (2010) averages once, at the end, and Stich (2019) every H steps, which are `sync_every` here.
-Parameters are also averaged before each evaluation, so that one model is evaluated. With H = 1 and SGD, with
+Each evaluation scores the average of the parameters, so that one model is evaluated, and gives each rank its
+own ones back: how often a run evaluates doesn't change what it trains. With H = 1 and SGD, with
 or without momentum, local SGD is data parallelism: the mean of steps from the same parameters is the step by
 the mean gradient. The optimizer's state is never averaged.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
-from src.runtime.torch.lightning.data_parallel import broadcast_buffers
+from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
 from src.runtime.torch.lightning.fit import cluster_environment, fit
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
@@ -43,6 +46,21 @@ class Average:
             torch.cuda.synchronize()
         with self.recorder.exchanging():
             self.recorder.payload_bytes += self(model)
+
+    @contextlib.contextmanager
+    def for_evaluation(self, model: nn.Module) -> Iterator[None]:
+        """Average the parameters of `model` within the block, and give this rank its own ones back.
+
+        The block is off the clock, and its payload is counted nowhere, as that of all evaluations.
+        """
+        own = [parameter.detach().clone() for parameter in model.parameters()]
+        self(model)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, value in zip(model.parameters(), own, strict=True):
+                    parameter.copy_(value)
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> int:
@@ -97,8 +115,9 @@ def train(context: RankContext, recorder: Recorder) -> None:
         process_group_backend=setup.process_group_backend(context),
     )
 
-    def equalize(module: TrainingModule) -> None:
-        average(module.model)
-        broadcast_buffers(module)
+    @contextlib.contextmanager
+    def averaged(module: TrainingModule) -> Iterator[None]:
+        with average.for_evaluation(module.model), buffers_of_rank_0(module):
+            yield
 
-    fit(context, recorder, strategy, before_evaluation=equalize)
+    fit(context, recorder, strategy, evaluating=averaged)

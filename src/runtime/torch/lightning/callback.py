@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytorch_lightning as pl
@@ -38,7 +39,7 @@ class TrainingCallback(pl.Callback):
         context: RankContext,
         recorder: Recorder,
         feed: Feed,
-        before_evaluation: Callable[[], None],
+        evaluating: Callable[[], AbstractContextManager[None]],
         resumed: Mapping[str, Any] | None,
     ) -> None:
         """Follow the training of one rank.
@@ -47,13 +48,13 @@ class TrainingCallback(pl.Callback):
             context: the rank's context.
             recorder: the rank's recorder.
             feed: the rank's feed, which is turned to the next epoch at the end of each.
-            before_evaluation: makes the ranks' copies of the model equal before each evaluation.
+            evaluating: makes the ranks' copies of the model equal within its block, for each evaluation.
             resumed: the checkpoint to go on from, or `None`.
         """
         self.context = context
         self.recorder = recorder
         self.feed = feed
-        self.before_evaluation = before_evaluation
+        self.evaluating = evaluating
         self.resumed = resumed
         self.device = feed.device
         self.policy = StepPolicy(context.config, feed.steps)
@@ -187,10 +188,10 @@ class TrainingCallback(pl.Callback):
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         with self.recorder.off_clock():
-            self.before_evaluation()
-            start = time.perf_counter()
-            tested = self._sum(module.evaluate(self.device))
-            seconds = time.perf_counter() - start
+            with self.evaluating():
+                start = time.perf_counter()
+                tested = self._sum(module.evaluate(self.device))
+                seconds = time.perf_counter() - start
             trained = self._sum(module.sums.to(self.device))
             module.sums = torch.zeros(3, dtype=torch.float64)
             loss, correct, count = tested.tolist()

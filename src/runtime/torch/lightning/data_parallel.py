@@ -2,8 +2,9 @@
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -74,15 +75,17 @@ def fit_copies(context: RankContext, recorder: Recorder, strategy: DDPStrategy) 
         recorder,
         strategy,
         prepare=sync_batchnorm.convert if synchronise else lambda model: model,
-        before_evaluation=broadcast_buffers,
+        evaluating=buffers_of_rank_0,
     )
 
 
-def broadcast_buffers(module: TrainingModule) -> None:
+@contextlib.contextmanager
+def buffers_of_rank_0(module: TrainingModule) -> Iterator[None]:
     """Copy rank 0's buffers to all ranks, so that rank 0's micro-batches alone give the local statistics.
 
     DDP would send the buffers before every forward pass. BatchNorm doesn't read them in training, so it is
-    enough to send them before an evaluation.
+    enough to send them before an evaluation; the other ranks may keep them after it.
     """
     for buffer in module.model.buffers():
         dist.broadcast(buffer, src=0)
+    yield

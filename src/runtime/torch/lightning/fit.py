@@ -7,7 +7,9 @@ all strategies share, the clock, and an end on which the ranks agree.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytorch_lightning as pl
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
@@ -23,6 +25,9 @@ from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
 
+# Called with the module around each evaluation of it.
+Evaluating = Callable[[TrainingModule], AbstractContextManager[None]]
+
 
 def cluster_environment() -> TorchElasticEnvironment:
     """Return Lightning's environment that reads rank and world size from torchrun's variables."""
@@ -35,7 +40,7 @@ def fit(
     strategy: Strategy,
     *,
     prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
-    before_evaluation: Callable[[TrainingModule], None] = lambda module: None,
+    evaluating: Evaluating = lambda module: contextlib.nullcontext(),
 ) -> None:
     """Train a copy of the model in each rank under a Lightning strategy, and finish the record.
 
@@ -44,14 +49,15 @@ def fit(
         recorder: the rank's recorder.
         strategy: distributes the training.
         prepare: changes the seeded model before training, and returns it (to synchronise BatchNorm, say).
-        before_evaluation: makes the ranks' copies equal where these differ between steps.
+        evaluating: makes the ranks' copies of the model equal within its block, in which they are evaluated,
+            and must not change the training that follows.
 
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
     setup.prepare_process(context)
     model = prepare(setup.build(context))
-    fit_module(context, recorder, strategy, TrainingModule(context, model), before_evaluation)
+    fit_module(context, recorder, strategy, TrainingModule(context, model), evaluating)
 
 
 def fit_module(
@@ -59,7 +65,7 @@ def fit_module(
     recorder: Recorder,
     strategy: Strategy,
     module: TrainingModule,
-    before_evaluation: Callable[[TrainingModule], None] = lambda module: None,
+    evaluating: Evaluating = lambda module: contextlib.nullcontext(),
 ) -> None:
     """Train `module` under a Lightning strategy, and finish the record.
 
@@ -71,7 +77,7 @@ def fit_module(
     if resumed is not None:
         feed.start_at(resumed["epoch"], resumed["step"])
         resume_recorders([recorder], resumed, feed.steps)
-    callback = TrainingCallback(context, recorder, feed, lambda: before_evaluation(module), resumed)
+    callback = TrainingCallback(context, recorder, feed, lambda: evaluating(module), resumed)
     make_trainer(context, strategy, feed, callback).fit(module, feed)
 
 
