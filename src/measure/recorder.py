@@ -49,6 +49,7 @@ class Recorder(StepClock):
         rank: the rank that is recorded.
         folder: where its files are.
         diverged: whether a written loss was infinite or NaN.
+        diverged_at: the first step with such a loss, `None` without one.
         evaluated_at: the number of steps at the last evaluation, -1 before it.
         payload_bytes: bytes that the rank has handed to its backend.
         facts: further figures of the rank, for its `record.json`.
@@ -80,6 +81,7 @@ class Recorder(StepClock):
         self.rank = rank
         self.folder = folder
         self.diverged = False
+        self.diverged_at: int | None = None
         self.evaluated_at = -1
         self.payload_bytes = 0
         self.facts: RankRecord = {}
@@ -170,7 +172,8 @@ class Recorder(StepClock):
         cells, rows = [], []
         for epoch, step, seconds, samples, loss, staleness in self._pending:
             value = None if loss is None else float(loss)
-            self.diverged |= value is not None and not math.isfinite(value)
+            if value is not None and not math.isfinite(value) and not self.diverged:
+                self.diverged, self.diverged_at = True, step
             cells.append((epoch, step, f"{seconds:.9f}", samples, value, staleness))
             rows.append({"step": step, "loss": value, "seconds": seconds})
         self._pending.clear()

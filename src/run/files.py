@@ -3,6 +3,7 @@
 <out>/
   config.yaml metrics.json steps.csv ...      results (docs/metrics.md, "Results")
   checkpoint.pt, checkpoint.npz               the state that a resumed run starts from
+  .<checkpoint>.previous                      the one before it, while a run trains
   logs/<process>.log                          everything that a process printed
   ranks/go.json                               parent -> ranks: the MLflow run is open
   ranks/<rank>/                               one rank's records, merged and removed at the end

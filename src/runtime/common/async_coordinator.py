@@ -21,6 +21,7 @@ from src.data import order
 from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.run import files
+from src.runtime.common import last_good
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
 
@@ -70,6 +71,8 @@ class AsyncCoordinator(ABC):
         self._unsettled: list[tuple[CompletedStep, int]] = []
         self._losses: list[float] = []
         self._diverged = False
+        # Whether the newest checkpoint's state has a finite loss; `None` until a step on it has ended.
+        self._newest_is_good: bool | None = True
         # Seconds of fetches and pushes by worker, warm-up left out.
         self._exchange: dict[int, float] = defaultdict(float)
         self._correct = 0.0
@@ -103,8 +106,8 @@ class AsyncCoordinator(ABC):
         """Return the summed loss and the number of correct answers over the whole test set."""
 
     @abstractmethod
-    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> None:
-        """Write a checkpoint.
+    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
+        """Write a checkpoint, unless the state isn't finite; return whether it was written.
 
         Args:
             epoch: how many whole epochs are done.
@@ -144,9 +147,8 @@ class AsyncCoordinator(ABC):
                 self.join()
                 self._settle(float("inf"))
                 status = self._status(step)
-                if policy.evaluates(step - 1, step, status):
-                    self._evaluate(step)
-                if policy.saves(step - 1, step, status):
+                scored = self._evaluate(step) if policy.evaluates(step - 1, step, status) else 0.0
+                if policy.saves(step - 1, step, status) and np.isfinite(scored):
                     self._save(step)
             if status is not None:
                 break
@@ -188,6 +190,9 @@ class AsyncCoordinator(ABC):
         )
         self._losses.append(completed.loss)
         self._diverged |= not np.isfinite(completed.loss)
+        if self._newest_is_good is None:
+            # The first step that ends after a checkpoint began with the checkpoint's state.
+            self._newest_is_good = bool(np.isfinite(completed.loss))
         self._correct += completed.correct
         self._seen += completed.samples
         timed = recorder.trained_steps - self._context.config.warmup_steps
@@ -204,7 +209,8 @@ class AsyncCoordinator(ABC):
             for recorder in self._recorders:
                 recorder.flush()
             worker_steps = [recorder.steps for recorder in self._recorders]
-            self.save(epoch=epoch, step=within, worker_steps=worker_steps)
+            if self.save(epoch=epoch, step=within, worker_steps=worker_steps):
+                self._newest_is_good = None
 
     @contextlib.contextmanager
     def _off_clock(self) -> Iterator[None]:
@@ -213,8 +219,8 @@ class AsyncCoordinator(ABC):
                 stopped.enter_context(recorder.off_clock())
             yield
 
-    def _evaluate(self, step: int) -> None:
-        """Score the test set, and record the evaluation after `step` global batches."""
+    def _evaluate(self, step: int) -> float:
+        """Score the test set, record the evaluation after `step` global batches, and return the loss."""
         samples = self._context.arrays.test_samples
         start = time.perf_counter()
         with self._off_clock():
@@ -234,9 +240,13 @@ class AsyncCoordinator(ABC):
                 seconds=seconds,
             )
         self._losses, self._correct, self._seen = [], 0.0, 0
+        return loss / samples
 
     def _finish(self) -> None:
-        """Write each worker's payload and seconds of exchange to its record, and its timeline to a file."""
+        """Settle the checkpoint; write each worker's payload and exchange to its record, and its timeline."""
+        newest = files.checkpoint_in(self._context.folder)
+        if newest is not None and self._context.config.checkpoint_every is not None:
+            last_good.settle(newest, good=self._newest_is_good is not False)
         for recorder, intervals in zip(self._recorders, self._intervals, strict=True):
             fetched, pushed = self.step_bytes(recorder.rank)
             recorder.payload_bytes = round((fetched + pushed) * recorder.trained_steps)

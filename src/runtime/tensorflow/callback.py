@@ -101,12 +101,15 @@ class TrainingCallback:
         self._trained += len(losses)
         diverged = not np.isfinite(losses).all()
         self.status = policy.status(recorder.steps, diverged=diverged, late=late)
-        if policy.evaluates(before, recorder.steps, self.status):
-            self._evaluate()
-        if policy.saves(before, recorder.steps, self.status):
+        scored = self._evaluate() if policy.evaluates(before, recorder.steps, self.status) else 0.0
+        if policy.saves(before, recorder.steps, self.status) and np.isfinite(scored):
             self._checkpoints.write(recorder.steps)
+        if self.status is not None:
+            bad = np.flatnonzero(~np.isfinite(losses))
+            self._checkpoints.settle(before + 1 + int(bad[0]) if len(bad) else None)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> float:
+        """Score the test set, record that, and return the loss."""
         recorder, trained = self._recorder, self._trained
         with recorder.off_clock():
             loss, accuracy, seconds = self._evaluate_model()
@@ -121,3 +124,4 @@ class TrainingCallback:
             )
         self._loss = self._correct = 0.0
         self._trained = 0
+        return loss

@@ -23,7 +23,7 @@ from src.config import ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
 from src.run import files
-from src.run.tables import written_whole
+from src.runtime.common import last_good
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import check_checkpoint, resume_recorders
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of, split_value
@@ -60,7 +60,9 @@ class Checkpoints:
         self._barrier = barrier
         samples = context.arrays.train_samples
         self._per_epoch = order.steps_per_epoch(samples, context.config.global_batch)
-        self._written_at = -1
+        self._asked_at = -1
+        # Steps of the newest checkpoint that this process has written.
+        self._newest: int | None = None
 
     def resume(self) -> int:
         """Restore the checkpoint that the configuration names; return how many steps it has done, or 0.
@@ -76,7 +78,7 @@ class Checkpoints:
 
     def write(self, step: int) -> None:
         """Write a checkpoint after `step` steps, unless it is written already; all ranks call this method."""
-        if step == self._written_at:
+        if step == self._asked_at:
             return
         with self._recorder.off_clock():
             # If the job is started again, the rows up to this step count.
@@ -85,10 +87,17 @@ class Checkpoints:
                 self._barrier()
             if self._context.rank == 0:
                 epoch, within = divmod(step, self._per_epoch)
-                write(self._context, self._parts, epoch=epoch, step=within)
+                if write(self._context, self._parts, epoch=epoch, step=within):
+                    self._newest = step
             if self._barrier is not None:
                 self._barrier()
-        self._written_at = step
+        self._asked_at = step
+
+    def settle(self, diverged_at: int | None) -> None:
+        """End with the last good checkpoint; `diverged_at` is the first step whose loss was not finite."""
+        if self._context.rank == 0 and self._newest is not None:
+            # The loss of a step is that of the state before it.
+            last_good.settle(self._context.folder / FILE, good=diverged_at != self._newest + 1)
 
 
 def write(
@@ -98,8 +107,11 @@ def write(
     epoch: int,
     step: int,
     worker_steps: Sequence[int] = (),
-) -> None:
+) -> bool:
     """Write the run's checkpoint, whole or not at all.
+
+    A state that has an infinite or NaN element isn't written, so that the last good one stays. Return whether
+    this one was written.
 
     Args:
         context: the rank's context.
@@ -122,8 +134,13 @@ def write(
         whole |= {f"model/{_name(model, v)}": join_shards(shards_of(v)) for v in model.variables}
         for kind, slots in _slots(model, optimizer).items():
             whole |= {f"{kind}/{name}": join_shards(parts) for name, parts in slots.items()}
-    with written_whole(context.folder / FILE) as temporary, temporary.open("wb") as file:
+    for name, value in whole.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+            print(f"no checkpoint of epoch {epoch}, step {step}: {name} isn't finite", flush=True)
+            return False
+    with last_good.newer(context.folder / FILE) as temporary, temporary.open("wb") as file:
         np.savez(file, **whole)
+    return True
 
 
 def read(context: RankContext) -> dict[str, Any]:

@@ -34,9 +34,11 @@ class StepMetric(keras.metrics.Metric):
         loss = tf.reduce_sum(setup.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)) / self._batch
         totals = tf.convert_to_tensor(self.totals)
         place = 2 + tf.cast(totals[0], tf.int32) % self._steps_at_once
-        mask = tf.one_hot(place, 2 + self._steps_at_once, dtype=loss.dtype)
+        is_place = tf.one_hot(place, 2 + self._steps_at_once, on_value=True, off_value=False)
         counts = tf.stack([1.0, setup.correct_answers(tf.cast(y_true, tf.int64), y_pred)])
-        self.totals.assign(totals * (1 - mask) + loss * mask + tf.pad(counts, [[0, self._steps_at_once]]))
+        # A choice, not a product: a loss that is no number would make none of the counts.
+        kept = tf.where(is_place, loss, totals)
+        self.totals.assign(kept + tf.pad(counts, [[0, self._steps_at_once]]))
 
     def result(self) -> tf.Tensor:
         """Return the number of the epoch's steps so far, which Keras would print."""

@@ -15,7 +15,7 @@ file, and gives a restored optimizer's tensors another memory layout than their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from src.config import Config, ConfigError
 from src.run import files
-from src.run.tables import written_whole
+from src.runtime.common import last_good
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import check_checkpoint
 
@@ -80,8 +80,11 @@ def rank_state_of_vector(module: nn.Module, entries: Mapping[str, Tensor]) -> Ra
     return {"model": model, "state": state if entries else {}}
 
 
-def write(context: RankContext, parts: Sequence[RankState], *, epoch: int, step: int, **further: Any) -> None:
+def write(context: RankContext, parts: Sequence[RankState], *, epoch: int, step: int, **further: Any) -> bool:
     """Join the ranks' tensors into the run's checkpoint, and write it whole or not at all.
+
+    A state that has an infinite or NaN element isn't written, so that the last good one stays. Return whether
+    this one was written.
 
     Args:
         context: the context of the rank that writes.
@@ -104,8 +107,24 @@ def write(context: RankContext, parts: Sequence[RankState], *, epoch: int, step:
         "train_samples": context.arrays.train_samples,
         **further,
     }
-    with written_whole(context.folder / FILE) as temporary:
+    broken = next((name for part in parts for name in _not_finite(part)), None)
+    if broken is not None:
+        print(f"no checkpoint of epoch {epoch}, step {step}: {broken} isn't finite", flush=True)
+        return False
+    with last_good.newer(context.folder / FILE) as temporary:
         torch.save(whole, temporary)
+    return True
+
+
+def _not_finite(part: RankState) -> Iterator[str]:
+    """Yield the names of a rank's tensors that have an infinite or NaN element."""
+    named = [*part["model"].items()]
+    named += [
+        (f"{entry} of {name}", value) for name, own in part["state"].items() for entry, value in own.items()
+    ]
+    for name, value in named:
+        if isinstance(value, Tensor) and not bool(torch.isfinite(value).all()):
+            yield name
 
 
 def read(config: Config, samples: int) -> dict[str, Any]:

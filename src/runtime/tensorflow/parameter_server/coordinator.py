@@ -126,6 +126,7 @@ class TensorFlowCoordinator(AsyncCoordinator):
         loss, correct = np.sum([remote.fetch() for remote in remotes], axis=0, dtype=float)
         return float(loss), float(correct)
 
-    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> None:
-        """Write a checkpoint after `epoch` whole epochs and `step` steps of the next one."""
-        checkpoint.write(self._context, self._model.parts, epoch=epoch, step=step, worker_steps=worker_steps)
+    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
+        """Write a checkpoint after `epoch` whole epochs and `step` steps of the next, if it is finite."""
+        parts = self._model.parts
+        return checkpoint.write(self._context, parts, epoch=epoch, step=step, worker_steps=worker_steps)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from src.measure import memory
 from src.measure.recorder import Recorder
+from src.runtime.common import last_good
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
@@ -64,6 +65,10 @@ class TrainingCallback(pl.Callback):
         # reduction of both over the ranks.
         self.agreement: tuple[Tensor, dist.Work | None] | None = None
         self.saved_at = -1
+        # Steps of the newest checkpoint that this rank has written, and steps at which the test loss was
+        # infinite or NaN.
+        self.newest: int | None = None
+        self.scored_badly_at = -1
         self.speeds = SpeedWindow()
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -110,7 +115,7 @@ class TrainingCallback(pl.Callback):
     def _save(self, trainer: pl.Trainer, module: TrainingModule) -> None:
         """Write a checkpoint, unless this step's is written already or some rank has diverged."""
         step = self.recorder.steps
-        if self.saved_at == step:
+        if step in (self.saved_at, self.scored_badly_at):
             return
         self.saved_at = step
         with self.recorder.off_clock():
@@ -121,9 +126,22 @@ class TrainingCallback(pl.Callback):
             parts = module.rank_states(trainer.optimizers[0])
             if parts is not None:
                 epoch, within = divmod(step, self.feed.steps)
-                checkpoint.write(self.context, parts, epoch=epoch, step=within)
+                if checkpoint.write(self.context, parts, epoch=epoch, step=within):
+                    self.newest = step
             # The others wait off the clock for rank 0 to have written.
             self._barrier()
+
+    def _settle(self) -> None:
+        """End with the last good checkpoint; all ranks call this method."""
+        own = self.recorder.diverged_at
+        first = torch.tensor([math.inf if own is None else float(own)], dtype=torch.float64)
+        if self.context.world_size > 1:
+            first = first.to(self.device)
+            dist.all_reduce(first, dist.ReduceOp.MIN)
+        if self.newest is not None:
+            # The loss of a step is that of the state before it.
+            good = float(first) != self.newest + 1
+            last_good.settle(self.context.folder / checkpoint.FILE, good=good)
 
     def _agree(self, trainer: pl.Trainer) -> None:
         """Have all ranks end at the same step, by the slowest rank's clock.
@@ -177,6 +195,8 @@ class TrainingCallback(pl.Callback):
         status = self.policy.status(recorder.steps, diverged=diverged, late=late)
         if self.policy.saves(recorder.steps, recorder.steps, self.status or "ok"):
             self._save(trainer, module)
+        if self.context.config.checkpoint_every is not None:
+            self._settle()
         recorder.facts |= memory.peak(self.device) | module.facts(self.device)
         # Without a status the job was started again after a failure and had had all its epochs done.
         recorder.finish(status or "ok")
@@ -196,6 +216,8 @@ class TrainingCallback(pl.Callback):
             module.sums = torch.zeros(3, dtype=torch.float64)
             loss, correct, count = tested.tolist()
             train_loss, train_correct, train_count = trained.tolist()
+            if not math.isfinite(loss):
+                self.scored_badly_at = self.recorder.steps
             self.recorder.facts["validation_samples_per_second"] = count / seconds
             self.recorder.evaluated(
                 epoch=self.recorder.steps / self.feed.steps,

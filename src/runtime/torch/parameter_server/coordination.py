@@ -102,12 +102,12 @@ def coordinate(
     first, entries = _resume(context, recorders, replica)
     store.initialize(replica.parameters(), entries)
 
-    def write(buffers: tuple[np.ndarray, ...], epoch: int, step: int, worker_steps: list[int]) -> None:
+    def write(buffers: tuple[np.ndarray, ...], epoch: int, step: int, worker_steps: list[int]) -> bool:
         values, entries, _ = store.state()
         replica.load(values)
         replica.load_buffers(buffers)
         state = checkpoint.rank_state_of_vector(replica.model, entries)
-        checkpoint.write(context, [state], epoch=epoch, step=step, worker_steps=worker_steps)
+        return checkpoint.write(context, [state], epoch=epoch, step=step, worker_steps=worker_steps)
 
     size = replica.parameters().nbytes
     coordinator = make(

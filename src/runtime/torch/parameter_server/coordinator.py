@@ -67,7 +67,7 @@ class TorchCoordinator(AsyncCoordinator):
         step_bytes: tuple[float, float],
         buffers: tuple[np.ndarray, ...],
         fixed: bool,
-        write: Callable[[tuple[np.ndarray, ...], int, int, list[int]], None],
+        write: Callable[[tuple[np.ndarray, ...], int, int, list[int]], bool],
     ) -> None:
         """Listen at `address` (`host:port`).
 
@@ -80,7 +80,7 @@ class TorchCoordinator(AsyncCoordinator):
             buffers: the model's floating-point buffers, with which workers begin.
             fixed: whether rank r trains on part r of each batch, as long as that worker isn't lost.
             write: writes a checkpoint, from the buffers, the whole epochs that are done, the steps of the
-                next epoch, and each worker's steps.
+                next epoch, and each worker's steps, and returns whether it did.
         """
         super().__init__(context, recorders)
         self._step_bytes = step_bytes
@@ -205,9 +205,9 @@ class TorchCoordinator(AsyncCoordinator):
         self._listening.close()
         self._ask_all([WorkItem("close", rank=rank) for rank in sorted(self._connections)])
 
-    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> None:
-        """Write a checkpoint after `epoch` whole epochs and `step` steps of the next one."""
-        self._write(self.buffers(), epoch, step, worker_steps)
+    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
+        """Write a checkpoint after `epoch` whole epochs and `step` steps of the next, if it is finite."""
+        return self._write(self.buffers(), epoch, step, worker_steps)
 
     def _ask_all(self, items: list[WorkItem]) -> list[Message]:
         """Return the workers' answers to `items`, in any order; nothing else is scheduled meanwhile."""

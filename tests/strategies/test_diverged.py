@@ -1,0 +1,107 @@
+"""A training that diverges leaves its last good checkpoint, and a run goes on from that."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from src.runtime.common import last_good
+
+# The second loss is 1e20, and the third is none.
+COMMON = (
+    *("model=mlp", "model.dropout=0", "batch=64", "dataset.limit=1280", "dataset.test_limit=200"),
+    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"),
+)
+SLOW = pytest.mark.slow
+STRATEGIES = {
+    "single": ("strategy=single",),
+    "ddp": ("strategy=ddp", "workers=2"),
+    "pipeline": ("strategy=pipeline", "workers=2", "microbatches=2"),
+    "hogwild": ("strategy=hogwild", "workers=2"),
+    "tf_single": ("strategy=tf_single",),
+    "tf_single-fit": ("strategy=tf_single", "strategy.loop=fit"),
+    "tf_mpi": ("strategy=tf_mpi", "workers=2"),
+    "tf_parameter_server": ("strategy=tf_parameter_server", "workers=2"),
+}
+
+
+def floats(checkpoint: Path) -> Iterator[np.ndarray]:
+    """Every tensor of a checkpoint that could be infinite."""
+    if checkpoint.suffix == ".npz":
+        with np.load(checkpoint) as file:
+            yield from (value for value in file.values() if value.dtype.kind == "f")
+        return
+    whole = torch.load(checkpoint, weights_only=True)
+    for part in (whole["model"], *whole["optimizer"]["state"].values()):
+        yield from (value.numpy() for value in part.values())
+
+
+def losses(folder: Path) -> list[float]:
+    with (folder / "steps.csv").open(newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(name, marks=() if name in ("single", "hogwild") else SLOW) for name in STRATEGIES],
+)
+def test_what_a_diverged_run_leaves_is_finite_and_a_run_goes_on_from_it(
+    commands, mnist: None, strategy: str
+) -> None:
+    words = (*STRATEGIES[strategy], *COMMON)
+    completed = commands.run(*words, "out=bad", "checkpoint_every=1", "optimizer.lr=1e10")
+    assert completed.returncode == 0, completed.stderr
+    folder = commands.folder / "bad"
+    assert json.loads((folder / "metrics.json").read_text())["status"] == "diverged"
+    assert not all(math.isfinite(loss) for loss in losses(folder))
+    (checkpoint,) = [path for path in folder.iterdir() if "checkpoint" in path.name]
+    assert not checkpoint.name.startswith(".")
+    assert all(np.isfinite(value).all() for value in floats(checkpoint))
+    # A rate of nothing: the losses that follow are those of the checkpoint's state.
+    completed = commands.run(*words, "out=good", f"resume={checkpoint}", "optimizer.lr=1e-38")
+    assert completed.returncode == 0, completed.stderr
+    assert math.isfinite(losses(commands.folder / "good")[0])
+
+
+def write(path: Path, text: str) -> None:
+    with last_good.newer(path) as temporary:
+        temporary.write_text(text)
+
+
+def test_the_one_before_a_bad_one_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    for text in ("first", "second", "third"):
+        write(path, text)
+        assert path.read_text() == text
+    last_good.settle(path, good=False)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("checkpoint.pt", "second")]
+
+
+def test_a_good_one_stays_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    write(path, "first")
+    write(path, "second")
+    last_good.settle(path, good=True)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("checkpoint.pt", "second")]
+
+
+def test_a_bad_one_without_another_before_it_is_removed(tmp_path: Path) -> None:
+    write(tmp_path / "checkpoint.pt", "first")
+    last_good.settle(tmp_path / "checkpoint.pt", good=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_could_not_be_written_takes_no_good_ones_place(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    write(path, "first")
+    with pytest.raises(OSError, match="full"), last_good.newer(path) as temporary:
+        temporary.write_text("half")
+        raise OSError("the disk is full")
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["first"]
