@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,7 +150,6 @@ def _resources(run: RunRecords) -> dict[str, Any]:
     wall = total(record.get("window_seconds") for record in records)
     waited = total(record.get("input_seconds") for record in records)
     busy = total(record.get("busy_seconds") for record in records)
-    saved = first.get("saved_tensor_bytes_per_sample")
     power = arithmetic.mean(list(_watts_by_time(inside).values()))
     return {
         "parameters": first.get("parameters"),
@@ -164,12 +164,27 @@ def _resources(run: RunRecords) -> dict[str, Any]:
         # Memory is per device: these are the figures of the ranks with the largest mean and the largest peak.
         "memory_mean_bytes": largest(arithmetic.mean(values) for values in _memory_by_rank(run, inside)),
         "memory_peak_bytes": largest(record.get("memory_peak_bytes") for record in records),
-        "saved_tensors_bytes": None if saved is None else round(saved * run.config.microbatch),
+        "saved_tensors_bytes": _saved_tensors(run),
         "power_mean_watts": power,
         "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": total(record.get("payload_bytes") for record in records),
         "flops_per_sample": first.get("flops_per_sample"),
     }
+
+
+def _saved_tensors(run: RunRecords) -> int | None:
+    """Return the bytes of saved tensors on the device that holds the most of them, at that moment."""
+    stages = [record.get("saved_tensors_bytes") for record in run.records.values()]
+    if any(stages):
+        return max(stage for stage in stages if stage is not None)
+    per_sample = run.first.get("saved_tensor_bytes_per_sample")
+    if per_sample is None:
+        return None
+    # Workers' shares of a batch may differ, and may have changed.
+    samples = largest(row["samples"] for rows in run.steps.values() for row in rows)
+    share = math.ceil((samples or run.config.worker_batch) / run.config.microbatches)
+    microbatch = run.first.get("largest_microbatch", share)
+    return round(run.first.get("saved_tensor_bytes_fixed", 0.0) + per_sample * microbatch)
 
 
 def _watts_by_time(trace: Iterable[Row]) -> dict[float, float]:

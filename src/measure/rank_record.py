@@ -35,7 +35,10 @@ class RankRecord(TypedDict, total=False):
     parameters: int
     batch_statistics: bool  # whether the model normalises by statistics of a batch
     flops_per_sample: float  # forward and backward
-    saved_tensor_bytes_per_sample: float
+    saved_tensor_bytes_per_sample: float  # what autograd keeps of each sample of a micro-batch
+    saved_tensor_bytes_fixed: float  # and of each micro-batch besides
+    saved_tensors_bytes: int  # of a stage, at its most
+    largest_microbatch: int  # samples, where that isn't a worker's part of the batch by micro-batches
     peak_flops: float
     peak_source: str
     memory_peak_bytes: int  # above the level

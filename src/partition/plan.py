@@ -17,6 +17,7 @@ from src.measure import arithmetic
 from src.partition import balance, model_profile
 from src.partition.balance import Problem
 from src.partition.model_profile import Costs, Link, ModelProfile
+from src.partition.saved_tensors import in_flight
 
 METHODS = ("layers", "size", "time", "optimal")
 
@@ -107,9 +108,7 @@ def _in_flight(config: Config) -> list[int]:
     options, stages = config.strategy, config.workers
     if options.get("recompute", "none") != "none" or "schedule" not in options:
         return [1] * stages
-    if options["schedule"] == "1f1b":
-        return [min(config.microbatches, stages - stage) for stage in range(stages)]
-    return [config.microbatches] * stages
+    return [in_flight(options["schedule"], stage, stages, config.microbatches) for stage in range(stages)]
 
 
 def make(model: ModelProfile, costs: Costs, link: Link, demands: Demands) -> Plan:

@@ -235,6 +235,20 @@ def test_costs_come_from_rank_0_and_scale_with_the_microbatch(run: Written) -> N
     assert environment["probes"] == {"before": [1.0, 3.0], "after": [2.0, 4.0]}
 
 
+def test_saved_tensors_are_those_of_the_device_that_holds_most(run: Written) -> None:
+    # Of unequal parts, 3 and 5 samples in two micro-batches, the largest micro-batch has 3.
+    cost = {"saved_tensor_bytes_per_sample": 10.0, "saved_tensor_bytes_fixed": 100.0}
+    run.rank(0, steps(0.2, 3, 2.0), **OK, **cost)
+    run.rank(1, steps(0.2, 5, 2.0), **OK, **cost)
+    assert run.merge(config(*WORDS, "microbatches=2"))["saved_tensors_bytes"] == 130
+
+
+def test_saved_tensors_of_stages_are_the_largest_stages(run: Written) -> None:
+    run.rank(0, steps(0.2, 8, 2.0), **OK, saved_tensors_bytes=300)
+    run.rank(1, steps(0.2, 8, 2.0), **OK, saved_tensors_bytes=700)
+    assert run.merge(config("strategy=pipeline", *WORDS[1:]))["saved_tensors_bytes"] == 700
+
+
 def test_a_runs_seconds_are_told_by_part(run: Written) -> None:
     durations = {
         "import_seconds": 3.0,

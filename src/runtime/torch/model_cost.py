@@ -7,6 +7,7 @@ import time
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.measure.rank_record import RankRecord
@@ -15,15 +16,36 @@ from src.measure.rank_record import RankRecord
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 
 
-def measure(model: nn.Module, inputs: Tensor, device: torch.device) -> RankRecord:
-    """Measure `flops_per_sample` (forward and backward), `saved_tensor_bytes_per_sample` and `peak_flops`.
+def measure(model: nn.Module, inputs: Tensor, device: torch.device, *, autocast: bool = False) -> RankRecord:
+    """Measure `flops_per_sample` (forward and backward), what autograd saves, and `peak_flops`.
+
+    `saved_tensor_bytes_per_sample` and `saved_tensor_bytes_fixed` are of the forward pass and the loss of one
+    micro-batch, weights left out. What is fixed are, in bf16, the weights' casts, and statistics of a batch.
 
     Args:
         model: measured on a copy, so that its gradients and buffers stay as they are.
         inputs: a few samples [samples, channels, height, width], on `device`.
         device: where the peak is measured.
+        autocast: whether the model trains in bf16.
     """
     twin = copy.deepcopy(model).train()
+    with FlopCounterMode(display=False) as counter:
+        whole, loss = _saved_bytes(twin, inputs, autocast)
+        loss.backward()
+    count, half = len(inputs), len(inputs) // 2
+    # One sample has no statistics of a batch.
+    part = _saved_bytes(twin, inputs[:half], autocast)[0] if half > 1 else 0.0
+    per_sample = (whole - part) / (count - half) if half > 1 else whole / count
+    measured: RankRecord = {
+        "flops_per_sample": counter.get_total_flops() / count,
+        "saved_tensor_bytes_per_sample": per_sample,
+        "saved_tensor_bytes_fixed": whole - per_sample * count,
+    }
+    return measured | peak(device)
+
+
+def _saved_bytes(model: nn.Module, inputs: Tensor, autocast: bool) -> tuple[float, Tensor]:
+    """Return the bytes that autograd saves of a forward pass and its loss, and that loss []."""
     saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -31,17 +53,17 @@ def measure(model: nn.Module, inputs: Tensor, device: torch.device) -> RankRecor
         saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with FlopCounterMode(display=False) as counter:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = twin(inputs).float().sum()
-        loss.backward()
-    weights = {parameter.untyped_storage().data_ptr() for parameter in twin.parameters()}
-    activations = sum(size for pointer, size in saved.items() if pointer not in weights)
-    measured: RankRecord = {
-        "flops_per_sample": counter.get_total_flops() / len(inputs),
-        "saved_tensor_bytes_per_sample": activations / len(inputs),
-    }
-    return measured | peak(device)
+    # The slice of a batch has the storage of all of it.
+    inputs = inputs.clone(memory_format=torch.preserve_format)
+    # Without a cache of weights in bf16, as Lightning trains.
+    bf16 = torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast, cache_enabled=False)
+    with bf16, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        logits = model(inputs)
+        loss = functional.cross_entropy(
+            logits, torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+        )
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    return sum(size for pointer, size in saved.items() if pointer not in weights), loss
 
 
 def flops(model: nn.Module, inputs: Tensor) -> float:

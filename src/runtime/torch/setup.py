@@ -73,4 +73,5 @@ def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankR
         "parameters": sum(p.numel() for p in model.parameters()),
         "batch_statistics": has_batch_statistics(model),
     }
-    return counted | model_cost.measure(model, sample, device)
+    autocast = context.config.precision == "bf16"
+    return counted | model_cost.measure(model, sample, device, autocast=autocast)

@@ -11,6 +11,7 @@ one machine.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -232,4 +233,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
+    config = context.config
+    portion = min(config.strategy["portion"], config.global_batch)
+    recorder.facts["largest_microbatch"] = math.ceil(portion / config.microbatches)
     coordinate(context, recorder, VectorStore(), make=LBFGSCoordinator)

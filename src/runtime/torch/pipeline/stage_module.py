@@ -27,7 +27,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition import plan as planning
-from src.partition.torch import cost
+from src.partition.saved_tensors import most_bytes
 from src.partition.torch.graph import Graph, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.run import files
@@ -38,6 +38,7 @@ from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
+from src.runtime.torch.pipeline.stage_memory import saved_tensors
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 
 ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineScheduleSingle]
@@ -155,13 +156,22 @@ class StageModule(TrainingModule):
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
         self._recorder = recorder
         self._received = self._evaluation_inputs_by_size(graph, start, device)
-        saved_bytes = cost.kept_bytes(graph, inputs, autocast=autocast)[start:stop].sum()
+        received = (inputs,) if self.first else receive_buffers(stage.received, device)
+        options = context.config.strategy
+        saved_bytes = most_bytes(
+            saved_tensors(stage, received, autocast=autocast),
+            schedule=options.get("schedule"),
+            recompute=options.get("recompute", "none"),
+            stage=context.rank,
+            stages=context.world_size,
+            microbatches=context.config.microbatches,
+        )
         # Facts of the whole model before the cut, except the saved tensors, which are this stage's.
         self._facts: RankRecord = {
             "parameters": parameters,
             "batch_statistics": has_batch_statistics(whole),
             "flops_per_sample": flops,
-            "saved_tensor_bytes_per_sample": float(saved_bytes) / len(inputs),
+            "saved_tensors_bytes": round(saved_bytes),
         }
         del whole, graph
         _release()
