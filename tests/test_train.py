@@ -147,6 +147,23 @@ def test_every_key_is_there_and_filled_where_it_must_be(runs: Callable[[str], Pa
     assert metrics_of_run["payload_bytes"] == sent.get(strategy, gradients)
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "parameter_server", "tf_single"])
+def test_the_peak_of_a_workers_device_is_told_with_its_source(
+    runs: Callable[[str], Path], strategy: str
+) -> None:
+    folder = runs(strategy)
+    environment, figures = json.loads((folder / "environment.json").read_text()), metrics(folder)
+    model, cores = (environment["processors"][key] for key in ("model", "cores_per_device"))
+    assert environment["peak_device"] == f"{model} ({cores} core{'s' if cores > 1 else ''})"
+    assert (environment["peak_precision"], environment["peak_official_flops"]) == ("fp32", None)
+    assert environment["peak_flops"] == environment["peak_measured_flops"] > 1e9
+    assert environment["peak_source"].startswith("measured: the fastest fp32 matrix product of t")
+    if strategy in ("ddp", "parameter_server"):
+        flops = figures["flops_per_sample"] * figures["samples_per_second"]
+        peaks = figures["workers"] * environment["peak_flops"]
+        assert figures["model_flops_utilization"] == pytest.approx(flops / peaks)
+
+
 # Each rank has losses of its own, and asynchronous ones other files as well.
 UNEQUAL = {"tf_parameter_server", "parameter_server", "local_sgd"}
 

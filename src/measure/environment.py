@@ -43,7 +43,7 @@ def describe(config: Config) -> dict[str, Any]:
         "hostname": platform.node(),
         "platform": platform.platform(),
         "processors": {
-            "model": _processor(),
+            "model": processor(),
             "count": os.cpu_count(),
             "usable": usable_cores(),
             "cores_per_device": config.hardware["cores_per_device"],
@@ -86,7 +86,8 @@ def _git_commit() -> str | None:
     return None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the processor's name."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -39,8 +39,12 @@ class RankRecord(TypedDict, total=False):
     saved_tensor_bytes_fixed: float  # and of each micro-batch besides
     saved_tensors_bytes: int  # of a stage, at its most
     largest_microbatch: int  # samples, where that isn't a worker's part of the batch by micro-batches
-    peak_flops: float
+    peak_flops: float  # of a worker's device; which one it is says `peak_source`
     peak_source: str
+    peak_device: str
+    peak_precision: str
+    peak_measured_flops: float
+    peak_official_flops: float | None
     memory_peak_bytes: int  # above the level
     memory_level_bytes: int  # resident set after imports
     validation_samples_per_second: float

@@ -17,7 +17,7 @@ from src.measure.arithmetic import (
     speedup,
     train_time_efficiency,
 )
-from src.report import comparison
+from src.report import comparison, peaks
 from src.report.parity import parity
 from src.report.runs import Row, StudyRun
 
@@ -67,7 +67,14 @@ def accuracy(runs: Sequence[StudyRun]) -> list[Row]:
 
 def utilization(runs: Sequence[StudyRun]) -> list[Row]:
     """Return how far each run used its devices, with the columns `UTILIZATION`."""
-    return [_row(run, UTILIZATION) | {"utilization_label": _utilization_label(run)} for run in runs]
+    return [
+        _row(run, UTILIZATION)
+        | {
+            "utilization_label": _utilization_label(run),
+            "model_flops_utilization": peaks.model_flops_utilization(run, runs),
+        }
+        for run in runs
+    ]
 
 
 def curves(runs: Sequence[StudyRun]) -> list[Row]:

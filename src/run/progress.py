@@ -20,7 +20,7 @@ RECENT_STEPS = 50
 
 
 class _RankProgress:
-    """What one rank has recorded so far.
+    """The samples, seconds and last loss that one rank has recorded so far.
 
     Attributes:
         samples: how many the rank has trained on, those before a resumed checkpoint included.

@@ -96,7 +96,7 @@ def train_copies(context: RankContext, recorder: Recorder, strategy: tf.distribu
         copy = ModelCopy(context)
     loop = CustomLoop(context, recorder, strategy, copy)
     status = loop.train()
-    setup.finish(recorder, [copy.model], status)
+    setup.finish(context, recorder, [copy.model], status)
     rounding.measure_gap(context, recorder, *copy.parts[0], loop.run)
 
 

@@ -127,5 +127,5 @@ def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Stra
     if context.config.workers > 1:
         step_bytes = strategy.num_replicas_in_sync * setup.gradient_bytes(model)
         recorder.payload_bytes = step_bytes * recorder.trained_steps
-    setup.finish(recorder, [model], callback.status)
+    setup.finish(context, recorder, [model], callback.status)
     rounding.measure_gap(context, recorder, model, model.optimizer, run)

@@ -17,6 +17,7 @@ from src.measure.recorder import Recorder
 from src.models import adapt
 from src.run import files
 from src.runtime.common.context import RankContext
+from src.runtime.tensorflow import peak
 
 # Memory of each worker on a GPU that several workers share (`hardware.share_devices`, for correctness only).
 SHARED_GPU_MIB = 4096
@@ -132,14 +133,15 @@ def facts(parts: Sequence[keras.Model]) -> RankRecord:
     }
 
 
-def finish(recorder: Recorder, parts: Sequence[keras.Model], status: str) -> None:
-    """Finish the record with the memory's peak and the facts of the model.
+def finish(context: RankContext, recorder: Recorder, parts: Sequence[keras.Model], status: str) -> None:
+    """Finish the record with the memory's peak, the facts of the model and the peak of the device.
 
     Args:
+        context: the rank's context.
         recorder: the rank's recorder.
         parts: the model, or the stages that it was cut into.
         status: how the training ended.
     """
     recorder.facts |= memory.peak()
-    recorder.facts |= facts(parts)
+    recorder.facts |= facts(parts) | peak.facts(context)
     recorder.finish(status)

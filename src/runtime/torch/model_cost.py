@@ -1,9 +1,8 @@
-"""Measure a torch model's FLOPs and activation bytes for each sample, and the peak FLOP/s of a device."""
+"""Measure a torch model's FLOPs and activation bytes for each sample."""
 
 from __future__ import annotations
 
 import copy
-import time
 
 import torch
 from torch import Tensor, nn
@@ -12,20 +11,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from src.measure.rank_record import RankRecord
 
-# Rows and columns of the matrices whose product measures the peak.
-PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 
-
-def measure(model: nn.Module, inputs: Tensor, device: torch.device, *, autocast: bool = False) -> RankRecord:
-    """Measure `flops_per_sample` (forward and backward), what autograd saves, and `peak_flops`.
+def measure(model: nn.Module, inputs: Tensor, *, autocast: bool = False) -> RankRecord:
+    """Measure `flops_per_sample` (forward and backward) and what autograd saves.
 
     `saved_tensor_bytes_per_sample` and `saved_tensor_bytes_fixed` are of the forward pass and the loss of one
     micro-batch, weights left out. What is fixed are, in bf16, the weights' casts, and statistics of a batch.
 
     Args:
         model: measured on a copy, so that its gradients and buffers stay as they are.
-        inputs: a few samples [samples, channels, height, width], on `device`.
-        device: where the peak is measured.
+        inputs: a few samples [samples, channels, height, width], on the model's device.
         autocast: whether the model trains in bf16.
     """
     twin = copy.deepcopy(model).train()
@@ -36,12 +31,11 @@ def measure(model: nn.Module, inputs: Tensor, device: torch.device, *, autocast:
     # One sample has no statistics of a batch.
     part = _saved_bytes(twin, inputs[:half], autocast)[0] if half > 1 else 0.0
     per_sample = (whole - part) / (count - half) if half > 1 else whole / count
-    measured: RankRecord = {
+    return {
         "flops_per_sample": counter.get_total_flops() / count,
         "saved_tensor_bytes_per_sample": per_sample,
         "saved_tensor_bytes_fixed": whole - per_sample * count,
     }
-    return measured | peak(device)
 
 
 def _saved_bytes(model: nn.Module, inputs: Tensor, autocast: bool) -> tuple[float, Tensor]:
@@ -77,25 +71,3 @@ def flops(model: nn.Module, inputs: Tensor) -> float:
     with FlopCounterMode(display=False) as counter:
         twin(inputs).float().sum().backward()
     return counter.get_total_flops() / len(inputs)
-
-
-def peak(device: torch.device) -> RankRecord:
-    """Measure `peak_flops` of a device, and add `peak_source`, which says how that was measured."""
-    return {
-        "peak_flops": peak_flops(device),
-        "peak_source": f"measured: fp32 matrix product of {PEAK_SIZE[device.type]}",
-    }
-
-
-def peak_flops(device: torch.device) -> float:
-    """Return the FLOP/s of an fp32 matrix product on a device: the best of several measurements."""
-    size = PEAK_SIZE[device.type]
-    left = torch.rand(size, size, device=device)
-    durations = []
-    for _ in range(6):
-        start = time.perf_counter()
-        left @ left
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        durations.append(time.perf_counter() - start)
-    return 2 * size**3 / min(durations)

@@ -74,4 +74,4 @@ def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankR
         "batch_statistics": has_batch_statistics(model),
     }
     autocast = context.config.precision == "bf16"
-    return counted | model_cost.measure(model, sample, device, autocast=autocast)
+    return counted | model_cost.measure(model, sample, autocast=autocast)

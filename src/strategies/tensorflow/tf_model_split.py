@@ -34,7 +34,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
     recorder.note(planning.show(model.plan))
     (context.folder / files.PARTITION).write_text(model.plan.json())
     status = custom_loop.train(context, recorder, tf.distribute.get_strategy(), model)
-    setup.finish(recorder, model.stages, status)
+    setup.finish(context, recorder, model.stages, status)
 
 
 class SplitModel:

@@ -65,7 +65,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         # Each step before the job was started again had the same payload.
         recorder.payload_bytes = recorder.payload_bytes // steps * recorder.trained_steps
     world.leave()
-    setup.finish(recorder, [copy.model], callback.status)
+    setup.finish(context, recorder, [copy.model], callback.status)
 
 
 # The model, the function that takes a step, and that which evaluates: (mean loss, accuracy, seconds).

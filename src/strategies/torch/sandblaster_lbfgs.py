@@ -32,9 +32,10 @@ from src.runtime.common.async_coordinator import CompletedStep
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Message
 from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
-from src.runtime.torch.parameter_server.coordinator import TorchCoordinator, WorkItem
+from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
 from src.runtime.torch.parameter_server.lbfgs import LBFGS
 from src.runtime.torch.parameter_server.ps_worker import Worker
+from src.runtime.torch.parameter_server.work_item import WorkItem
 
 
 class VectorStore:
@@ -123,7 +124,7 @@ class LBFGSCoordinator(TorchCoordinator):
     def ask(self, connection: Connection, rank: int, item: WorkItem) -> Message:
         """Give a work item to worker `rank` and return the answer; send a changed point to it first."""
         # A worker that connects, for the first time or again, gets the values before its first item.
-        if item.kind != "close" and self._sent.get(connection) != self._version:
+        if item.kind not in ("peak", "close") and self._sent.get(connection) != self._version:
             assert self._point is not None
             connection.ask("values", [self._point.numpy()])
             self._sent[connection] = self._version
@@ -200,7 +201,7 @@ class LBFGSCoordinator(TorchCoordinator):
 class BatchWorker(Worker):
     """A worker that computes gradients of portions at the point that the coordinator has sent last."""
 
-    def answer(self, request: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:
+    def answer(self, request: Message) -> tuple[Sequence[np.ndarray], Mapping[str, Any]]:
         """Do what a request asks for; return the arrays and figures of the answer."""
         if request.kind == "values":
             self._values = torch.from_numpy(request.arrays[0])

@@ -153,3 +153,22 @@ def test_who_comes_back_has_the_buffers_that_were_known_last() -> None:
     asking.join(5)
     first.close()
     assert job.come(0)[1].arrays[0].tolist() == [7, 7, 7]
+
+
+def test_a_workers_device_is_asked_for_its_peak_and_a_lost_one_is_not_waited_for() -> None:
+    job = Job(math.inf)
+    assert job.coordinator.peak() == {}
+    first, _ = job.come(1)
+    found: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: found.append(job.coordinator.peak()), daemon=True)
+    asking.start()
+    assert first.receive().kind == "peak"
+    first.send("done", peak_flops=5e14, peak_device="NVIDIA H100 PCIe")
+    asking.join(5)
+    assert found == [{"peak_flops": 5e14, "peak_device": "NVIDIA H100 PCIe"}]
+    asking = threading.Thread(target=lambda: found.append(job.coordinator.peak()), daemon=True)
+    asking.start()
+    assert first.receive().kind == "peak"
+    first.close()
+    asking.join(5)
+    assert found[1:] == [{}]

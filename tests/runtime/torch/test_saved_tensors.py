@@ -63,7 +63,7 @@ def test_a_whole_models_are_those_of_its_precision_and_grow_with_the_micro_batch
     chosen = config("strategy=single", "model=resnet18", f"precision={precision}")
     model, bf16 = adapt.build(chosen, classes=10, shape=(28, 28, 1)), precision == "bf16"
     images = torch.randn(12, 1, 28, 28)
-    measured = model_cost.measure(model, images[:4], torch.device("cpu"), autocast=bf16)
+    measured = model_cost.measure(model, images[:4], autocast=bf16)
     saved: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:

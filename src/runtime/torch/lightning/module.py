@@ -14,7 +14,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, setup
+from src.runtime.torch import checkpoint, peak, setup
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 
@@ -115,4 +115,4 @@ class TrainingModule(pl.LightningModule):
 
         Every rank calls this method after training, since a synchronised BatchNorm waits for the other ranks.
         """
-        return setup.facts(self.context, self.model, device)
+        return setup.facts(self.context, self.model, device) | peak.facts(self.context, device)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from src.config import Config
 from src.data import available
 from src.machine import quota
 from src.measure import memory
+from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.run import files, variables
 from src.run.variables import ClusterSpec
@@ -118,11 +119,13 @@ def coordinate(
         write=write,
     )
     status = coordinator.train(first)
+    # The coordinator's own device is no worker's: workers may have GPUs.
+    peak = cast(RankRecord, coordinator.peak())
     coordinator.close()
     values, _, store_facts = store.state()
     store.close()
     replica.load(values)
-    recorder.facts |= setup.facts(context, replica.model, setup.root_device(context)) | store_facts
+    recorder.facts |= setup.facts(context, replica.model, setup.root_device(context)) | store_facts | peak
     for worker_recorder in recorders:
         # The peak of a GPU's allocator is known in the worker's own process only.
         worker_recorder.facts |= {} if gpus else memory.peak_published(worker_recorder.folder)

@@ -9,6 +9,7 @@ coordinator sends a request, and the worker's answer to it is `done`:
     push
     buffers                                             its floating-point buffers
     score       first and last test sample, buffers     summed loss, correct answers
+    peak                                                its device's peak FLOP/s
     close
 """
 
@@ -18,7 +19,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,27 +31,12 @@ from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Message
 from src.runtime.torch.parameter_server.store import ParameterStore
+from src.runtime.torch.parameter_server.work_item import WorkItem
 
 # Work items for each worker, in progress or waiting.
 AHEAD = 2
 # Seconds between two requests to the store for the steps that have taken effect.
 RESOLVE_SECONDS = 0.25
-
-
-# Two work items with the same contents are two.
-@dataclass(eq=False)
-class WorkItem:
-    """A request to a worker.
-
-    Attributes:
-        kind, arrays, figures: contents of the message.
-        rank: the worker that must answer the request; `None` if any worker may.
-    """
-
-    kind: str
-    arrays: tuple[np.ndarray, ...] = ()
-    figures: dict[str, int] = field(default_factory=dict)
-    rank: int | None = None
 
 
 class TorchCoordinator(AsyncCoordinator):
@@ -200,6 +185,13 @@ class TorchCoordinator(AsyncCoordinator):
         self._buffers = self._ask_all([WorkItem("buffers", rank=first)])[0].arrays
         return self._buffers
 
+    def peak(self) -> dict[str, Any]:
+        """Return the peak of a worker's device, as that worker finds it; empty where all are lost."""
+        with self._changed:
+            first = min(self._connections, default=None)
+        answers = [] if first is None else self._ask_all([WorkItem("peak", rank=first)])
+        return answers[0].figures if answers else {}
+
     def close(self) -> None:
         """Stop listening, and tell the workers that the training is over."""
         self._listening.close()
@@ -259,7 +251,7 @@ class TorchCoordinator(AsyncCoordinator):
     def _pass_on(self, rank: int) -> None:
         """Leave a lost worker's items to the others, except those that no other worker can do."""
         for item in [item for item in self._waiting if item.rank == rank]:
-            if item.kind in ("push", "close"):
+            if item.kind in ("push", "peak", "close"):
                 self._waiting.remove(item)
             # A request for buffers is answered by any other worker.
             item.rank = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from src.runtime.common import messages
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Message
+from src.runtime.torch import peak, setup
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
 from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore
@@ -43,7 +45,7 @@ class Worker(ABC):
             self._coordinator.send("done", arrays, **figures)
         self._coordinator.send("done")
 
-    def answer(self, request: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:
+    def answer(self, request: Message) -> tuple[Sequence[np.ndarray], Mapping[str, Any]]:
         """Do what a request asks for; return the arrays and figures of the answer."""
         if request.kind == "buffers":
             return self._replica.buffers(), {}
@@ -52,6 +54,8 @@ class Worker(ABC):
         if request.kind == "push":
             self.push()
             return [], {}
+        if request.kind == "peak":
+            return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
         return [], self.train(request.arrays[0], request.figures["item"])
 

@@ -32,7 +32,7 @@ from src.partition.torch.graph import Graph, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, model_cost, setup
+from src.runtime.torch import checkpoint, model_cost, peak, setup
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
@@ -261,7 +261,7 @@ class StageModule(TrainingModule):
 
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, and the measured peak of `device`."""
-        return self._facts | model_cost.peak(device)
+        return self._facts | peak.facts(self.context, device)
 
 
 class ArrivingNumber:

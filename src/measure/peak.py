@@ -1,0 +1,136 @@
+"""Find the peak FLOP/s of a device in one precision, by which model FLOPs utilisation is divided.
+
+A single matrix product says little: on one machine the same product gave 75 and 98 GFLOP/s within an hour.
+So the best one that any run has measured is kept, in `peaks/` of the user's cache folder, a file for each
+device, precision and library. A faster measurement replaces a slower one: a peak only rises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from src.data.catalog import cache_folder
+from src.measure import gpu_peaks
+from src.measure.rank_record import RankRecord
+from src.run.tables import write_text
+
+# A first measurement, and the one of a device that is known: seconds that products are repeated for, and how
+# many there are at least. A device's clock rises, and its neighbours rest, only now and then.
+FIRST, AGAIN = (2.0, 5), (0.2, 3)
+
+
+@dataclass(frozen=True)
+class Peaked:
+    """The device, precision and library that a peak is of.
+
+    Attributes:
+        device: the processor's or GPU's name.
+        cores: cores of a CPU device, 0 of a GPU.
+        precision: `fp32`, `tf32` or `bf16`.
+        library: what multiplies, with its version.
+    """
+
+    device: str
+    cores: int
+    precision: str
+    library: str
+
+    @property
+    def label(self) -> str:
+        """Return the device's name, and of a CPU how many cores a device has."""
+        plural = "s" if self.cores > 1 else ""
+        return f"{self.device} ({self.cores} core{plural})" if self.cores else self.device
+
+
+def facts(peaked: Peaked, multiply: Callable[[], float]) -> RankRecord:
+    """Return the peak of a device for a rank's record, measured now and compared with the kept one.
+
+    A GPU's official peak is used where it is known and no product was faster, as Chowdhery 2022 (appendix B)
+    defines model FLOPs utilisation.
+
+    Args:
+        peaked: what the peak is of.
+        multiply: multiplies two matrices once, waits for the product, and returns the FLOP of that.
+    """
+    measured = raised(peaked, lambda known: fastest(multiply, *(FIRST if known is None else AGAIN)))
+    official = None if peaked.cores else gpu_peaks.official(peaked.device, peaked.precision)
+    source = f"measured: the fastest {peaked.precision} matrix product of {peaked.library} on this machine"
+    peak = measured
+    if official is not None and official[0] >= measured:
+        peak, source = official[0], f"official: {official[1]}, {peaked.precision}, dense"
+    return {
+        "peak_flops": peak,
+        "peak_source": source,
+        "peak_device": peaked.label,
+        "peak_precision": peaked.precision,
+        "peak_measured_flops": measured,
+        "peak_official_flops": None if official is None else official[0],
+    }
+
+
+def fastest(multiply: Callable[[], float], seconds: float, products: int) -> float:
+    """Return the FLOP/s of the fastest product within `seconds`, of at least so many `products`."""
+    # The first product fetches code and memory.
+    multiply()
+    best, end = 0.0, time.perf_counter() + seconds
+    done = 0
+    while done < products or time.perf_counter() < end:
+        start = time.perf_counter()
+        flop = multiply()
+        best = max(best, flop / (time.perf_counter() - start))
+        done += 1
+    return best
+
+
+def raised(peaked: Peaked, measure: Callable[[float | None], float]) -> float:
+    """Return the larger one of the kept FLOP/s and a new measurement, and keep it.
+
+    A file that is damaged is as none. Without a folder that can be written the measurement alone counts.
+
+    Args:
+        peaked: what the peak is of.
+        measure: measures the FLOP/s, given the kept ones or `None`.
+    """
+    path = _path(peaked)
+    measured = measure(_kept(path))
+    with contextlib.suppress(OSError), _locked(path):
+        # Another rank may have kept more meanwhile.
+        kept = _kept(path)
+        if kept is not None and kept >= measured:
+            return kept
+        write_text(
+            path, json.dumps({**asdict(peaked), "flops": measured, "measured_at": time.time()}, indent=1)
+        )
+    return measured
+
+
+def _path(peaked: Peaked) -> Path:
+    text = json.dumps(asdict(peaked), sort_keys=True)
+    return cache_folder() / "peaks" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def _kept(path: Path) -> float | None:
+    """Return the FLOP/s that a file holds, `None` where it is absent or damaged."""
+    try:
+        flops = json.loads(path.read_text())["flops"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    known = isinstance(flops, int | float) and math.isfinite(flops) and flops > 0
+    return float(flops) if known else None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep the other processes that compare and replace the file at `path` waiting within the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
