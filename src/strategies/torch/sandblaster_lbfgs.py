@@ -92,7 +92,9 @@ class LBFGSCoordinator(TorchCoordinator):
         self._point: Tensor | None = None
         self._version = 0
         self._sent: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-        # Sums over the batch at that point: gradient [elements], and loss and correct answers [2].
+        # Sums over the batch: gradient [elements], and loss and correct answers [2]; and the version of the
+        # point at which they are, which an evaluation may have changed since.
+        self._summed_version = -1
         self._gradient = torch.zeros(0)
         self._sums = np.zeros(2)
         # Seconds of computing and number of samples in the iteration in progress, by worker.
@@ -144,7 +146,8 @@ class LBFGSCoordinator(TorchCoordinator):
         def evaluate(values: Tensor) -> tuple[float, Tensor]:
             # An iteration on the same samples begins at the point where the last one has ended, whose sums
             # are known.
-            if self._move(values):
+            self._move(values)
+            if self._summed_version != self._version:
                 self._sum_over(batch)
             correct.append(self._sums[1])
             return self._sums[0] / len(batch), self._gradient
@@ -172,16 +175,15 @@ class LBFGSCoordinator(TorchCoordinator):
                 epoch,
             )
 
-    def _move(self, values: Tensor) -> bool:
-        """Set the point [elements] where workers evaluate; return whether it differs from the last one."""
-        if self._point is not None and torch.equal(self._point, values):
-            return False
-        self._point = values.clone()
-        self._version += 1
-        return True
+    def _move(self, values: Tensor) -> None:
+        """Set the point [elements] where workers evaluate."""
+        if self._point is None or not torch.equal(self._point, values):
+            self._point = values.clone()
+            self._version += 1
 
     def _sum_over(self, batch: np.ndarray) -> None:
         """Have workers sum gradient, loss and correct answers over the samples `batch`, in portions."""
+        self._summed_version = self._version
         self._gradient, self._sums = torch.zeros_like(self._vector.values), np.zeros(2)
         portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
         self._ask_all([WorkItem("train", (batch[part],), {"item": 0}) for part in portions])
