@@ -21,4 +21,8 @@ keras        Model._nodes_by_depth                    calls of operations in ord
                                                       no calls
 keras        Layer._call_has_training_arg             whether a layer takes `training=`
 keras        Layer._flatten_layers                    layers within layers
+keras        Optimizer._all_reduce_sum_gradients      the gradients summed over replicas, to clip
+                                                      these; clipping after the sum, as Keras 2 had it
+keras        Optimizer._get_variable_index            which slot belongs to a variable; a public `get_slot`
+keras        Optimizer._learning_rate                 an optimizer's schedule; a property that doesn't call it
 """

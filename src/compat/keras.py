@@ -1,8 +1,8 @@
-"""Wrap private parts of Keras: a model's calls in order, and its layers within layers."""
+"""Wrap private parts of Keras: a model's calls in order, its layers within layers, summed gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -22,3 +22,28 @@ def takes_training(operation: keras.Operation) -> bool:
 def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
     """Yield the layers of `model`, those within others included."""
     yield from model._flatten_layers()
+
+
+class SummingOptimizer(keras.optimizers.Optimizer):
+    """An optimizer that may change the gradients once they are summed over the replicas.
+
+    Keras clips each replica's own gradients, before they are summed.
+    """
+
+    def of_sum(self, gradients: list[Any]) -> list[Any]:
+        """Return what to update by, from the summed gradients, which are `None` where there is none."""
+        return gradients
+
+    def slot(self, slots: Sequence[Any], variable: Any) -> Any:
+        """Return the one of `slots`, which `add_optimizer_variables` made, that belongs to `variable`."""
+        return slots[self._get_variable_index(variable)]
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        summed = list(super()._all_reduce_sum_gradients(grads_and_vars))
+        gradients = self.of_sum([gradient for gradient, _ in summed])
+        return [(gradient, variable) for gradient, (_, variable) in zip(gradients, summed, strict=True)]
+
+
+def rate_source(optimizer: keras.optimizers.Optimizer) -> Any:
+    """Return the schedule or the variable that an optimizer's learning rate comes from."""
+    return optimizer._learning_rate

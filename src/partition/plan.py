@@ -96,7 +96,9 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
         partition=options["partition"],
         microbatches=config.microbatches,
         overlaps=overlaps,
-        state={"adam": 4, "adagrad": 3, "sgd": 3 if optimizer["momentum"] else 2}[optimizer["name"]],
+        state={"adam": 4, "adamw": 4, "adagrad": 3, "sgd": 3 if optimizer["momentum"] else 2}[
+            optimizer["name"]
+        ],
         in_flight=_in_flight(config),
         speeds=options.get("speeds") or [1.0] * config.workers,
         memory_limit=None if limit is None else limit * 2**30,

@@ -58,7 +58,11 @@ class CompletedStep:
 
 
 class AsyncCoordinator(ABC):
-    """Schedules steps and records them. One thread calls the methods; any thread may call `report`."""
+    """Schedules steps and records them. One thread calls the methods; any thread may call `report`.
+
+    Attributes:
+        scheduled: how many global batches have been scheduled, those of a resumed checkpoint included.
+    """
 
     # Number of global batches whose steps are scheduled by one call of `schedule`.
     batches_at_once = 1
@@ -81,6 +85,7 @@ class AsyncCoordinator(ABC):
         self._intervals: list[list[tuple[int, str, int, float, float]]] = [[] for _ in recorders]
         per_epoch = order.steps_per_epoch(context.arrays.train_samples, context.config.global_batch)
         self._policy = StepPolicy(context.config, per_epoch)
+        self.scheduled = 0
 
     @abstractmethod
     def schedule(self, batches: np.ndarray, epoch: int) -> None:
@@ -130,6 +135,7 @@ class AsyncCoordinator(ABC):
         """
         config, policy = self._context.config, self._policy
         self._start()
+        self.scheduled = first
         status = "ok" if first == policy.last_step else None
         group: list[np.ndarray] = []
         samples = self._context.arrays.train_samples
@@ -140,6 +146,7 @@ class AsyncCoordinator(ABC):
             if len(group) < self.batches_at_once and not due:
                 continue
             self.schedule(np.stack(group), (step - 1) // policy.steps_per_epoch + 1)
+            self.scheduled = step
             group.clear()
             self._settle(time.time() - SETTLE_SECONDS)
             status = self._status(step)

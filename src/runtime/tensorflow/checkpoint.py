@@ -3,7 +3,7 @@
 A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
 
     model/<variable>       every variable of the model, shards joined, by Keras's path within it
-    <slot>/<variable>      the optimizer's state for that variable (momentum; velocity)
+    <slot>/<variable>      the optimizer's state for that variable (velocity, as torch's momentum_buffer)
     iterations             the optimizer's steps
     epoch, step            steps done: `epoch` whole epochs and `step` steps of the next one
     seed, global_batch, train_samples     what the order of samples depends on
@@ -26,6 +26,7 @@ from src.run import files
 from src.runtime.common import last_good
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import check_checkpoint, resume_recorders
+from src.runtime.tensorflow import update_rule
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of, split_value
 
 FILE = files.TENSORFLOW_CHECKPOINT
@@ -74,7 +75,10 @@ class Checkpoints:
             return 0
         checkpoint = read(self._context)
         restore(checkpoint, self._parts)
-        return resume_recorders([self._recorder], checkpoint, self._per_epoch)
+        steps = resume_recorders([self._recorder], checkpoint, self._per_epoch)
+        for _, optimizer in self._parts:
+            update_rule.resume_at(optimizer, steps)
+        return steps
 
     def write(self, step: int) -> None:
         """Write a checkpoint after `step` steps, unless it is written already; all ranks call this method."""

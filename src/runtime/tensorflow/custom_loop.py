@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import feed, rounding, setup
+from src.runtime.common.learning_rate import LearningRate
+from src.runtime.tensorflow import feed, rounding, setup, update_rule
 from src.runtime.tensorflow.callback import StepFollower, TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints, Part
 from src.runtime.tensorflow.evaluation import Evaluation
@@ -55,13 +56,13 @@ class TrainableModel(Protocol):
 class ModelCopy:
     """A `TrainableModel` of which each replica has a whole copy, with the seed's weights."""
 
-    def __init__(self, context: RankContext) -> None:
-        """Build the model; called within a strategy's scope."""
+    def __init__(self, context: RankContext, rate: LearningRate | None = None) -> None:
+        """Build the model, to be trained at `rate` or as configured; called within a strategy's scope."""
         self.model = setup.build(context)
         self.variables = self.model.trainable_variables
         self.buffers = self.model.non_trainable_variables
         self._context = context
-        self._optimizer = setup.make_optimizer(context)
+        self._optimizer = update_rule.make_optimizer(context, rate=rate)
         self._optimizer.build(self.variables)
         self.parts = [(self.model, self._optimizer)]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync // context.world_size

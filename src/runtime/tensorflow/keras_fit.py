@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import feed, rounding, setup
+from src.runtime.tensorflow import feed, rounding, setup, update_rule
 from src.runtime.tensorflow.callback import StepFollower, TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints
 from src.runtime.tensorflow.evaluation import Evaluation
@@ -87,7 +87,7 @@ def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Stra
         model = setup.build(context)
         steps = StepMetric(context, steps_at_once)
         model.compile(
-            optimizer=setup.make_optimizer(context),
+            optimizer=update_rule.make_optimizer(context),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=[steps],
             steps_per_execution=steps_at_once,

@@ -1,4 +1,4 @@
-"""Set a process up for TensorFlow: devices and threads, the seeded model, its loss and optimizer."""
+"""Set a process up for TensorFlow: devices and threads, the seeded model and its loss."""
 
 from __future__ import annotations
 
@@ -69,17 +69,6 @@ def build(context: RankContext) -> keras.Model:
     """Build the whole model with the seed's weights."""
     keras.utils.set_random_seed(context.config.seed)
     return adapt.build(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
-
-
-def make_optimizer(context: RankContext) -> keras.optimizers.Optimizer:
-    """Make the optimizer that the configuration names."""
-    settings = context.config.optimizer
-    if settings["name"] == "adam":
-        return keras.optimizers.Adam(settings["lr"])
-    if settings["name"] == "adagrad":
-        # As torch's, and Duchi 2011: no accumulated gradient to begin with.
-        return keras.optimizers.Adagrad(settings["lr"], initial_accumulator_value=0.0, epsilon=1e-10)
-    return keras.optimizers.SGD(settings["lr"], momentum=settings["momentum"])
 
 
 def normalise(context: RankContext, images: tf.Tensor) -> tf.Tensor:

@@ -1,12 +1,9 @@
-"""Set a rank up for torch: its device and threads, the seeded model, the optimizer, facts of the model.
+"""Set a rank up for torch: its device and threads, the seeded model, facts of the model.
 
 Lightning isn't imported here: parameter servers and their workers don't use it, and so start sooner.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,15 +52,6 @@ def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """
     correct = (logits.argmax(1) == labels).sum()
     return torch.stack([loss, correct, correct * 0 + len(labels)])
-
-
-def make_optimizer(settings: Mapping[str, Any], parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-    """Make the optimizer of `parameters` that `settings`, the configuration's `optimizer`, describe."""
-    if settings["name"] == "adam":
-        return torch.optim.Adam(parameters, lr=settings["lr"])
-    if settings["name"] == "adagrad":
-        return torch.optim.Adagrad(parameters, lr=settings["lr"])
-    return torch.optim.SGD(parameters, lr=settings["lr"], momentum=settings["momentum"])
 
 
 def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:

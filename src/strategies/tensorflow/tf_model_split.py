@@ -20,7 +20,7 @@ from src.partition.keras.graph import KerasGraph, operations
 from src.partition.plan import Plan
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import custom_loop, setup
+from src.runtime.tensorflow import custom_loop, setup, update_rule
 
 
 def train(context: RankContext, recorder: Recorder) -> None:
@@ -57,7 +57,8 @@ class SplitModel:
         for device, (start, stop) in zip(devices, itertools.pairwise(ends), strict=True):
             with tf.device(device):
                 stage = graph.stage(start, stop)
-                optimizer = setup.make_optimizer(context)
+                # The gradient of all stages is clipped before each has its own part of it.
+                optimizer = update_rule.make_optimizer(context, clips=False)
                 optimizer.build(stage.trainable_variables)
             self.stages.append(stage)
             self._optimizers.append(optimizer)
@@ -105,10 +106,22 @@ class SplitModel:
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
         """Take the optimizer step of each stage on its device, by the gradients of all stages."""
-        remaining = iter(gradients)
+        remaining = iter(self._clipped(gradients))
         for device, stage, optimizer in zip(self._devices, self.stages, self._optimizers, strict=True):
             with tf.device(device):
                 optimizer.apply_gradients([(next(remaining), v) for v in stage.trainable_variables])
+
+    def _clipped(self, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+        """Return the gradients of all stages, clipped by their common norm if configured."""
+        limit = self._context.config.optimizer["clip_norm"]
+        if limit is None:
+            return gradients
+        squares, remaining = [], iter(gradients)
+        for device, stage in zip(self._devices, self.stages, strict=True):
+            own = [next(remaining) for _ in stage.trainable_variables]
+            with tf.device(device):
+                squares += [update_rule.squared_norm(own)] if own else []
+        return update_rule.clip(gradients, limit, tf.add_n(squares))
 
 
 def _plan(context: RankContext, graph: KerasGraph, devices: Sequence[str]) -> Plan:

@@ -24,6 +24,7 @@ import tensorflow as tf
 from src.data import order
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
+from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.mpi_world import MPIWorld
 from src.runtime.tensorflow import feed, setup
 from src.runtime.tensorflow.callback import TrainingCallback
@@ -100,7 +101,9 @@ def _synchronous(context: RankContext, recorder: Recorder, world: MPIWorld) -> V
 
 def _independent(context: RankContext, recorder: Recorder, world: MPIWorld) -> Variant:
     """Make the variant whose ranks exchange nothing, each with the mean loss of its own part of a batch."""
-    copy = _seeded_copy(_with_own_batch(context), world)
+    # The learning rate is the whole run's, whose steps are as many and whose batch is the global one.
+    rate = LearningRate.of(context.config, context.arrays.train_samples)
+    copy = _seeded_copy(_with_own_batch(context), world, rate)
     parts = context.config.microbatches
 
     @tf.function
@@ -143,9 +146,9 @@ def _averaging(context: RankContext, recorder: Recorder, world: MPIWorld) -> Var
     return copy, step, evaluate
 
 
-def _seeded_copy(context: RankContext, world: MPIWorld) -> ModelCopy:
+def _seeded_copy(context: RankContext, world: MPIWorld, rate: LearningRate | None = None) -> ModelCopy:
     """Build the seeded model, with the values of rank 0's variables on all ranks."""
-    copy = ModelCopy(context)
+    copy = ModelCopy(context, rate)
     _broadcast([*copy.variables, *_floating(copy.buffers)], world)
     return copy
 

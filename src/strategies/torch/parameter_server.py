@@ -15,6 +15,10 @@ worker's contribution to the gradient of the batch's mean loss. `strategy.mode` 
                 workers), where staleness is that of the worker's last step. A worker without others has
                 staleness 0, and so takes the servers' weights.
 
+A step's learning rate is that of the global batch of which it trains a part, also on the worker's own copy.
+Under `sync` the servers clip the sum of a step's gradients and add weight decay; otherwise each worker does,
+to its own (`src/runtime/common/update_terms.py`).
+
 A process is a worker or a server (`serve`), or the coordinator (`train`), which schedules parts of batches,
 has the workers evaluate, and keeps the records of all workers.
 """
@@ -22,7 +26,7 @@ has the workers evaluate, and keeps the records of all workers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +35,9 @@ import torch
 from src.config import Config
 from src.measure.recorder import Recorder
 from src.run.variables import ClusterSpec
+from src.runtime.common import update_terms
 from src.runtime.common.context import RankContext
+from src.runtime.common.learning_rate import LearningRate
 from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker, wait_for_the_parent
 from src.runtime.torch.parameter_server.ps_worker import PSWorker
 from src.runtime.torch.parameter_server.server import Server, ServerGroup
@@ -72,12 +78,13 @@ def train(context: RankContext, recorder: Recorder) -> None:
     options = context.config.strategy
     rule = update_rule(context.config)
     # Checkpoints hold the state of the servers' optimizer, which in some modes isn't the configured one.
+    rate = LearningRate.of(context.config, context.arrays.train_samples)
     context = replace(context, config=replace(context.config, optimizer=rule["optimizer"]))
     downpour = options["mode"] == "downpour"
     coordinate(
         context,
         recorder,
-        ServerGroup(ClusterSpec.from_environment().addresses["server"], **rule),
+        ServerGroup(ClusterSpec.from_environment().addresses["server"], **rule, rate=asdict(rate)),
         # Under bound 0 no worker is ahead. If no worker takes two parts of a batch either, the pushes of one
         # clock are those of one batch.
         fixed=rule["bound"] == 0,
@@ -87,12 +94,12 @@ def train(context: RankContext, recorder: Recorder) -> None:
 
 
 def update_rule(config: Config) -> Mapping[str, Any]:
-    """Return the rule by which the servers apply pushes, as `ServerGroup` takes it."""
+    """Return the rule by which the servers apply pushes, as `ServerGroup` takes it, without the rate."""
     mode = config.strategy["mode"]
-    name = "adagrad" if mode == "downpour" else config.optimizer["name"]
+    optimizer = update_terms.served_optimizer(config)
     return {
         "workers": config.workers,
         "bound": {"sync": 0, "ssp": config.strategy["staleness"]}.get(mode),
         "sum_per_clock": mode == "sync",
-        "optimizer": {**config.optimizer, "name": name},
+        "optimizer": optimizer if mode == "sync" else update_terms.of_servers(optimizer),
     }

@@ -64,19 +64,25 @@ class TensorFlowCoordinator(AsyncCoordinator):
             order.even_slice(self._context.config.global_batch, rank, workers) for rank in range(workers)
         ]
         # An epoch's last call may have fewer steps, for which no function was traced: then one step a call.
+        done = self.scheduled
         for group in [batches] if len(batches) in self._model.steps else batches[:, None]:
             for part in slices:
-                self._schedule(group[:, part], epoch)
+                self._schedule(group[:, part], epoch, done)
+            done += len(group)
 
     def step_bytes(self, rank: int) -> tuple[float, float]:
         """Return the bytes that a step fetches, and those that it pushes: all variables, both times."""
         return self._bytes, self._bytes
 
-    def _schedule(self, indices: np.ndarray, epoch: int) -> None:
-        """Schedule steps on samples `indices` [steps, part] for any worker, once few enough calls wait."""
+    def _schedule(self, indices: np.ndarray, epoch: int, done: int) -> None:
+        """Schedule steps on samples `indices` [steps, part] for any worker, once few enough calls wait.
+
+        They are parts of the global batches that follow the first `done` ones.
+        """
         self._free.acquire()
         arrays = self._context.arrays
-        batch = tf.constant(arrays.train_images[indices]), tf.constant(arrays.train_labels[indices])
+        images, labels = arrays.train_images[indices], arrays.train_labels[indices]
+        batch = tf.constant(images), tf.constant(labels), tf.constant(done, tf.int64)
         remote = self._cluster.schedule(self._model.steps[len(indices)], args=batch)
 
         def collect() -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from src.runtime.common import update_terms
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import setup
+from src.runtime.tensorflow import setup, update_rule
 from src.runtime.tensorflow.microbatches import accumulate
 from src.runtime.tensorflow.variable_shards import shards_of, split_value
 
@@ -34,7 +35,8 @@ class ServerModel:
         parts: the model with its optimizer, for checkpoints.
         bytes: bytes of all variables, those that aren't trained included.
         steps: by number of steps, a function that trains so many steps in a worker, on uint8 images [steps,
-            part, H, W, C] and labels [steps, part]. It returns one row of 8 figures for each step: the
+            part, H, W, C], labels [steps, part], and the number of global batches before the first one's,
+            which decides the learning rate. It returns one row of 8 figures for each step: the
             worker's rank, mean loss, correct answers, staleness, and the times at which the step began, had
             fetched, had computed and had pushed.
         score: a function that returns the summed loss and the correct answers [2] of uint8 images [samples,
@@ -43,11 +45,14 @@ class ServerModel:
 
     def __init__(self, context: RankContext, strategy: tf.distribute.Strategy) -> None:
         self._context = context
+        self._terms = update_terms.of_workers(context.config.optimizer)
+        # Global batches before that of the gradient which is being applied; set while an update is traced.
+        self._done: tf.Tensor
         with strategy.scope():
             self.model = setup.build(context)
             self._trained = self.model.trainable_variables
             self._buffers = self.model.non_trainable_variables
-            self._optimizer = setup.make_optimizer(context)
+            self._optimizer = update_rule.make_optimizer(context, step=lambda: self._done, served=True)
             # `tape.gradient` and Keras's optimizers don't take a sharded variable; its shards are variables.
             self._optimizer.build([part for variable in self._trained for part in shards_of(variable)])
             self._version = tf.Variable(0, dtype=tf.int64, trainable=False, name="version")
@@ -65,6 +70,7 @@ class ServerModel:
                 input_signature=[
                     tf.TensorSpec((count, samples, *shape), tf.uint8),
                     tf.TensorSpec((count, samples), tf.int64),
+                    tf.TensorSpec((), tf.int64),
                 ],
             ).get_concrete_function()
             for count in counts
@@ -86,27 +92,29 @@ class ServerModel:
                 row += rows
         return placement
 
-    def _steps(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def _steps(self, images: tf.Tensor, labels: tf.Tensor, done: tf.Tensor) -> tf.Tensor:
         """Train `count` steps in one worker, on images [count, part, H, W, C] and labels [count, part].
 
-        Return the figures of the steps [count, 8].
+        The first one is on a part of the global batch that follows `done` others. Return the figures of the
+        steps [count, 8].
         """
         rank, began = _own_rank(labels), tf.timestamp()
         rows: list[tf.Tensor] = []
         after: list[tf.Tensor] = []
-        for inputs, expected in zip(tf.unstack(images), tf.unstack(labels), strict=True):
+        pairs = zip(tf.unstack(images), tf.unstack(labels), strict=True)
+        for number, (inputs, expected) in enumerate(pairs):
             # The servers keep the order of the steps among themselves, without a message to the worker.
             with tf.control_dependencies(after):
                 before = self._version.read_value()
-            figures, version = self._step(inputs, expected, before, began)
+            figures, version = self._step(inputs, expected, before, began, done + number)
             began, after = figures[-1], [version]
             rows.append(tf.stack([tf.cast(figure, tf.float64) for figure in (rank, *figures)]))
         return tf.stack(rows)
 
     def _step(
-        self, images: tf.Tensor, labels: tf.Tensor, before: tf.Tensor, began: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, before: tf.Tensor, began: tf.Tensor, done: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, ...], tf.Tensor]:
-        """Train one step that began at the time `began`, after `before` updates.
+        """Train one step that began at the time `began`, after `before` updates and `done` global batches.
 
         Return the figures of the step but the rank, and the number of updates after the push.
         """
@@ -119,7 +127,7 @@ class ServerModel:
         gradients, buffers, loss, correct = self._compute(weights, buffers, images, labels)
         with tf.control_dependencies([*gradients, *buffers]):
             computed = tf.timestamp()
-        after = self._apply_compiled(gradients, buffers)
+        after = self._apply_compiled(gradients, buffers, done)
         with tf.control_dependencies([after, computed]):
             pushed = tf.timestamp()
         # The worker's contribution to the global batch's mean becomes the mean over its own part.
@@ -147,9 +155,18 @@ class ServerModel:
             return tape.gradient(loss, weights), loss, setup.correct_answers(expected, logits)
 
         total, loss, correct = accumulate(gradients, images, labels, self._context.config.microbatches)
+        share = 1 / self._context.config.workers
+        if self._terms.clip_norm is not None:
+            squares = update_rule.squared_norm(total) / share**2
+            total = update_rule.clip(total, self._terms.clip_norm, squares)
+        if self._terms.decay:
+            total = [a + share * self._terms.decay * b for a, b in zip(total, weights, strict=True)]
         return total, buffers, loss, correct
 
-    def _apply(self, gradients: Sequence[tf.Tensor], buffers: Sequence[tf.Tensor]) -> tf.Tensor:
+    def _apply(
+        self, gradients: Sequence[tf.Tensor], buffers: Sequence[tf.Tensor], done: tf.Tensor
+    ) -> tf.Tensor:
+        self._done = done
         pushed = [
             (piece, part)
             for gradient, variable in zip(gradients, self._trained, strict=True)

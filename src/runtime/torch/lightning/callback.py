@@ -18,8 +18,9 @@ from src.measure.recorder import Recorder
 from src.runtime.common import last_good
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.context import RankContext
+from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint
+from src.runtime.torch import checkpoint, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -59,6 +60,7 @@ class TrainingCallback(pl.Callback):
         self.resumed = resumed
         self.device = feed.device
         self.policy = StepPolicy(context.config, feed.steps)
+        self.rate = LearningRate.of(context.config, context.arrays.train_samples)
         self.status: str | None = None
         self.agree_at = 1
         # An agreement in progress: the slowest rank's clock and whether some rank has diverged [2], and the
@@ -77,6 +79,7 @@ class TrainingCallback(pl.Callback):
         if self.resumed is not None:
             checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
             self.resumed = None
+        update_rule.set_rate(trainer.optimizers[0], self.rate(self.recorder.steps))
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
         self._barrier()
         self.recorder.start()
@@ -95,6 +98,8 @@ class TrainingCallback(pl.Callback):
             self._rebalance(samples)
         self._agree(trainer)
         step = self.recorder.steps
+        if not self.rate.constant:
+            update_rule.set_rate(trainer.optimizers[0], self.rate(step))
         if self.policy.evaluates(step - 1, step):
             self._evaluate(module)
         if self.policy.saves(step - 1, step):

@@ -14,7 +14,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, peak, setup
+from src.runtime.torch import checkpoint, peak, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 
@@ -84,7 +84,21 @@ class TrainingModule(pl.LightningModule):
         """Make the configured optimizer of this rank's parameters."""
         # A stage's operations may have no parameters, and torch's optimizers need at least one.
         parameters: list[Tensor] = [*self.parameters()] or [torch.zeros(0, requires_grad=True)]
-        return setup.make_optimizer(self.context.config.optimizer, parameters)
+        return update_rule.make_optimizer(self.context.config.optimizer, parameters)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradient if configured: the averaged one, or a rank's own where ranks train alone.
+
+        Lightning calls this method between the backward pass and the optimizer's step; its arguments are
+        those of the `Trainer`, which are not used here.
+        """
+        if (limit := self.context.config.optimizer["clip_norm"]) is not None:
+            update_rule.clip(self.parameters(), limit)
 
     @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:

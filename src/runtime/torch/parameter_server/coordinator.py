@@ -5,7 +5,7 @@ coordinator sends a request, and the worker's answer to it is `done`:
 
     request     of the coordinator                      answer of the worker
     welcome     the store's `welcome`, buffers
-    train       indices of the samples                  figures of the step
+    train       indices of the samples, batches before  figures of the step
     push
     buffers                                             its floating-point buffers
     score       first and last test sample, buffers     summed loss, correct answers
@@ -99,13 +99,14 @@ class TorchCoordinator(AsyncCoordinator):
         This method waits while the workers have enough to do.
         """
         workers = self._context.config.workers
-        for batch in batches:
+        for step, batch in enumerate(batches, self.scheduled):
             with self._changed:
                 # The shares may change before the next batch, by a worker's answer in another thread.
                 parts = [self._split.part(rank) for rank in range(workers)]
             for rank, part in enumerate(parts):
                 self._item_count += 1
-                item = WorkItem("train", (batch[part],), {"item": self._item_count, "epoch": epoch})
+                numbers = {"item": self._item_count, "epoch": epoch, "step": step}
+                item = WorkItem("train", (batch[part],), numbers)
                 with self._changed:
                     self._changed.wait_for(lambda: len(self._waiting) + self._in_progress < AHEAD * workers)
                     absent = rank in self._lost and rank not in self._connections

@@ -22,9 +22,12 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from src.runtime.torch import update_rule
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Push:
         version: version of the values from which the gradient was computed.
         gradient: [elements].
         items: the work items whose gradients it sums, each with the version of the values at its fetch.
+        step: global batches before that of the gradient, on which the learning rate depends.
         clock: the worker's clock before the push, which the shard fills in.
     """
 
@@ -43,6 +47,7 @@ class Push:
     version: int
     gradient: Tensor
     items: tuple[tuple[int, int], ...] = ()
+    step: int = 0
     clock: int = 0
 
 
@@ -62,6 +67,9 @@ class ParameterShard:
         workers: int,
         bound: float = math.inf,
         sum_per_clock: bool = False,
+        rate: Callable[[int], float] | None = None,
+        clip_norm: float | None = None,
+        total: Callable[[int, float], float] = lambda clock, squares: squares,
     ) -> None:
         """Begin at clock 0.
 
@@ -71,12 +79,19 @@ class ParameterShard:
             workers: number of workers.
             bound: clocks by which a worker may be ahead of the slowest one.
             sum_per_clock: whether the pushes of one clock are one update, by their sum, and not one each.
+            rate: returns the learning rate after so many global batches; without it the optimizer's stays.
+            clip_norm: greatest norm of an update's gradient, over all shards; `None` for no limit.
+            total: returns the squared norm of an update's whole gradient, from its clock and the squared norm
+                of the shard's part.
         """
         self.version = 0
         self._values = values.clone()
         self._optimizer = optimizer([self._values])
         self._bound = bound
         self._sum_per_clock = sum_per_clock
+        self._rate = rate
+        self._clip_norm = clip_norm
+        self._total = total
         self._clocks = dict.fromkeys(range(workers), 0)
         # Workers that have nothing to do, for which no other worker waits.
         self._resting: set[int] = set()
@@ -169,6 +184,9 @@ class ParameterShard:
         active = (clock for worker, clock in self._clocks.items() if worker not in self._resting)
         return min(active, default=math.inf)
 
+    def _sum_over_shards(self, clock: int, squares: Tensor) -> Tensor:
+        return torch.tensor(self._total(clock, float(squares)), dtype=squares.dtype)
+
     def _update(self, newest: float) -> None:
         """Apply the pending pushes of clocks up to `newest`, ordered by clock and then by worker."""
         ready = sorted(
@@ -185,7 +203,14 @@ class ParameterShard:
             total = group[0].gradient
             for push in group[1:]:
                 total = total + push.gradient
-            self._values.grad = total
+            # What was received is read-only.
+            self._values.grad = total.clone() if self._clip_norm is not None else total
+            if self._clip_norm is not None:
+                update_rule.clip(
+                    [self._values], self._clip_norm, partial(self._sum_over_shards, group[0].clock)
+                )
+            if self._rate is not None:
+                update_rule.set_rate(self._optimizer, self._rate(max(push.step for push in group)))
             self._optimizer.step()
             for push in group:
                 self._applied += [(item, self.version - version) for item, version in push.items]

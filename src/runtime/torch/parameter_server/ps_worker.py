@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from src.runtime.common import messages
+from src.runtime.common import messages, update_terms
 from src.runtime.common.context import RankContext
+from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Message
 from src.runtime.torch import peak, setup
+from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
 from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore
@@ -27,6 +29,8 @@ class Worker(ABC):
         self._context = context
         self._replica = Replica(context)
         self._coordinator = messages.connect(coordinator, seconds=CONNECT_SECONDS)
+        self._rate = LearningRate.of(context.config, context.arrays.train_samples)
+        self._terms = update_terms.of_workers(update_terms.served_optimizer(context.config))
 
     def work(self, ready: Callable[[], object] = lambda: None) -> None:
         """Answer the coordinator's requests until the training is over.
@@ -57,10 +61,12 @@ class Worker(ABC):
         if request.kind == "peak":
             return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
-        return [], self.train(request.arrays[0], request.figures["item"])
+        return [], self.train(request.arrays[0], request.figures["item"], request.figures["step"])
 
-    def train(self, indices: np.ndarray, item: int) -> dict[str, float]:
+    def train(self, indices: np.ndarray, item: int, step: int) -> dict[str, float]:
         """Train one step on the training samples `indices` [part], as work item number `item`.
+
+        `step` is the number of global batches before that of the samples, and decides the learning rate.
 
         Returns the fields `loss`, `correct`, `began`, `fetched`, `computed` and `pushed` of a
         `CompletedStep`, and `staleness` if that is known.
@@ -110,24 +116,30 @@ class PSWorker(Worker):
         self._staleness: int | None = None
         self._gathered: Tensor | None = None
         self._items: list[tuple[int, int]] = []
+        # Global batches before that of the gradient that was gathered last.
+        self._step = 0
+        if options["mode"] == "sync":
+            # The servers clip and decay the sum of a step's gradients, which is one update.
+            self._terms = WorkerTerms()
 
     def register(self) -> None:
         """Register this worker with the servers."""
         self._servers.register(self._context.rank)
 
-    def train(self, indices: np.ndarray, item: int) -> dict[str, float]:
+    def train(self, indices: np.ndarray, item: int, step: int) -> dict[str, float]:
         """Train one step: fetch if the mode does so in this step, compute a gradient, and push if due."""
         began = time.time()
         if self._steps % self._fetch_every == 0:
             self._fetch()
         fetched = time.time()
-        gradient, loss, correct = self._replica.gradient(indices)
+        gradient, loss, correct = self._replica.gradient(indices, self._terms)
+        self._step = step
         self._gathered = gradient if self._gathered is None else self._gathered + gradient
         self._items.append((item, self._versions[0]))
         self._steps += 1
         if self._merges or self._steps % self._fetch_every:
             # A local step, on which the worker goes on until its next fetch.
-            self._replica.descend(self._context.config.optimizer["lr"])
+            self._replica.descend(self._rate(step))
         computed = time.time()
         if self._steps % self._push_every == 0:
             self.push()
@@ -142,7 +154,7 @@ class PSWorker(Worker):
         """Push the sum of the gradients since the last push, unless there are none."""
         if self._gathered is None:
             return
-        self._staleness = self._servers.push(self._gathered, self._versions, self._items)
+        self._staleness = self._servers.push(self._gathered, self._versions, self._items, self._step)
         self._gathered, self._items = None, []
 
     def _fetch(self) -> None:
@@ -162,15 +174,15 @@ class SharedMemoryWorker(Worker):
         """Map the shared memory that the coordinator's answer names."""
         self._shared = SharedMemoryStore(welcome.figures, self._context.config)
 
-    def train(self, indices: np.ndarray, item: int) -> dict[str, float]:
+    def train(self, indices: np.ndarray, item: int, step: int) -> dict[str, float]:
         """Train one step: copy the parameters as they happen to be, compute a gradient, and apply it."""
         began = time.time()
         before = self._shared.version()
         self._replica.load(self._shared.values)
         fetched = time.time()
-        gradient, loss, correct = self._replica.gradient(indices)
+        gradient, loss, correct = self._replica.gradient(indices, self._terms)
         computed = time.time()
-        after = self._shared.update(gradient, self._context.rank)
+        after = self._shared.update(gradient, self._context.rank, self._rate(step))
         times = {"began": began, "fetched": fetched, "computed": computed, "pushed": time.time()}
         return {"loss": loss, "correct": correct, "staleness": after - 1 - before, **times}
 

@@ -11,8 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from src.runtime.common.context import RankContext
-from src.runtime.torch import setup
+from src.runtime.common.update_terms import WorkerTerms
+from src.runtime.torch import setup, update_rule
 from src.runtime.torch.feed import to_inputs
+
+NO_TERMS = WorkerTerms()
 
 
 class Replica:
@@ -63,11 +66,12 @@ class Replica:
         for buffer, value in zip(_floating(self.model), values, strict=True):
             buffer.copy_(torch.from_numpy(value))
 
-    def gradient(self, indices: np.ndarray) -> tuple[Tensor, float, float]:
+    def gradient(self, indices: np.ndarray, terms: WorkerTerms = NO_TERMS) -> tuple[Tensor, float, float]:
         """Compute the gradient of a part of a batch.
 
         Args:
             indices: indices of the part's training samples.
+            terms: how the gradient is clipped, and what is added to it.
 
         Returns:
             The part's contribution [elements] to the gradient of the global batch's mean loss, the part's own
@@ -87,6 +91,12 @@ class Replica:
             # The micro-batch's contribution to the global batch's mean, whatever its size.
             (loss * (len(labels) / context.config.global_batch)).backward()
             total += setup.sums(loss.detach() * len(labels), logits, labels).cpu()
+        share = len(indices) / context.config.global_batch
+        if terms.clip_norm is not None:
+            update_rule.clip(self._parameters, terms.clip_norm, lambda squares: squares / share**2)
+        for parameter in self._parameters if terms.decay else ():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach(), alpha=terms.decay * share)
         gradient = torch.cat([p.grad.reshape(-1) for p in self._parameters if p.grad is not None]).cpu()
         loss_sum, correct, count = total.tolist()
         return gradient, loss_sum / count, correct

@@ -1,13 +1,15 @@
 """Serve parameters from a process, and use all servers together as one vector of parameters.
 
 Each server has a contiguous part of the flattened parameters, and all parts are of one size, give or take one
-element. The requests of the coordinator (c) and of workers (w), with the servers' answers:
+element. The requests of the coordinator (c), of workers (w) and of servers (s), with the servers' answers:
 
-    initialize  c   values, optimizer, bound                                -> done
+    initialize  c   values, optimizer, learning rate, bound                 -> done
     slowest     w                                                           -> clock of the slowest worker
     register    w   rank, clock                                             -> done
     fetch       w   (waits until the worker's clock is within the bound)    -> values, version
-    push        w   version, work items (each with its version), gradient   -> staleness
+    push        w   version, work items (each with its version), step,
+                    gradient                                                -> staleness
+    norm        s   clock, squared norm of a server's part (of server 0)    -> that of the whole gradient
     rest        c   ranks                                                   -> done
     drain       c                                                           -> done
     applied     c                                                           -> work items and their staleness
@@ -20,7 +22,7 @@ from __future__ import annotations
 import math
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +32,11 @@ from torch import Tensor
 from src.data import order
 from src.measure.rank_record import RankRecord
 from src.runtime.common import messages
+from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Connection, Message
+from src.runtime.torch.parameter_server import norm_exchange
 from src.runtime.torch.parameter_server.parameter_shard import ParameterShard, Push
-from src.runtime.torch.setup import make_optimizer
+from src.runtime.torch.update_rule import make_optimizer
 
 # Seconds for which a process tries to connect: the others must import their libraries before they listen.
 CONNECT_SECONDS = 120.0
@@ -51,6 +55,8 @@ class Server:
         # Worker -> its present connection.
         self._registered: dict[int, Connection] = {}
         self._shard: ParameterShard
+        # From an update's clock and the squared norm of this server's part of its gradient to that of all.
+        self._total: Callable[[int, float], float] = lambda clock, squares: squares
         self.closed = threading.Event()
         self._listening: socket.socket = messages.listen(address, self._handle)
 
@@ -81,8 +87,16 @@ class Server:
         bound: float | None,
         sum_per_clock: bool,
         optimizer: Mapping[str, Any],
+        rate: Mapping[str, Any],
         entries: Sequence[str],
+        number: int,
+        servers: Sequence[str],
     ) -> None:
+        clips = optimizer["clip_norm"] is not None and len(servers) > 1
+        if clips and number == 0:
+            self._total = norm_exchange.NormHub(len(servers))
+        elif clips:
+            self._total = norm_exchange.ask(servers[0], CONNECT_SECONDS)
         values, *entry_values = (torch.from_numpy(array) for array in arrays)
         self._shard = ParameterShard(
             values,
@@ -90,6 +104,9 @@ class Server:
             workers=workers,
             bound=math.inf if bound is None else bound,
             sum_per_clock=sum_per_clock,
+            rate=LearningRate(**rate),
+            clip_norm=optimizer["clip_norm"],
+            total=self._total,
         )
         self._shard.restore(values, dict(zip(entries, entry_values, strict=True)))
         self._initialized.set()
@@ -109,6 +126,9 @@ class Server:
             arrays = [values.numpy(), *(entry.numpy() for entry in entries.values())]
             connection.send("state", arrays, entries=list(entries), widest_gap=shard.widest_gap)
             return
+        if request.kind == "norm":
+            connection.send("norm", total=self._total(figures["clock"], figures["squares"]))
+            return
         if request.kind == "slowest":
             connection.send("clock", clock=shard.slowest())
             return
@@ -116,7 +136,7 @@ class Server:
             assert worker is not None
             gradient = torch.from_numpy(request.arrays[0])
             items = tuple((item, version) for item, version in figures["items"])
-            push = Push(worker, figures["version"], gradient, items)
+            push = Push(worker, figures["version"], gradient, items, figures["step"])
             connection.send("done", staleness=shard.push(push))
             return
         if request.kind == "register":
@@ -143,10 +163,12 @@ class ServerGroup:
         Args:
             addresses: `host:port` of each server, in the order of their shards.
             **rule: how pushes take effect, which only the coordinator gives: `workers`, `bound` (`None` for
-                no bound), `sum_per_clock`, and `optimizer` as in the configuration.
+                no bound), `sum_per_clock`, `optimizer` as in the configuration, and the fields `rate` of a
+                `LearningRate`.
         """
         self.welcome: Mapping[str, Any] = {}
         self._rule = rule
+        self._addresses = list(addresses)
         self._all = [messages.connect(address, seconds=CONNECT_SECONDS) for address in addresses]
 
     def initialize(self, values: Tensor, entries: Mapping[str, Tensor]) -> None:
@@ -160,7 +182,8 @@ class ServerGroup:
             part = order.even_slice(len(values), number, len(self._all))
             entry_parts = [entry[part] if entry.dim() else entry for entry in entries.values()]
             arrays = [tensor.numpy() for tensor in (values[part], *entry_parts)]
-            server.send("initialize", arrays, entries=list(entries), **self._rule)
+            place = {"number": number, "servers": self._addresses}
+            server.send("initialize", arrays, entries=list(entries), **place, **self._rule)
         self._wait_until_done()
 
     def register(self, rank: int) -> None:
@@ -180,20 +203,23 @@ class ServerGroup:
         values = torch.cat([torch.from_numpy(answer.arrays[0]) for answer in answers])
         return values, [answer.figures["version"] for answer in answers]
 
-    def push(self, gradient: Tensor, versions: Sequence[int], items: Sequence[tuple[int, int]]) -> int | None:
+    def push(
+        self, gradient: Tensor, versions: Sequence[int], items: Sequence[tuple[int, int]], step: int
+    ) -> int | None:
         """Push a gradient; return its staleness, or `None` if the gradient takes effect later.
 
         Args:
             gradient: the gradient of all parameters [elements].
             versions: each server's version of the values from which the gradient was computed.
             items: the work items whose gradients it sums, each with the first server's version at its fetch.
+            step: global batches before that of the gradient.
         """
         flat = gradient.numpy()
         for number, (server, version) in enumerate(zip(self._all, versions, strict=True)):
             part = order.even_slice(len(flat), number, len(self._all))
             # The first server alone reports the staleness of work items.
             reported = list(items) if number == 0 else []
-            server.send("push", [flat[part]], version=version, items=reported)
+            server.send("push", [flat[part]], version=version, items=reported, step=step)
         first, *_ = (server.receive() for server in self._all)
         staleness: int | None = first.figures["staleness"]
         return staleness

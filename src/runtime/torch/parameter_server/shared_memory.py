@@ -36,7 +36,7 @@ class SharedMemoryStore:
         self.values, self._momentum = whole[:elements], whole[elements:]
         # Each worker writes its own counter alone, so that no update goes uncounted.
         self._updates = np.memmap(welcome["path"], "int64", "r+", offset=flat.nbytes, shape=config.workers)
-        self._rate, self._decay = config.optimizer["lr"], config.optimizer["momentum"]
+        self._decay = config.optimizer["momentum"]
 
     @classmethod
     def create(cls, config: Config, elements: int) -> SharedMemoryStore:
@@ -58,15 +58,16 @@ class SharedMemoryStore:
         return int(self._updates.sum())
 
     @torch.no_grad()
-    def update(self, gradient: Tensor, rank: int) -> int:
+    def update(self, gradient: Tensor, rank: int, rate: float) -> int:
         """Take a step of SGD, with momentum if configured, in place; return the version after the step.
 
         Args:
             gradient: [elements].
             rank: the worker that takes the step.
+            rate: the learning rate.
         """
         step = self._momentum.mul_(self._decay).add_(gradient) if self._decay else gradient
-        self.values.sub_(step, alpha=self._rate)
+        self.values.sub_(step, alpha=rate)
         self._updates[rank] += 1
         return self.version()
 

@@ -32,7 +32,7 @@ from src.partition.torch.graph import Graph, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, model_cost, peak, setup
+from src.runtime.torch import checkpoint, model_cost, peak, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
@@ -202,10 +202,20 @@ class StageModule(TrainingModule):
         optimizer.zero_grad()
         inputs = () if images is None else (images,)
         self._schedule.step(*inputs, target=labels, return_outputs=False)
+        if (limit := self.context.config.optimizer["clip_norm"]) is not None:
+            self.timeline.mark("wait")
+            update_rule.clip(self.parameters(), limit, self._sum_over_stages)
         self.timeline.mark("optimizer")
         optimizer.step()
         self.timeline.end_step()
         self._recorder.communication_seconds = self.timeline.communication_seconds
+
+    def _sum_over_stages(self, squares: Tensor) -> Tensor:
+        """Return the sum of all stages' `squares` []; all ranks call this method at the same step."""
+        # A stage without parameters has its zero on the CPU.
+        squares = squares.to(self.device)
+        dist.all_reduce(squares)
+        return squares
 
     def take_loss(self) -> SupportsFloat:
         """Return the last stage's mean loss on every rank, as a number that is still being sent."""
