@@ -82,7 +82,7 @@ def fit() -> None:
     with strategy.scope():
         model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
         model.compile(
-            keras.optimizers.SGD(0.05, momentum=0.9),
+            keras.optimizers.SGD(0.01, momentum=0.9),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
@@ -102,7 +102,7 @@ def custom() -> None:
     """Train by a custom loop of `strategy.run`."""
     with strategy.scope():
         model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
-        optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
         optimizer.build(model.trainable_variables)
         loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
 
@@ -129,7 +129,7 @@ def split() -> None:
     with tf.device("CPU:1"):
         second = keras.Sequential([keras.Input((4, 4, 50)), *classifier()])
     variables = [*first.trainable_variables, *second.trainable_variables]
-    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
     optimizer.build(variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -149,7 +149,7 @@ def split() -> None:
 def mpi() -> None:
     """Train on a batch a rank, and average the ranks' gradients array by array."""
     model = keras.Sequential([keras.Input((28, 28, 1)), *convolutions(), *classifier()])
-    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     for variable in model.trainable_variables:

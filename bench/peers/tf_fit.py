@@ -28,7 +28,7 @@ model = keras.Sequential(
     ]
 )
 model.compile(
-    keras.optimizers.SGD(0.05, momentum=0.9),
+    keras.optimizers.SGD(0.01, momentum=0.9),
     keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     metrics=["accuracy"],
 )

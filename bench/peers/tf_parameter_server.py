@@ -53,7 +53,7 @@ with strategy.scope():
             keras.layers.Dense(10),
         ]
     )
-    optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+    optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
     optimizer.build(model.trainable_variables)
     loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None)
 

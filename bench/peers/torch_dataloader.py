@@ -16,7 +16,7 @@ transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1
 dataset = datasets.MNIST(args.raw, train=True, transform=transform)
 loader = DataLoader(dataset, batch_size=args.batch, shuffle=True, drop_last=True)
 model = build(args.model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 model.train()
 clock.begin()
 for images, labels in loader:

@@ -20,7 +20,7 @@ dist.init_process_group("gloo")
 images, labels = (torch.from_numpy(array) for array in training_arrays(args.data))
 torch.manual_seed(0)
 model = DistributedDataParallel(build(args.model))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 order = torch.randperm(len(labels))
 clock.begin()
 for chosen in order.split(args.batch):

@@ -28,7 +28,7 @@ second = nn.Sequential(whole.layer3, whole.layer4, whole.avgpool, nn.Flatten(), 
 module = (first, second)[rank]
 stage = PipelineStage(module, rank, world, torch.device("cpu"))
 schedule = ScheduleGPipe(stage, MICROBATCHES, loss_fn=functional.cross_entropy)
-optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
 order = torch.randperm(len(labels))
 clock.begin()
 for chosen in order.split(args.batch):

@@ -134,6 +134,21 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=hogwild", "optimizer.name=adam"],
         ["optimizer.name=adam", "strategy=hogwild needs optimizer.name=sgd"],
     ),
+    "another optimizer": (["optimizer.name=adamax"], ["adamax", "adam, adamw", "did you mean adam?"]),
+    "decay": (["optimizer.weight_decay=-0.1"], ["optimizer.weight_decay=-0.1", "at least 0"]),
+    "a norm of nothing": (["optimizer.clip_norm=0"], ["optimizer.clip_norm=0", "above 0"]),
+    "a norm of no number": (["optimizer.clip_norm=small"], ["optimizer.clip_norm=small", "a number"]),
+    "scale": (["optimizer.scale_lr=liner"], ["scale_lr=liner", "none, linear, sqrt", "mean linear?"]),
+    "steps of the warm-up": (["optimizer.warmup_steps=0.5"], ["warmup_steps=0.5", "a whole number"]),
+    "schedule of rates": (["optimizer.schedule=cosin"], ["constant, cosine, step", "did you mean cosine?"]),
+    "a rate where none is used": (
+        ["strategy=sandblaster_lbfgs", "optimizer.schedule=step"],
+        ["optimizer.schedule=step", "strategy=sandblaster_lbfgs needs optimizer.schedule=constant"],
+    ),
+    "a norm where none is used": (
+        ["strategy=sandblaster_lbfgs", "optimizer.clip_norm=1"],
+        ["optimizer.clip_norm=1", "sandblaster_lbfgs needs optimizer.clip_norm=None"],
+    ),
     "a checkpoint between averages": (
         ["strategy=local_sgd", "checkpoint_every=10"],
         ["checkpoint_every=10", "local_sgd writes no checkpoints"],

@@ -89,7 +89,7 @@ def test_keras_ends_where_torch_ends(
         reached = keras_ends[f"{name}-{number}"]
         # Of the way that it went: some gradients are tiny.
         went = np.abs(expected - gradients[f"begin-{number}"])
-        assert (np.abs(reached - expected) <= 1e-9 * np.maximum(went, 1e-9)).all(), name
+        assert (np.abs(reached - expected) <= 1e-9 * np.maximum(went, 1e-6)).all(), name
 
 
 def test_some_gradients_are_clipped_and_some_are_not(gradients: dict[str, np.ndarray]) -> None:

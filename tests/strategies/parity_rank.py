@@ -37,11 +37,11 @@ from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Message
-from src.runtime.torch import setup
+from src.runtime.torch import checkpoint, setup
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import fit
 from src.runtime.torch.lightning.module import TrainingModule
-from src.runtime.torch.parameter_server import coordination
+from src.runtime.torch.parameter_server import coordination, norm_exchange
 from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
@@ -52,6 +52,15 @@ TESTED = 41
 EVALUATION_BATCH = 16
 LATE_SECONDS = 0.2
 batch_indices, part = order.batch_indices, BatchSplit.part
+write_checkpoint = checkpoint.write
+sum_over_stages = stage_module.StageModule._sum_over_stages
+sum_over_servers = norm_exchange.NormHub.__call__
+
+
+def write_in_the_middle(*arguments: Any, step: int, **named: Any) -> None:
+    """The checkpoint that the end of the training would overwrite stays."""
+    if step:
+        write_checkpoint(*arguments, step=step, **named)
 
 
 class Watched:
@@ -114,6 +123,8 @@ def apply(change: str | None) -> None:
     DistributedDataParallel.register_comm_hook = register_comm_hook
     timed_stage.unmoved_buffers = unmoved_buffers
     SpeedWindow.add, Worker.answer = add, answer
+    stage_module.StageModule._sum_over_stages = sum_over_stages
+    norm_exchange.NormHub.__call__ = sum_over_servers
     if change == "wrong shard":
         BatchSplit.part = lambda split, rank, *items: part(split, 0, *items)
     elif change == "missing average":
@@ -122,6 +133,9 @@ def apply(change: str | None) -> None:
         )
     elif change == "recomputation that moves buffers":
         timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+    elif change == "own norm":
+        stage_module.StageModule._sum_over_stages = lambda _, squares: squares
+        norm_exchange.NormHub.__call__ = lambda hub, clock, squares: squares
     elif change == "late answers":
         Worker.answer = answer_late
     elif change == "speeds of 1 and 3":
@@ -228,6 +242,7 @@ def main() -> None:
     fit.TrainingModule = WatchedTraining
     stage_module.StageModule = WatchedStage
     coordination.Replica = CoordinatorsReplica
+    checkpoint.write = write_in_the_middle
     setup.build = build_alone
     # Weights are compared as training left them.
     rounding.measure_gap = lambda *_: None

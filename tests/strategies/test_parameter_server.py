@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 
 from tests.strategies.test_parity import (
+    ADAMW,
     BOUND,
     CNN,
     MODULE,
     RESNET,
+    SAVED,
     STEPS,
+    TERMS,
+    UNCLIPPED,
     Case,
     Outcome,
     differences,
@@ -56,6 +60,29 @@ CASES = (
     Case(
         "downpour-alone",
         served("downpour", 1, *CNN, *ADAGRAD, "strategy.fetch_every=1", "strategy.push_every=1"),
+    ),
+    # Clipped by the norm of both servers' parts; decayed and clipped by the worker where it is alone.
+    Case("single-terms", (*CNN, *TERMS)),
+    Case("single-terms-adagrad", (*CNN, *TERMS, *ADAGRAD)),
+    Case("single-adamw", (*CNN, *ADAMW)),
+    Case("single-plain-unclipped", (*CNN, *UNCLIPPED, *PLAIN)),
+    Case("sync-terms", served("sync", 2, *CNN, *TERMS, "strategy.servers=2")),
+    Case("sync-adamw", served("sync", 2, *CNN, *ADAMW, "strategy.servers=2", "batch_shares=[20,12]")),
+    Case("sync-own-norm", served("sync", 2, *CNN, *TERMS, "strategy.servers=2"), "own norm"),
+    Case("ssp-0-terms", served("ssp", 2, *CNN, *UNCLIPPED, *PLAIN, "strategy.staleness=0")),
+    Case("async-alone-terms", served("async", 1, *CNN, *TERMS, "strategy.servers=2")),
+    Case("async-alone-adamw", served("async", 1, *CNN, *ADAMW)),
+    Case("shat-alone-terms", served("shat", 1, *CNN, *TERMS)),
+    Case("hogwild-alone-terms", ("strategy=hogwild", "workers=1", *CNN, *TERMS)),
+    Case("hogwild-alone-saved", ("strategy=hogwild", "workers=1", *CNN, *TERMS, SAVED)),
+    Case(
+        "async-alone-resumed",
+        served("async", 1, *CNN, *TERMS, "strategy.servers=2"),
+        resumes="hogwild-alone-saved",
+    ),
+    Case(
+        "downpour-alone-terms",
+        served("downpour", 1, *CNN, *TERMS, *ADAGRAD, "strategy.fetch_every=1", "strategy.push_every=1"),
     ),
     Case("lbfgs-alone", (*LBFGS, "workers=1")),
     Case("lbfgs", (*LBFGS, "workers=2")),
@@ -103,6 +130,15 @@ def without_gradients(outcome: Outcome) -> Outcome:
         # The order in which portions arrive is another one.
         ("lbfgs", "lbfgs-alone"),
         ("downpour-alone", "single-cnn-adagrad"),
+        ("sync-terms", "single-terms"),
+        ("sync-adamw", "single-adamw"),
+        # Without a limit the two parts' pushes are one update of plain SGD, decay included.
+        ("ssp-0-terms", "single-plain-unclipped"),
+        ("async-alone-terms", "single-terms"),
+        ("async-alone-adamw", "single-adamw"),
+        ("shat-alone-terms", "single-terms"),
+        ("hogwild-alone-terms", "single-terms"),
+        ("downpour-alone-terms", "single-terms-adagrad"),
     ],
 )
 def test_losses_parameters_and_buffers_are_those_of(
@@ -113,6 +149,19 @@ def test_losses_parameters_and_buffers_are_those_of(
     for outcome in trained[name]:
         assert not differences(outcome, expected), gaps(outcome, expected)
         assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+def test_the_parity_check_fails_for_a_server_s_own_norm(trained: dict[str, list[Outcome]]) -> None:
+    expected = without_gradients(trained["single-terms"][0])
+    for outcome in trained["sync-own-norm"]:
+        assert {"losses", "parameters"} <= set(differences(outcome, expected))
+
+
+def test_a_resumed_training_goes_on_at_its_rate(trained: dict[str, list[Outcome]]) -> None:
+    whole = without_gradients(trained["single-terms"][0])
+    (resumed,) = trained["async-alone-resumed"]
+    expected = dataclasses.replace(whole, losses=whole.losses[5:])
+    assert not differences(resumed, expected), gaps(resumed, expected)
 
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)

@@ -37,15 +37,29 @@ DDP = ("strategy=ddp", "workers=2")
 # A change that is no mistake.
 SPEEDS = "speeds of 1 and 3"
 LOCAL = ("strategy=local_sgd", "workers=2")
+# All that may change an update, but for clipping: a batch of 32 has half the rate of one of 128.
+UNCLIPPED = (
+    *("optimizer.lr=0.04", "optimizer.weight_decay=0.05", "optimizer.scale_lr=sqrt"),
+    *("optimizer.warmup_steps=4", "optimizer.schedule=cosine"),
+)
+# Less than most gradients' norms, and more than some.
+TERMS = (*UNCLIPPED, "optimizer.clip_norm=1.3")
+ADAMW = ("optimizer.name=adamw", *TERMS, "optimizer.lr=0.004")
+# The first checkpoint that is due, in the middle of the epoch, is kept.
+SAVED = "checkpoint_every=5"
 
 
 @dataclass(frozen=True)
 class Case:
-    """One training; `change` is something that tests/strategies/parity_rank.py does to it."""
+    """One training; `change` is something that tests/strategies/parity_rank.py does to it.
+
+    It goes on from the checkpoint of the case `resumes`, which its job has trained before.
+    """
 
     name: str
     words: tuple[str, ...]
     change: str | None = None
+    resumes: str | None = None
 
 
 SINGLE = (
@@ -55,6 +69,10 @@ SINGLE = (
     Case("single-resnet-m4", (*RESNET, "microbatches=4")),
     Case("rank-0-buffers", (*RESNET, "microbatches=4"), "buffers of the first half"),
     Case("union-m2", (*RESNET, "microbatches=2"), "union of two ranks"),
+    Case("single-terms", (*CNN, *TERMS, SAVED)),
+    Case("single-terms-resumed", (*CNN, *TERMS), resumes="single-terms"),
+    Case("single-unclipped", (*CNN, *UNCLIPPED)),
+    Case("single-adamw", (*CNN, *ADAMW)),
 )
 PAIR = (
     Case("ddp-cnn", (*DDP, *CNN, "strategy.all_reduce=shared_memory")),
@@ -76,6 +94,17 @@ PAIR = (
         Case(f"ddp-{change.replace(' ', '-')}", (*DDP, *CNN), change)
         for change in ("wrong shard", "missing average", "stale weight", "stale gradient")
     ),
+    Case("ddp-terms", (*DDP, *CNN, *TERMS, "microbatches=2", SAVED)),
+    Case("ddp-adamw", (*DDP, *CNN, *ADAMW, "batch_shares=[20,12]")),
+    Case("local-sgd-unclipped", (*LOCAL, *CNN, *UNCLIPPED, "strategy.sync_every=1")),
+)
+PIPELINE = ("strategy=pipeline", "workers=2", "microbatches=4", "strategy.partition=layers")
+SPLIT = ("strategy=model_split", "workers=2")
+CUT = (
+    Case("pipeline-terms", (*PIPELINE, *CNN, *TERMS)),
+    Case("pipeline-terms-resumed", (*PIPELINE, *CNN, *TERMS), resumes="ddp-terms"),
+    Case("split-adamw", (*SPLIT, *CNN, *ADAMW)),
+    Case("pipeline-own-norm", (*PIPELINE, *CNN, *TERMS), "own norm"),
 )
 MPI = ("strategy=mpi", "workers=2")
 MPIEXEC = (
@@ -85,10 +114,11 @@ MPIEXEC = (
     Case("mpi-resnet-local-m2", (*MPI, *RESNET, "microbatches=2")),
     Case("mpi-resnet-sync-m2", (*MPI, *RESNET, "microbatches=2", "batchnorm=sync")),
     Case("mpi-cnn-shares", (*MPI, *CNN, "batch_shares=[7,25]")),
+    Case("mpi-terms", (*MPI, *CNN, *TERMS)),
     Case("mpi-missing-average", (*MPI, *CNN), "missing average"),
 )
 # Name -> cases, strategy whose launcher starts the ranks, processes.
-JOBS = {"alone": (SINGLE, "ddp", 1), "pair": (PAIR, "ddp", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
+JOBS = {"alone": (SINGLE, "ddp", 1), "pair": ((*PAIR, *CUT), "ddp", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
 
 
 @dataclass(frozen=True)
@@ -128,6 +158,8 @@ def write(folder: Path, cases: tuple[Case, ...], steps: int = STEPS) -> None:
         (folder / case.name).mkdir(parents=True)
         batch = next(int(word.removeprefix("batch=")) for word in case.words if word.startswith("batch="))
         chosen = config(*case.words, f"dataset.limit={steps * batch}")
+        if case.resumes is not None:
+            chosen = dataclasses.replace(chosen, resume=str(folder / case.resumes / "checkpoint.pt"))
         (folder / f"{case.name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
     (folder / "cases.json").write_text(json.dumps([(case.name, case.change) for case in cases]))
 
@@ -194,6 +226,10 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("ddp-resnet-sync-m2", "union-m2"),
         ("mpi-resnet-local-m2", "rank-0-buffers"),
         ("mpi-resnet-sync-m2", "union-m2"),
+        # Clipped is the averaged gradient, whose rate and decay are every rank's.
+        ("ddp-terms", "single-terms"),
+        ("mpi-terms", "single-terms"),
+        ("ddp-adamw", "single-adamw"),
     ],
 )
 def test_losses_gradients_parameters_and_buffers_are_those_of(
@@ -214,11 +250,13 @@ def test_ranks_that_average_each_step_are_one_device_and_others_are_not(
         ("local-sgd-cnn-each-step", True),
         ("local-sgd-cnn-shares", True),
         ("local-sgd-cnn", False),
+        ("local-sgd-unclipped", True),
     ):
         first, second = trained[name]
         # Ten steps don't end with an average of every fourth.
         assert np.array_equal(first.vector("parameters"), second.vector("parameters")) == same
-        differing = differences(first, trained["single-cnn"][0])
+        reference = "single-unclipped" if "unclipped" in name else "single-cnn"
+        differing = differences(first, trained[reference][0])
         # Each rank's gradient is its own.
         assert set(differing) == ({"gradients"} if same else {"gradients", "losses", "parameters"})
 
@@ -271,6 +309,47 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], name: s
     for outcome in trained[name]:
         differing = differences(outcome, trained["single-cnn"][0])
         assert {"losses", "parameters"} <= set(differing), gaps(outcome, trained["single-cnn"][0])
+
+
+def joined(outcomes: list[Outcome]) -> Outcome:
+    """The stages' tensors as one model's; every rank records the same losses."""
+    names = [name for outcome in outcomes for name in outcome.tensors]
+    assert len(names) == len(set(names)), "a tensor is on two stages"
+    assert all(outcome.losses.tolist() == outcomes[0].losses.tolist() for outcome in outcomes)
+    tensors = {name: value for outcome in outcomes for name, value in outcome.tensors.items()}
+    return Outcome(outcomes[0].losses, tensors, outcomes[0].evaluation)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"), [("pipeline-terms", "single-terms"), ("split-adamw", "single-adamw")]
+)
+def test_stages_clip_by_the_norm_of_all_of_them(
+    trained: dict[str, list[Outcome]], name: str, reference: str
+) -> None:
+    whole, expected = joined(trained[name]), trained[reference][0]
+    assert not differences(whole, expected), gaps(whole, expected)
+
+
+def test_the_parity_check_fails_for_a_stage_s_own_norm(trained: dict[str, list[Outcome]]) -> None:
+    differing = differences(joined(trained["pipeline-own-norm"]), trained["single-terms"][0])
+    assert {"losses", "parameters"} <= set(differing)
+
+
+def test_each_term_changes_what_is_trained(trained: dict[str, list[Outcome]]) -> None:
+    for name in ("single-cnn", "single-unclipped", "single-adamw"):
+        assert {"losses", "parameters"} <= set(differences(trained["single-terms"][0], trained[name][0]))
+
+
+def test_a_resumed_training_ends_as_an_undisturbed_one(trained: dict[str, list[Outcome]]) -> None:
+    whole = trained["single-terms"][0]
+    (resumed,) = trained["single-terms-resumed"]
+    # To the last bit: the rate, too, goes on where it was.
+    assert resumed.losses.tolist() == whole.losses[5:].tolist()
+    for tensor, value in whole.tensors.items():
+        np.testing.assert_array_equal(resumed.tensors[tensor], value, err_msg=tensor)
+    elsewhere = joined(trained["pipeline-terms-resumed"])
+    expected = dataclasses.replace(whole, losses=whole.losses[5:])
+    assert not differences(elsewhere, expected), gaps(elsewhere, expected)
 
 
 def test_shares_follow_speeds(cases: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.strategies.test_parity import Case, Outcome, differences, gaps, read, write
+from tests.strategies.test_parity import Case, Outcome, differences, gaps, joined, read, write
 from tests.support import ranks
 
 pytestmark = pytest.mark.slow
@@ -97,15 +97,6 @@ def train_cases(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def trained(cases: Path) -> dict[str, list[Outcome]]:
     return {case.name: read(cases / str(w) / case.name) for w, every in BY_WORLD.items() for case in every}
-
-
-def joined(outcomes: list[Outcome]) -> Outcome:
-    """The stages' tensors as one model's; every rank records the same losses."""
-    names = [name for outcome in outcomes for name in outcome.tensors]
-    assert len(names) == len(set(names)), "a tensor is on two stages"
-    assert all(outcome.losses.tolist() == outcomes[0].losses.tolist() for outcome in outcomes)
-    tensors = {name: value for outcome in outcomes for name, value in outcome.tensors.items()}
-    return Outcome(outcomes[0].losses, tensors, outcomes[0].evaluation)
 
 
 def reference(trained: dict[str, list[Outcome]], case: Case) -> Outcome:
