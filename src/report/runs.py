@@ -225,10 +225,16 @@ def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
         chosen = {key: configured[run.cell].get(key) for key in differing}
         if chosen.get("microbatches") == 1:
             del chosen["microbatches"]
-        shown = [f"{key.split('.')[-1]}={value}" for key, value in chosen.items() if value is not None]
+        shown = [f"{_short(key, options)}={value}" for key, value in chosen.items() if value is not None]
         strategy = str(run.get("strategy") or run.cell)
         named[run.cell] = f"{strategy} [{', '.join(shown)}]" if shown else strategy
     return named
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """Return the last part of a dotted key, or the whole key where another one of `keys` ends alike."""
+    last = key.split(".")[-1]
+    return key if sum(other.split(".")[-1] == last for other in keys) > 1 else last
 
 
 def _is_variant(key: str) -> bool:

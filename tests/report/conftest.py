@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ class Study:
         environment: dict[str, Any] | None = None,
         declared: dict[str, Any] | None = None,
         seed: int = 0,
+        optimizer: Mapping[str, Any] | None = None,
         **metrics: Any,
     ) -> Path:
         """Writes a whole run; what `metrics` doesn't name is `null`, as the contract asks."""
@@ -102,7 +103,7 @@ class Study:
             "max_minutes": 1 + workers,
             "precision": precision,
             "batchnorm": "local",
-            "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0},
+            "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, **(optimizer or {})},
             "out": str(cell),
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))

@@ -167,6 +167,29 @@ def test_labels_name_the_options_that_vary(study: Study) -> None:
     assert labels["ddp-w2"] == labels["odd<b>name"] == "ddp"  # max_minutes differs, and says nothing
 
 
+def test_labels_name_what_updates_differ_by(study: Study) -> None:
+    plain = {"schedule": "constant", "clip_norm": None, "name": "sgd"}
+    for cell, optimizer in (
+        ("plain", {}),
+        ("falling", {"schedule": "cosine"}),
+        ("clipped", {"clip_norm": 1.0}),
+        ("decayed", {"name": "adamw"}),
+    ):
+        study.run(
+            cell,
+            "pipeline",
+            model={"name": "cut"},
+            options={"schedule": "1f1b"},
+            workers=2,
+            optimizer={**plain, **optimizer},
+        )
+    labels = study_runs.labels(load(study))
+    # A pipeline has a schedule, too, and a name is everything's.
+    assert labels["falling"] == "pipeline [optimizer.name=sgd, optimizer.schedule=cosine]"
+    assert labels["clipped"] == ("pipeline [clip_norm=1.0, optimizer.name=sgd, optimizer.schedule=constant]")
+    assert "optimizer.name=adamw" in labels["decayed"]
+
+
 def test_the_last_error_is_found_in_the_logs(study: Study) -> None:
     errors = {run.cell: run.error for run in load(study)}
     assert errors["crashed"] == "RuntimeError: <script>alert(1)</script>"

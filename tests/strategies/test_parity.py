@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from src.data import available
 from src.models import adapt
+from src.run import files
 from tests.support import config, ranks
 
 BOUND = 1e-9
@@ -159,7 +160,8 @@ def write(folder: Path, cases: tuple[Case, ...], steps: int = STEPS) -> None:
         batch = next(int(word.removeprefix("batch=")) for word in case.words if word.startswith("batch="))
         chosen = config(*case.words, f"dataset.limit={steps * batch}")
         if case.resumes is not None:
-            chosen = dataclasses.replace(chosen, resume=str(folder / case.resumes / "checkpoint.pt"))
+            name = files.TORCH_CHECKPOINT if chosen.framework == "torch" else files.TENSORFLOW_CHECKPOINT
+            chosen = dataclasses.replace(chosen, resume=str(folder / case.resumes / name))
         (folder / f"{case.name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
     (folder / "cases.json").write_text(json.dumps([(case.name, case.change) for case in cases]))
 
@@ -171,8 +173,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def read(folder: Path) -> list[Outcome]:
     """Every rank's outcome of one case."""
-    files = sorted(folder.glob("[0-9].npz"))
-    recorded = [rows(path.with_suffix("") / "steps.csv") for path in files]
+    saved = sorted(folder.glob("[0-9].npz"))
+    recorded = [rows(path.with_suffix("") / "steps.csv") for path in saved]
     steps = [[float(row["loss"]) for row in own] for own in recorded]
     samples = [[int(row["samples"]) for row in own] for own in recorded]
     epoch = rows(folder / "0" / "epochs.csv")[-1]
@@ -181,7 +183,7 @@ def read(folder: Path) -> list[Outcome]:
     losses = np.average(steps, axis=0, weights=samples)
     return [
         Outcome(losses, dict(np.load(path)), evaluation, tuple(own))
-        for path, own in zip(files, steps, strict=True)
+        for path, own in zip(saved, steps, strict=True)
     ]
 
 

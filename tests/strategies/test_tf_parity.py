@@ -9,7 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.strategies.test_parity import CNN, MLP, STEPS, Case, Outcome, differences, gaps, read, write
+from tests.strategies.test_parity import (
+    ADAMW,
+    CNN,
+    MLP,
+    STEPS,
+    TERMS,
+    Case,
+    Outcome,
+    differences,
+    gaps,
+    read,
+    write,
+)
 from tests.support import Ranks, ranks
 
 pytestmark = pytest.mark.slow
@@ -58,6 +70,18 @@ ONE_PROCESS = (
         "first-half-buffers", ("strategy=tf_single", *RESNET, "microbatches=2"), "buffers of the first half"
     ),
     Case("single-resnet-m2", ("strategy=tf_single", *RESNET, "microbatches=2")),
+    Case("single-terms", ("strategy=tf_single", *CNN, *TERMS)),
+    Case("single-adamw", ("strategy=tf_single", *CNN, *ADAMW)),
+    Case("single-terms-fit", ("strategy=tf_single", *CNN, *TERMS, "strategy.loop=fit")),
+    Case("custom-terms", (*CUSTOM, *CNN, *TERMS, "microbatches=2", SAVED)),
+    Case("custom-terms-resumed", (*CUSTOM, *CNN, *TERMS), resumes="custom-terms"),
+    Case("custom-adamw", (*CUSTOM, *CNN, *ADAMW)),
+    Case("custom-own-norm", (*CUSTOM, *CNN, *TERMS), "own norm"),
+    Case("mirrored-terms", (*MIRRORED, *CNN, *TERMS, TOGETHER)),
+    Case("mirrored-terms-resumed", (*MIRRORED, *CNN, *TERMS), resumes="custom-terms"),
+    Case("split-terms", (*SPLIT, *CNN, *TERMS, "strategy.partition=size")),
+    Case("split-terms-resumed", (*SPLIT, *CNN, *TERMS), resumes="custom-terms"),
+    Case("split-own-norm", (*SPLIT, *CNN, *TERMS, "strategy.partition=size"), "own norm"),
 )
 WORKER = ("strategy=tf_multiworker", *PAIR)
 AUTO = (
@@ -65,6 +89,7 @@ AUTO = (
     Case("multiworker-cnn-resumed", (*WORKER, *CNN)),
     Case("multiworker-cnn-together", (*WORKER, *CNN, TOGETHER)),
     Case("multiworker-cnn-m2", (*WORKER, *CNN, "microbatches=2")),
+    Case("multiworker-terms", (*WORKER, *CNN, *TERMS)),
     Case("multiworker-resnet", (*WORKER, *RESNET)),
     Case("multiworker-wrong-shard", (*WORKER, *CNN), "wrong shard"),
 )
@@ -74,6 +99,7 @@ MPIEXEC = (
     Case("mpi-cnn-resumed", (*MPI, *CNN)),
     Case("mpi-cnn-m2", (*MPI, *CNN, "microbatches=2")),
     Case("mpi-resnet", (*MPI, *RESNET)),
+    Case("mpi-terms", (*MPI, *CNN, *TERMS)),
     Case("mpi-missing-sum", (*MPI, *CNN), "missing sum"),
     Case("mpi-none", (*MPI, *CNN, "strategy.sync=none")),
     Case("mpi-epoch-average", (*MPI, *CNN, "strategy.sync=epoch_average")),
@@ -87,6 +113,9 @@ ONE_WORKER = (
     Case("served-cnn-resumed", (*SERVED, *CNN, "strategy.sharding=fixed")),
     Case("served-cnn-min-size", (*SERVED, *CNN, "strategy.sharding=min_size")),
     Case("served-cnn-max-size", (*SERVED, *CNN, "strategy.sharding=max_size")),
+    Case("served-terms", (*SERVED, *CNN, *TERMS, "strategy.sharding=fixed", SAVED)),
+    Case("served-terms-resumed", (*SERVED, *CNN, *TERMS), resumes="served-terms"),
+    Case("served-adamw", (*SERVED, *CNN, *ADAMW)),
     Case("served-resnet-fixed", (*SERVED, *RESNET, "strategy.sharding=fixed", "microbatches=2")),
 )
 
@@ -100,7 +129,7 @@ def train_cases(folder: Path) -> None:
     ) -> contextlib.AbstractContextManager[Ranks]:
         own = folder / name
         write(own, cases)
-        for path in own.glob("*-resumed.yaml"):
+        for path in own.glob("*-cnn-resumed.yaml"):
             path.write_text(path.read_text().replace("resume: null", f"resume: {first}"))
         return ranks(MODULE, [own, strategy], world, own, words=[f"strategy={strategy}", *words])
 
@@ -165,6 +194,16 @@ def trained(folders: dict[str, Path]) -> dict[str, list[Outcome]]:
         ("mpi-cnn", "single-cnn"),
         ("mpi-cnn-m2", "single-cnn"),
         ("mpi-resnet", "first-half-buffers"),
+        # Clipped is the sum of the replicas' gradients, or of all stages.
+        ("single-terms-fit", "single-terms"),
+        ("custom-terms", "single-terms"),
+        ("mirrored-terms", "single-terms"),
+        ("split-terms", "single-terms"),
+        ("multiworker-terms", "single-terms"),
+        ("mpi-terms", "single-terms"),
+        ("served-terms", "single-terms"),
+        ("custom-adamw", "single-adamw"),
+        ("served-adamw", "single-adamw"),
     ],
 )
 def test_losses_and_parameters_are_those_of(
@@ -207,7 +246,7 @@ def test_every_strategy_writes_the_same_checkpoint(folders: dict[str, Path], nam
         [5] if "served" in name else [],
     ]
     assert (int(written["epoch"]), int(written["step"]), int(written["iterations"])) == (0, 5, 5)
-    assert {key.partition("/")[0] for key in written if "/" in key} == {"model", "momentum"}
+    assert {key.partition("/")[0] for key in written if "/" in key} == {"model", "velocity"}
     assert sorted(written) == sorted(expected)
     for key, value in expected.items():
         if value.dtype.kind == "f":
@@ -225,6 +264,19 @@ def test_every_strategy_goes_on_from_another_ones_checkpoint(
         assert len(outcome.losses) == STEPS - 5
         assert not differences(outcome, expected), gaps(outcome, expected)
         assert outcome.evaluation == pytest.approx(expected.evaluation, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["custom-own-norm", "split-own-norm"])
+def test_the_parity_check_fails_for_the_norm_of_a_part(trained: dict[str, list[Outcome]], name: str) -> None:
+    assert {"losses", "parameters"} <= set(differences(trained[name][0], trained["single-terms"][0]))
+
+
+@pytest.mark.parametrize("name", ["custom", "mirrored", "split", "served"])
+def test_a_resumed_training_goes_on_at_its_rate(trained: dict[str, list[Outcome]], name: str) -> None:
+    whole = trained["single-terms"][0]
+    expected = dataclasses.replace(whole, losses=whole.losses[5:])
+    for outcome in trained[f"{name}-terms-resumed"]:
+        assert not differences(outcome, expected), gaps(outcome, expected)
 
 
 def test_ranks_that_exchange_nothing_train_two_models(trained: dict[str, list[Outcome]]) -> None:

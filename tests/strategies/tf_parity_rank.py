@@ -29,7 +29,7 @@ from src.measure.recorder import Recorder
 from src.run import variables
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import checkpoint, custom_loop, setup
+from src.runtime.tensorflow import checkpoint, custom_loop, setup, update_rule
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of
 from src.strategies.tensorflow import tf_model_split, tf_mpi, tf_multiworker, tf_parameter_server
 
@@ -40,6 +40,7 @@ even_slice, ModelCopy = order.even_slice, custom_loop.ModelCopy
 write_checkpoint = checkpoint.write
 configure, build, join_cluster = setup.configure, setup.build, tf_multiworker.join_cluster
 all_reduce = TFOptimizer._all_reduce_sum_gradients
+of_sum, clip = update_rule.UpdateRule.of_sum, update_rule.clip
 TensorFlowCoordinator = tf_parameter_server.TensorFlowCoordinator
 devices: list[str] = []
 clusters: list[tf.distribute.Strategy] = []
@@ -112,16 +113,31 @@ def apply(change: str | None) -> None:
     keras.utils.clear_session()  # names begin anew
     order.even_slice, TFOptimizer._all_reduce_sum_gradients = even_slice, all_reduce
     tf_parameter_server.TensorFlowCoordinator = TensorFlowCoordinator
+    update_rule.UpdateRule.of_sum, update_rule.clip = of_sum, clip
     if Watched.world is not None:
         Watched.world.sum = Watched.sum
     if change == "wrong shard":
         order.even_slice = lambda count, rank, world: even_slice(count, 0, world)
     elif change == "one at a time":
         tf_parameter_server.TensorFlowCoordinator = functools.partial(TensorFlowCoordinator, ahead=1)
+    elif change == "own norm":
+        # Of a replica's own gradients, before they are summed; of a stage's.
+        update_rule.UpdateRule.of_sum = lambda _, gradients: gradients
+        TFOptimizer._all_reduce_sum_gradients = sum_of_clipped
+        update_rule.clip = lambda gradients, limit, squares=None: [
+            gradient for one in gradients for gradient in clip([one], limit)
+        ]
     elif change == "missing sum":
         TFOptimizer._all_reduce_sum_gradients = lambda _, pairs: list(pairs)
         if Watched.world is not None:
             Watched.world.sum = lambda _, values: values.copy()
+
+
+def sum_of_clipped(optimizer: update_rule.UpdateRule, pairs: Any) -> list[Any]:
+    gradients, variables = zip(*pairs, strict=True)
+    if optimizer._clip_norm is not None:
+        gradients = clip(gradients, optimizer._clip_norm)
+    return all_reduce(optimizer, list(zip(gradients, variables, strict=True)))
 
 
 def train(config: Config, folder: Path, rank: int, world: int) -> None:
