@@ -27,7 +27,8 @@ def losses(commands) -> list[float]:
 
 
 def test_a_strategy_from_outside_trains(commands, mnist: None) -> None:
-    metrics = trained(commands, "strategy=plain_loop", "model=mlp", "dataset.limit=7680")
+    words = ("strategy=plain_loop", "model=mlp", "dataset.limit=7680", "optimizer.lr=0.05")
+    metrics = trained(commands, *words)
     assert (metrics["strategy"], metrics["epochs"]) == ("plain_loop", 1)
     assert metrics["accuracy"] > 0.6
     assert metrics["samples_per_second"] > 0

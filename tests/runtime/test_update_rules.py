@@ -92,6 +92,12 @@ def test_keras_ends_where_torch_ends(
         assert (np.abs(reached - expected) <= 1e-9 * np.maximum(went, 1e-6)).all(), name
 
 
+def test_a_resumed_rate_is_that_of_the_step_whatever_the_updates(keras_ends: dict[str, np.ndarray]) -> None:
+    rate = LearningRate.of(config(*CASES["sgd"]), SAMPLES)
+    assert keras_ends["resumed-rate"] == pytest.approx(rate(2), rel=1e-12)
+    assert rate(2) != rate(4)
+
+
 def test_some_gradients_are_clipped_and_some_are_not(gradients: dict[str, np.ndarray]) -> None:
     norms = [math.hypot(*gradients["0"][step].ravel(), *gradients["1"][step]) for step in range(STEPS)]
     assert min(norms) < 2.5 < max(norms), norms

@@ -73,12 +73,11 @@ CASES = (
     Case("async-alone-terms", served("async", 1, *CNN, *TERMS, "strategy.servers=2")),
     Case("async-alone-adamw", served("async", 1, *CNN, *ADAMW)),
     Case("shat-alone-terms", served("shat", 1, *CNN, *TERMS)),
-    Case("hogwild-alone-terms", ("strategy=hogwild", "workers=1", *CNN, *TERMS)),
-    Case("hogwild-alone-saved", ("strategy=hogwild", "workers=1", *CNN, *TERMS, SAVED)),
+    Case("hogwild-alone-terms", ("strategy=hogwild", "workers=1", *CNN, *TERMS, SAVED)),
     Case(
         "async-alone-resumed",
         served("async", 1, *CNN, *TERMS, "strategy.servers=2"),
-        resumes="hogwild-alone-saved",
+        resumes="hogwild-alone-terms",
     ),
     Case(
         "downpour-alone-terms",

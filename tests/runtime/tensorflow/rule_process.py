@@ -39,6 +39,16 @@ def ends(words: list[str], samples: int, gradients: dict[str, np.ndarray]) -> li
     return [variable.numpy() for variable in variables]
 
 
+def resumed_rate(words: list[str], samples: int, updates: int, steps: int) -> float:
+    """The rate at which an optimizer goes on that has counted more updates than there were steps."""
+    arrays: Any = SimpleNamespace(train_samples=samples)
+    context = RankContext(config("strategy=tf_single", *words), 0, 1, arrays, Path(), (0,))
+    optimizer = update_rule.make_optimizer(context)
+    optimizer.iterations.assign(updates)
+    update_rule.resume_at(optimizer, steps)
+    return float(optimizer.learning_rate)
+
+
 def main() -> None:
     cases, gradients, results = sys.argv[1:]
     keras.config.set_floatx("float64")
@@ -47,6 +57,9 @@ def main() -> None:
     for name, (words, samples) in json.loads(Path(cases).read_text()).items():
         for number, value in enumerate(ends(words, samples, read)):
             ended[f"{name}-{number}"] = value
+    words, samples = json.loads(Path(cases).read_text())["sgd"]
+    # A checkpoint of two asynchronous workers, after two steps.
+    ended["resumed-rate"] = np.array(resumed_rate(words, samples, updates=4, steps=2))
     np.savez(results, **ended)
 
 
