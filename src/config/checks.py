@@ -34,6 +34,8 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     hardware = dict(raw["hardware"])
     if hardware["device"] == "auto":
         hardware["device"] = "gpu" if "gpu" in supports["devices"] and devices.gpu_indices() else "cpu"
+    if hardware["repeat_disturbed"] is None:
+        hardware["repeat_disturbed"] = int(_repetitions(raw["tracking"]["study"]) > 1)
     filled = {
         "workers": raw["workers"] or supports["workers"]["default"],
         "microbatches": raw["microbatches"] or supports["microbatches"]["default"],
@@ -56,6 +58,15 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     ):
         check(config)
     return config
+
+
+def _repetitions(study: str | None) -> int:
+    """Return how often the cells of a study are measured, as the `params.yaml` of this folder says; else 1."""
+    try:
+        known = yaml.safe_load(Path("params.yaml").read_text())["study"]
+        return int(known["repeat"]) if known["name"] == study else 1
+    except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError):
+        return 1
 
 
 def _check_described(strategy: Mapping[str, Any]) -> None:

@@ -127,6 +127,7 @@ RULES: dict[str, Rule] = {
 }
 # Options whose default says too little about what they may hold.
 OPTION_RULES = {
+    "hardware.repeat_disturbed": Rule(int, minimum=0, optional=True),
     "hardware.devices": Rule(int, minimum=0, optional=True, entries=True),
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "dataset.test_limit": Rule(int, minimum=1, optional=True),

@@ -22,7 +22,8 @@ AMOUNTS = ("limit", "test_limit")
 # Keys of a configuration that say where results go, how long a run may take or how it is watched.
 NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
-    *("hardware.grace_minutes", "hardware.sample_seconds"),
+    *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
+    *("hardware.wait_minutes", "hardware.repeat_disturbed"),
 )
 WORDS_SHOWN = 3
 

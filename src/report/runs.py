@@ -42,6 +42,9 @@ NOT_VARIANTS = {
     "overrides",
     "hardware.grace_minutes",
     "hardware.sample_seconds",
+    "hardware.devices",
+    "hardware.wait_minutes",
+    "hardware.repeat_disturbed",
 }
 
 

@@ -22,8 +22,9 @@ BATCH, STEPS = 32, 12
 # With dropout, whose masks must be the same ones again.
 COMMON = ("model=mlp", f"batch={BATCH}", f"dataset.limit={BATCH * STEPS}", "optimizer.lr=0.01")
 UNSTABLE = ("model=custom", "model.path=tests.runtime.rounding_rank.unstable_{framework}")
+RATES = ("optimizer.schedule=cosine", "optimizer.warmup_steps=3", "optimizer.clip_norm=1.0")
 # Five steps an epoch: the ten end with the second one, after an evaluation.
-EPOCHS = (f"dataset.limit={BATCH * 5}", "epochs=3", "checkpoint_every=4", "optimizer.name=adam")
+EPOCHS = (f"dataset.limit={BATCH * 5}", "epochs=3", "checkpoint_every=4", "optimizer.name=adam", *RATES)
 FIT, TOGETHER = "strategy.loop=fit", "strategy.steps_per_execution=4"
 # Name -> what is trained, and what is changed before it is trained once more.
 CASES: dict[str, tuple[tuple[str, ...], str | None]] = {

@@ -11,7 +11,7 @@ from src.measure.arithmetic import PARITY_STEPS
 from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import setup
+from src.runtime.tensorflow import setup, update_rule
 from src.runtime.tensorflow.callback import StepFollower
 
 
@@ -33,7 +33,7 @@ def restart(context: RankContext, model: keras.Model, optimizer: keras.optimizer
     So the compiled step serves again; to trace and compile another one may take minutes.
     """
     fresh = setup.build(context)
-    fresh_optimizer = setup.make_optimizer(context)
+    fresh_optimizer = update_rule.make_optimizer(context)
     fresh_optimizer.build(fresh.trainable_variables)
     # States of random generators, which draw dropout's masks, are among a model's variables.
     trained = [*model.variables, *optimizer.variables]

@@ -11,7 +11,8 @@ from src.measure.arithmetic import PARITY_STEPS
 from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
-from src.runtime.torch import setup
+from src.runtime.common.learning_rate import LearningRate
+from src.runtime.torch import setup, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import make_trainer
 from src.runtime.torch.lightning.module import TrainingModule
@@ -45,7 +46,7 @@ def measure_gap(context: RankContext, recorder: Recorder, strategy: Strategy) ->
         nudge(model, context.config.seed)
         module = TrainingModule(context, model)
         feed = module.feed(recorder, setup.root_device(context))
-        callback = LossCallback(feed)
+        callback = LossCallback(context, feed)
         make_trainer(context, strategy, feed, callback).fit(module, feed)
         return callback.losses
 
@@ -59,18 +60,24 @@ class LossCallback(pl.Callback):
         losses: the mean loss of each completed step.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, context: RankContext, feed: Feed) -> None:
         """Follow the training by `feed`, which is turned to the next epoch at the end of each."""
         self.losses: list[float] = []
         self._feed = feed
+        self._rate = LearningRate.of(context.config, context.arrays.train_samples)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Set the first step's learning rate."""
+        update_rule.set_rate(trainer.optimizers[0], self._rate(0))
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int
     ) -> None:
-        """Keep the loss of a completed optimizer step."""
+        """Keep the loss of a completed optimizer step, and set the next one's learning rate."""
         assert isinstance(module, TrainingModule)
         if (index + 1) % self._feed.parts == 0:
             self.losses.append(float(module.take_loss()))
+            update_rule.set_rate(trainer.optimizers[0], self._rate(len(self.losses)))
             trainer.should_stop = len(self.losses) >= PARITY_STEPS
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

@@ -14,8 +14,8 @@ from src.runtime.common import messages, update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Message
-from src.runtime.torch import peak, setup
 from src.runtime.common.update_terms import WorkerTerms
+from src.runtime.torch import peak, setup
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
 from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore

@@ -38,6 +38,7 @@ from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
+from src.runtime.torch.pipeline.arriving_number import ArrivingNumber
 from src.runtime.torch.pipeline.stage_memory import saved_tensors
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 
@@ -272,21 +273,6 @@ class StageModule(TrainingModule):
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, and the measured peak of `device`."""
         return self._facts | peak.facts(self.context, device)
-
-
-class ArrivingNumber:
-    """A number that another rank sends, converted by `float`, which waits for its arrival."""
-
-    def __init__(self, value: Tensor, source: int) -> None:
-        """Begin to broadcast `value` [] from rank `source`; all ranks do so at the same step."""
-        self._value = value
-        self._work = dist.broadcast(value, source, async_op=True)
-
-    def __float__(self) -> float:
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
-        return float(self._value)
 
 
 def _wait(send: list[Any]) -> None:
