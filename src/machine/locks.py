@@ -199,7 +199,7 @@ def _command(pid: str) -> str:
 
 def _open(name: str) -> int:
     """Open a file for a lock, and have it look new to those who tidy temporary folders."""
-    file = os.open(_path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    file = os.open(_path(name), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.utime(file)
     return file
 

@@ -138,7 +138,8 @@ def test_a_killed_command_leaves_no_lock() -> None:
 
 def test_children_do_not_hold_what_their_parent_has_taken() -> None:
     lease = take([cpus(numbers=(1,))])
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    command = [sys.executable, "-c", "input()"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, close_fds=False)
     lease.close()
     take([cpus(numbers=(1,))]).close()
     assert child.poll() is None
