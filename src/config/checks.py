@@ -61,7 +61,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
 
 
 def _repetitions(study: str | None) -> int:
-    """Return how often the cells of a study are measured, as the `params.yaml` of this folder says; else 1."""
+    """Return how often the cells of a study are measured, by the `params.yaml` here; else 1."""
     try:
         known = yaml.safe_load(Path("params.yaml").read_text())["study"]
         return int(known["repeat"]) if known["name"] == study else 1

@@ -95,7 +95,7 @@ def test_parity_bound(gap: float, rounding: float | None, holds: bool | None) ->
 
 @pytest.mark.parametrize(
     ("waited", "stolen", "disturbed"),
-    [(0.05, 0.0, False), (0.051, 0.0, True), (None, 0.06, True), (0.01, None, False), (None, None, None)],
+    [(0.05, 0.0, False), (0.051, 0.0, True), (None, 0.06, True), (0.01, None, None), (None, None, None)],
 )
 def test_a_run_is_disturbed_above_a_twentieth_of_its_time(
     waited: float | None, stolen: float | None, disturbed: bool | None
