@@ -28,29 +28,40 @@ def software_of(config: Config) -> dict[str, dict[str, str]]:
     sha256 of each by its path, of a user's own by its module. Libraries are those imported there: their
     versions by name.
     """
-    finder = imports_of(config)
-    paths = {name: getattr(module, "__file__", None) for name, module in finder.modules.items()}
-    files = {
-        _named(name, Path(path)): hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        for name, path in paths.items()
-        if path
-    }
+    paths, imported = _imports_of(config)
+    files = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
     libraries = {"python": platform.python_version()}
-    for name in sorted({missing.partition(".")[0] for missing in finder.badmodules}):
+    for name in sorted(imported):
         # Modules of the standard library, and the few whose distribution has another name, are left out.
         with contextlib.suppress(metadata.PackageNotFoundError):
             libraries[name] = metadata.version(name)
     return {"files": dict(sorted(files.items())), "libraries": libraries}
 
 
-def imports_of(config: Config) -> ModuleFinder:
-    """Find the modules that a run can import, without importing them; those of libraries are not followed."""
-    finder = ModuleFinder(path=[str(ROOT), os.getcwd(), *_extra_paths()])
-    for name in (*ENTRIES, *map(_module, _import_paths(config))):
-        # A library's model, as torchvision.models.resnet34, is no code of ours.
-        with contextlib.suppress(ImportError):
-            finder.import_hook(name)
-    return finder
+def _imports_of(config: Config) -> tuple[dict[str, Path], set[str]]:
+    """Return the files that a run can import by name, and the top-level modules of its libraries.
+
+    Nothing is imported for that, and libraries are not followed.
+    """
+    folders = [str(ROOT), os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    finder = ModuleFinder(path=folders)
+    for name in ENTRIES:
+        finder.import_hook(name)
+    paths: dict[str, Path] = {}
+    for path in _import_paths(config):
+        module = path.rpartition(".")[0]
+        places = (Path(folder, *module.split(".")).with_suffix(".py") for folder in folders)
+        # A library's model, as torchvision.models.resnet34, has no file here, and is no code of ours.
+        if found := next((place for place in places if place.is_file()), None):
+            paths[_named(module, found)] = found
+            # As a script, for the finder fails at packages without an __init__.py. What a user's file has
+            # wrong, its rank will say.
+            with contextlib.suppress(AttributeError, SyntaxError):
+                finder.run_script(str(found))
+    for name, loaded in finder.modules.items():
+        if name != "__main__" and (file := getattr(loaded, "__file__", None)):
+            paths[_named(name, Path(file))] = Path(file)
+    return paths, {missing.partition(".")[0] for missing in finder.badmodules}
 
 
 def _import_paths(config: Config) -> list[str]:
@@ -59,15 +70,6 @@ def _import_paths(config: Config) -> list[str]:
     named: list[Any] = [strategy.get(key) for key in ("entry", "serve", "launcher")]
     named += [model.get(config.framework), model.get("path"), config.dataset["reader"]]
     return [path for path in named if path]
-
-
-def _module(path: str) -> str:
-    """Return the module of an import path, `package.module` of `package.module.name`."""
-    return path.rpartition(".")[0]
-
-
-def _extra_paths() -> list[str]:
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 def _named(module: str, file: Path) -> str:
