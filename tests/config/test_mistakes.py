@@ -378,6 +378,24 @@ def test_a_reference_trains_on_one_device(
         cells(*words)
 
 
+@pytest.mark.parametrize(
+    ("study", "words", "attempts"),
+    [
+        *[("thrice", (), 1), ("other", (), 0), (None, (), 0)],
+        # Whoever says how often decides.
+        ("thrice", ("hardware.repeat_disturbed=0",), 0),
+        ("other", ("hardware.repeat_disturbed=2",), 2),
+    ],
+)
+def test_a_study_with_repetitions_measures_disturbed_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: str | None, words: tuple[str, ...], attempts: int
+) -> None:
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"study": {"name": "thrice", "repeat": 3}}))
+    monkeypatch.chdir(tmp_path)
+    of_study = () if study is None else (f"tracking.study={study}",)
+    assert cells(*of_study, *words)[0].hardware["repeat_disturbed"] == attempts
+
+
 def test_a_framework_has_one_reference() -> None:
     described = [yaml.safe_load(path.read_text()) for path in (CONF / "strategy").glob("*.yaml")]
     references = {each["name"]: each["framework"] for each in described if "reference" in each}
