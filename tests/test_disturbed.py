@@ -49,6 +49,7 @@ def read(commands: Commands, name: str) -> dict:
     return json.loads((commands.folder / "run" / name).read_text())
 
 
+@pytest.mark.slow
 def test_a_run_beside_a_busy_neighbour_is_measured_again_and_says_so(
     mnist: None, commands: Commands, neighbour: Callable[[int], None]
 ) -> None:

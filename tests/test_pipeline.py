@@ -29,6 +29,8 @@ from tests.report.recompute import differences
 from tests.support import ROOT
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml"))
+# Studies that are looked at whenever the tests run.
+QUICK = ("quick", "tensorflow", "unequal")
 LIMIT_SECONDS = 240
 CAPS = ("SCALEGUIDE_MAX_CELLS", "SCALEGUIDE_MAX_MINUTES", "MLFLOW_TRACKING_URI")
 REPEAT_SECONDS = 5
@@ -229,7 +231,8 @@ def test_every_stage_depends_on_all_code_that_it_imports(
 ) -> None:
     """An edit of the command line's or the parent's part left old runs beside new ones."""
     every = {name: cell for study in studies.values() for name, cell in study["study"]["cells"].items()}
-    kinds = {(cell["strategy"], cell["model"]): name for name, cell in every.items()}
+    # One of each strategy, and one of each model.
+    kinds = {cell[group]: name for group in ("model", "strategy") for name, cell in every.items()}
     cells = {name: every[name] for name in kinds.values()}
     deps = deps_of_stages(tmp_path, {"study": {**studies["quick"]["study"], "cells": cells}})
     for name, cell in cells.items():
@@ -279,7 +282,9 @@ def walked(folder: Path, params: dict[str, Any]) -> list[str]:
         return [getattr(stage, "name", "") for stage in plan_repro(repo.index.graph, stages)]
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in STUDIES]
+)
 def test_no_finding_of_a_study_mixes_unlike_runs(name: str, studies: dict[str, dict[str, Any]]) -> None:
     study = studies[name]["study"]
     words = [shlex.split(cell["overrides"]) for cell in study["cells"].values()]

@@ -153,6 +153,7 @@ def test_ctrl_c_ends_a_wait(
     assert "interrupted" in commands.output()[1]
 
 
+@pytest.mark.slow
 def test_a_sweep_does_not_wait_for_itself(mnist: None, commands: Commands) -> None:
     completed = commands.run(
         *SHORT, "strategy=single,ddp", "-m", "hardware.wait_minutes=0", "out=run/${strategy.name}"

@@ -74,7 +74,7 @@ class Lease:
     def close(self) -> None:
         """Free the devices."""
         for file in self._files.values():
-            os.close(file)
+            _unlock(file)
         self._files.clear()
 
     def add(self, request: Request) -> bool:
@@ -100,7 +100,7 @@ class Lease:
             except BlockingIOError:
                 os.close(file)
                 for other in locked.values():
-                    os.close(other)
+                    _unlock(other)
                 return False
             locked[name] = file
         self._files |= locked
@@ -139,7 +139,17 @@ def _alone() -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(file)
+        _unlock(file)
+
+
+def _unlock(file: int) -> None:
+    """Free a lock and close its file.
+
+    A process that has just been forked holds a copy of the file until it executes its program, and with it a
+    lock that is merely closed here.
+    """
+    fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)
 
 
 def _group(request: Request) -> tuple[object, ...]:

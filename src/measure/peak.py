@@ -24,7 +24,7 @@ from src.run.tables import write_text
 
 # A first measurement, and the one of a device that is known: seconds that products are repeated for, and how
 # many there are at least. A device's clock rises, and its neighbours rest, only now and then.
-FIRST, AGAIN = (2.0, 5), (0.2, 3)
+FIRST, AGAIN = (2.0, 5), (0.1, 3)
 
 
 @dataclass(frozen=True)

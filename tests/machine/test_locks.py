@@ -143,7 +143,16 @@ def test_children_do_not_hold_what_their_parent_has_taken() -> None:
     lease.close()
     take([cpus(numbers=(1,))]).close()
     assert child.poll() is None
-    child.communicate()
+    child.communicate(b"\n")
+
+
+def test_a_copy_of_the_file_in_a_child_that_was_just_forked_holds_no_lock() -> None:
+    lease = take([cpus(numbers=(1,))])
+    copies = [os.dup(file) for file in lease._files.values()]
+    lease.close()
+    take([cpus(numbers=(1,))]).close()
+    for copy in copies:
+        os.close(copy)
 
 
 def test_a_folder_that_others_may_write_to_is_refused(machine: Path) -> None:

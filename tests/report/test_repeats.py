@@ -20,6 +20,13 @@ from tests.report.test_comparison import CLAIM, RATE, by_cell, rows_of
 T2, T4 = 4.302653, 2.776445
 
 
+@pytest.fixture
+def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables alone: pages and pictures take seconds, and are looked at elsewhere."""
+    monkeypatch.setattr("src.report.page.render", lambda *_: "")
+    monkeypatch.setattr("src.report.figures.overview", lambda *_: None)
+
+
 def repeat(
     study: Study, name: str, rates: Sequence[float], strategy: str = "single", workers: int = 1
 ) -> None:
@@ -67,7 +74,7 @@ def test_the_noise_is_pooled_over_configurations_of_one_baseline(empty_study: St
 
 
 def test_one_run_is_called_neither_faster_nor_slower(
-    empty_study: Study, capsys: pytest.CaptureFixture[str]
+    empty_study: Study, unpictured: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repeat(empty_study, "single", [100.0])
     repeat(empty_study, "ddp", [180.0], "ddp", 2)
@@ -121,7 +128,9 @@ def test_a_finding_on_speed_goes_by_the_interval(empty_study: Study, rates: list
     assert " to " in verdict.numbers
 
 
-def test_every_run_stands_in_a_table_with_its_place_in_the_order(empty_study: Study) -> None:
+def test_every_run_stands_in_a_table_with_its_place_in_the_order(
+    empty_study: Study, unpictured: None
+) -> None:
     for cell, started in (("a", 30.0), ("b", 10.0), ("c", 20.0)):
         empty_study.run(cell, environment={"started": started, "git_commit": "f00"})
     aggregate.main(["--params", str(empty_study.params), "--study-dir", str(empty_study.directory)])
@@ -134,7 +143,7 @@ def test_every_run_stands_in_a_table_with_its_place_in_the_order(empty_study: St
 
 
 def test_a_disturbed_run_is_marked_wherever_it_is_used(
-    empty_study: Study, capsys: pytest.CaptureFixture[str]
+    empty_study: Study, unpictured: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty_study.run("single", samples_per_second=1000.0, cpu_wait_fraction=0.3, steal_fraction=0.0)
     quiet = {"cpu_wait_fraction": 0.01, "steal_fraction": 0.0}
@@ -148,7 +157,7 @@ def test_a_disturbed_run_is_marked_wherever_it_is_used(
 
 
 def test_a_missing_probe_and_one_that_changed_within_a_run_are_said(
-    empty_study: Study, capsys: pytest.CaptureFixture[str]
+    empty_study: Study, unpictured: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty_study.run("single", samples_per_second=1000.0)
     empty_study.run("ddp", "ddp", samples_per_second=900.0, environment={"probe_changed": True})

@@ -84,7 +84,7 @@ class Told:
             return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
-@pytest.fixture(scope="module", params=STRATEGIES)
+@pytest.fixture(scope="module", params=["torch", pytest.param("tensorflow", marks=pytest.mark.slow)])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, mnist: None) -> Told:
     """A framework's cases, trained in one process."""
     framework, folder = request.param, tmp_path_factory.mktemp(request.param)
