@@ -34,8 +34,8 @@ WIDTH = 120
 # Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
 SPARED = (
     *("T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target"),
-    *("stolen", "waited", "rounding", "gap"),
-    *("step", "seed", "scaling", "data"),
+    *("stolen", "waited", "step", "seed", "scaling", "data", "rounding", "gap", "epoch", "ideal b."),
+    *("bubble", "effic.", "over"),
 )
 # Widths to which texts may be folded: the first column, and any other. Numbers are never folded.
 FOLDED = 26, 14
@@ -158,7 +158,7 @@ def _print_tables(rows: Sequence[Row]) -> None:
                 justify="right" if numeric else "left",
                 no_wrap=numeric,
                 overflow="fold",
-                min_width=width,
+                width=width,
             )
         for status, cells in view.rows:
             row = [Text(cells[column]) for column in widths]
@@ -170,14 +170,22 @@ def _print_tables(rows: Sequence[Row]) -> None:
 
 
 def _fitting_columns(view: View, width: int) -> dict[int, int]:
-    """Return the columns that fit on a line of `width` characters, as the least width of each by index."""
+    """Return the columns that fit on a line of `width` characters, as the width of each by index."""
     widths: dict[int, int] = {}
-    for column, heading in enumerate(view.headings):
-        longest = max([len(heading), *(len(cells[column]) for _, cells in view.rows)])
-        widths[column] = longest if view.numeric[column] else min(longest, FOLDED[column > 0])
+    longest = [
+        max([len(heading), *(len(cells[column]) for _, cells in view.rows)])
+        for column, heading in enumerate(view.headings)
+    ]
+    for column, most in enumerate(longest):
+        widths[column] = most if view.numeric[column] else min(most, FOLDED[column > 0])
     for heading in SPARED:
         if sum(widths.values()) + 2 * len(widths) > width and heading in view.headings:
             del widths[view.headings.index(heading)]
+    room = width - sum(widths.values()) - 2 * len(widths)
+    for column, least in widths.items():
+        # Texts are folded no more than they must be.
+        wider = min(longest[column] - least, max(0, room))
+        widths[column], room = least + wider, room - wider
     return widths
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from src.config.schema import flatten
+from src.config.schema import DESCRIPTIVE, flatten
 from src.measure.arithmetic import mean
 from src.run import files
 from src.run.tables import Row, read_table
@@ -25,11 +25,6 @@ GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys that name a run's columns, its place or its length rather than a variant of its strategy.
 NOT_VARIANTS = {
     *GROUPS,
-    "strategy.name",
-    "strategy.framework",
-    "strategy.synchronous",
-    "strategy.parity",
-    "strategy.baseline",
     "workers",
     "batch",
     "scaling",
@@ -237,13 +232,15 @@ def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
 def _short(key: str, keys: Sequence[str]) -> str:
     """Return the last part of a dotted key, or the whole key where another one of `keys` ends alike."""
     last = key.split(".")[-1]
-    return key if sum(other.split(".")[-1] == last for other in keys) > 1 else last
+    # Every group has a name.
+    alike = last == "name" or sum(other.split(".")[-1] == last for other in keys) > 1
+    return key if alike else last
 
 
 def _is_variant(key: str) -> bool:
-    return key not in NOT_VARIANTS and not key.startswith(
-        ("tracking.", "strategy.baseline.", "strategy.reference")
-    )
+    group, _, option = key.partition(".")
+    described = option.split(".")[0] in DESCRIPTIVE.get(group, ())
+    return key not in NOT_VARIANTS and group != "tracking" and not described
 
 
 def _options(config: Mapping[str, Any]) -> Row:

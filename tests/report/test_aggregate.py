@@ -90,6 +90,8 @@ def test_long_names_and_all_columns_still_fit_a_line(
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= aggregate.WIDTH
     assert "…" not in printed
+    # Whatever else is spared.
+    assert len(re.findall(r"  status *$", printed, re.MULTILINE)) == 3 and "speed-up" in printed
 
 
 def test_a_study_in_which_nothing_ran_still_makes_its_page(empty_study: Study) -> None:

@@ -190,6 +190,14 @@ def test_labels_name_what_updates_differ_by(study: Study) -> None:
     assert "optimizer.name=adamw" in labels["decayed"]
 
 
+def test_a_key_that_only_describes_a_strategy_makes_no_label_longer(empty_study: Study) -> None:
+    described = {"allowed": {"loop": ["custom", "fit"]}, "baseline": {"loop": "fit"}}
+    for loop in ("custom", "fit"):
+        empty_study.run(loop, "tf_single", framework="tensorflow", options={**described, "loop": loop})
+    labels = study_runs.labels(load(empty_study))
+    assert labels == {"custom": "tf_single [loop=custom]", "fit": "tf_single [loop=fit]"}
+
+
 def test_the_last_error_is_found_in_the_logs(study: Study) -> None:
     errors = {run.cell: run.error for run in load(study)}
     assert errors["crashed"] == "RuntimeError: <script>alert(1)</script>"
