@@ -69,7 +69,10 @@ def speedups(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
 def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> None:
     most = max(point.row["workers"] for point in panel)
     axis.plot([1, most], [1, most], color="#888888", linestyle="--", linewidth=1, label="ideal")
-    for label in dict.fromkeys(point.label for point in panel):
+    names = list(dict.fromkeys(point.label for point in panel))
+    for place, label in enumerate(names):
+        # Intervals stand side by side, for at a number of workers they overlap.
+        aside = (place - (len(names) - 1) / 2) * 0.04
         for scaling in ("strong", "weak"):
             # At one worker strong and weak scaling are the same: both lines begin there.
             alike = [p for p in panel if p.row["workers"] == 1 or (p.row["scaling"] or "strong") == scaling]
@@ -87,17 +90,17 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> No
             name = label if scaling == "strong" else f"{label}, weak"
             dash = look[label].dash if scaling == "strong" else ":"
             axis.plot(list(curve), list(curve.values()), linestyle=dash, label=name, **style)
-            _intervals(axis, chosen, look[label].color)
+            _intervals(axis, chosen, look[label].color, aside)
     axis.set(xlabel="workers", ylabel="speed-up over single", ylim=(0, None), xlim=(0.9, most + 0.1 * most))
     axis.set_xticks(range(1, int(most) + 1) if most <= 8 else sorted({p.row["workers"] for p in panel}))
 
 
-def _intervals(axis: Axes, points: Sequence[Point], color: str) -> None:
-    """Draw the 95 % interval of each speed-up that was measured repeatedly."""
+def _intervals(axis: Axes, points: Sequence[Point], color: str, aside: float) -> None:
+    """Draw the 95 % interval of each speed-up that was measured repeatedly, `aside` of its workers."""
     bounds = {(p.row["workers"], p.row.get("speedup_low"), p.row.get("speedup_high")) for p in points}
     for workers, low, high in bounds:
         if low is not None:
-            axis.plot([workers, workers], [low, high], color=color, linewidth=5, alpha=0.3)
+            axis.plot([workers + aside] * 2, [low, high], color=color, linewidth=4, alpha=0.4)
 
 
 def batches(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:

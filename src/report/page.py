@@ -133,7 +133,7 @@ def _leaders(rows: Sequence[Row], key: str, choose: Callable[..., Row]) -> list[
     first = choose(rows, key=lambda row: row[key])
     if key != "samples_per_second":
         return [first]
-    return [first, *(row for row in rows if row is not first and repeats.as_fast(first, row))]
+    return [first, *(row for row in rows if row is not first and repeats.as_fast(first, row, rows))]
 
 
 def _configuration(row: Row) -> str:

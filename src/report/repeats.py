@@ -92,11 +92,16 @@ def _interval(alike: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
     return dict(zip(INTERVAL, (low, high, intervals.compare(interval)), strict=True))
 
 
-def as_fast(one: Row, other: Row) -> bool:
-    """Return whether the repetitions of two configurations tell no difference of speed; false without any."""
-    tables = [_rates(row["repeated"]) for row in (one, other)]
-    noise = intervals.pooled_noise(tables)
-    interval = intervals.ratio_interval(intervals.paired_ratios(*tables), noise)
+def as_fast(one: Row, other: Row, group: Sequence[Row]) -> bool:
+    """Return whether the repetitions of two configurations tell no difference of speed; false without any.
+
+    The noise is that of all configurations of `group` which were measured as often as these two.
+    """
+    pair = [_rates(row["repeated"]) for row in (one, other)]
+    blocks = intervals.common_blocks(pair)
+    tables = [rates for row in group if set(blocks) <= (rates := _rates(row["repeated"])).keys()]
+    noise = intervals.pooled_noise([{block: rates[block] for block in blocks} for rates in tables])
+    interval = intervals.ratio_interval(intervals.paired_ratios(*pair), noise)
     return intervals.compare(interval) == "as fast as measured"
 
 
