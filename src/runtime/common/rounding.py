@@ -7,7 +7,6 @@ first steps twice: the second time from weights that are each changed by one las
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 import time
@@ -66,8 +65,6 @@ def measure_gap(
             f"the first {PARITY_STEPS} steps once more, from weights changed by their last digit: "
             f"about {expected:.0f} s"
         )
-    # A trained model that nobody needs any longer may be held in circles of references.
-    gc.collect()
     begun = time.perf_counter()
     try:
         losses = list(first_losses())[:PARITY_STEPS]

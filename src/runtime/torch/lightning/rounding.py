@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import Strategy
@@ -41,6 +43,8 @@ def measure_gap(context: RankContext, recorder: Recorder, strategy: Strategy) ->
     """
 
     def first_losses() -> list[float]:
+        # The trained model, which nobody needs any longer, may be held in circles of references.
+        gc.collect()
         # Whatever training draws, as masks of dropout, it draws from the seed on, as it did after this.
         model = setup.build(context)
         nudge(model, context.config.seed)
