@@ -159,6 +159,9 @@ def test_a_workers_device_is_asked_for_its_peak_and_a_lost_one_is_not_waited_for
     job = Job(math.inf)
     assert job.coordinator.peak() == {}
     first, _ = job.come(1)
+    # A worker has its answer before the coordinator counts on it.
+    with job.coordinator._changed:
+        assert job.coordinator._changed.wait_for(lambda: 1 in job.coordinator._connections, 5)
     found: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: found.append(job.coordinator.peak()), daemon=True)
     asking.start()
