@@ -22,7 +22,7 @@ BEST = (
 FIGURES = (
     (
         "Throughput",
-        "The bar is the median run, a dot one run, hollow where others disturbed it or its baseline; "
+        "The bar is the median run, a dot one run, hollow where others disturbed it; "
         "w = workers. Frameworks stand in panels of their own.",
     ),
     ("Time of an epoch", "Training alone: start-up and evaluation are left out. Bars and dots as above."),

@@ -125,7 +125,7 @@ def _ratios(run: StudyRun, runs: Sequence[StudyRun], named: Mapping[str, Any] | 
     )
     compared = [*(single.runs if row["speedup"] else ()), *(own if row["speedup_own"] else ())]
     row["probe_flag"] = _probe_flag(run, compared)
-    row["disturbed"] = _any_known([disturbed(each.metrics) for each in (run, *compared)])
+    row["ratio_disturbed"] = _any_known([disturbed(each.metrics) for each in (run, *compared)])
     return row
 
 

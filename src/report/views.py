@@ -137,7 +137,7 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
             f"{PROBE} the machine was faster or slower by more than 10 % in the run compared with, or "
             "changed within a run (probe)."
         )
-    if any(row.get("disturbed") for row in rows):
+    if any(row.get("disturbed") or row.get("ratio_disturbed") for row in rows):
         notes.append(
             f"{DISTURBED} other processes took more than 5 % of the run's time, or of that compared with."
         )
@@ -179,7 +179,7 @@ def _cell(row: Row, column: Column) -> str:
     ratio = column.key in RATIOS
     if column.key == "speedup" and row.get("speedup_low") is not None:
         text = f"{text} ({show(row['speedup_low'], 'ratio')} to {show(row['speedup_high'], 'ratio')})"
-    if row.get("disturbed"):
+    if row.get("ratio_disturbed" if ratio else "disturbed"):
         text += DISTURBED
     return f"{text}{PROBE}" if ratio and row.get("probe_flag") else text
 

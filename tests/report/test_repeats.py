@@ -149,11 +149,17 @@ def test_a_disturbed_run_is_marked_wherever_it_is_used(
     quiet = {"cpu_wait_fraction": 0.01, "steal_fraction": 0.0}
     empty_study.run("ddp", "ddp", workers=2, samples_per_second=1800.0, **quiet)
     rows = by_cell(empty_study)
-    assert rows["single"]["disturbed"] is rows["ddp"]["disturbed"] is True  # as the baseline of `ddp` is
+    assert (rows["single"]["disturbed"], rows["ddp"]["disturbed"]) == (True, False)
+    assert rows["ddp"]["ratio_disturbed"] is True  # as its baseline was
     assert "disturbed" in check(CLAIM, list(rows.values())).numbers
     aggregate.main(["--params", str(empty_study.params), "--study-dir", str(empty_study.directory)])
     printed = capsys.readouterr().out
-    assert "1,000†" in printed and "1.80†" in printed and "other processes took more than 5 %" in printed
+    assert (
+        "1,000†" in printed
+        and "1,800 " in printed
+        and "1.80†" in printed
+        and "other processes took more than 5 %" in printed
+    )
 
 
 def test_a_missing_probe_and_one_that_changed_within_a_run_are_said(
