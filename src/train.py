@@ -7,13 +7,11 @@ answered at once, and no run inherits another's memory or threads.
 from __future__ import annotations
 
 import errno
-import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -22,26 +20,17 @@ from omegaconf import DictConfig
 from src.config import Config, ConfigError, command_line, compose
 from src.data import available
 from src.data.errors import DataError
-from src.launch.failure import disk_full, mistake_of, report_failure
+from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
-from src.launch.supervisor import Supervisor
+from src.launch.training import MISTAKE, Interrupted, train
 from src.machine import process
-from src.machine.devices import Device
 from src.machine.locks import Lease
-from src.measure import arithmetic, environment
-from src.measure.merge import merge
-from src.measure.summary import describe, disturbance, summarize
 from src.run import leases
-from src.run.directory import RunDirectory, check_out, status_of
-from src.tracking import unsent
-from src.tracking.parent import ParentTracker, close_sweep
+from src.run.directory import check_out, status_of
+from src.tracking.parent import close_sweep
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
-# Status of a run whose configuration turned out to be wrong once a rank had built the model.
-MISTAKE = "mistake"
-# Statuses of runs that are measured again if they were disturbed.
-REPEATED = ("ok", "time_limit")
 # When this process was started, before any import, in seconds since 1970.
 COMMAND_GIVEN = process.start_time()
 # The statuses of the cells that this process has run, in order.
@@ -49,10 +38,6 @@ STATUSES: list[str | None] = []
 # The devices that this process holds for all cells of the command; none where Hydra's launcher is a plugin,
 # whose processes each take devices for one cell.
 HELD: list[Lease] = []
-
-
-class Interrupted(KeyboardInterrupt):
-    """A request to end the command: Ctrl-C or SIGTERM."""
 
 
 def main() -> int:
@@ -167,7 +152,7 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         # Nobody's start-up is what was waited for others to end.
         started += lease.waited_seconds if own or not STATUSES else 0.0
         chosen = lease.of(leases.request_of(config))
-        STATUSES.append(run(config, chosen, started=started, sweep=sweep))
+        STATUSES.append(train(config, chosen, started=started, sweep=sweep))
     except leases.WaitedTooLong as error:
         _complain(f"error: {error}", 1)
         STATUSES.append("failed")
@@ -179,105 +164,6 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
     finally:
         if own is not None:
             own.close()
-
-
-def run(config: Config, devices: list[Device], *, started: float, sweep: bool) -> str:
-    """Train with one configuration in fresh processes, write the results, and return the run's status.
-
-    A run that others have disturbed is measured again, `hardware.repeat_disturbed` times at most; the last
-    one counts, whatever its speed.
-
-    Args:
-        config: the checked configuration.
-        devices: the devices of its workers.
-        started: when the run began, in seconds since 1970.
-        sweep: whether the run is a cell of a sweep.
-
-    Raises:
-        Interrupted: after Ctrl-C or SIGTERM, once all records so far are merged.
-    """
-    attempts: list[dict[str, Any]] = []
-    for left in range(config.hardware["repeat_disturbed"], -1, -1):
-        status = _train(config, devices, attempts, left, started=started, sweep=sweep)
-        if status is not None:
-            return status
-        started = time.time()
-    raise AssertionError("the last attempt is never repeated")
-
-
-def _train(
-    config: Config,
-    devices: list[Device],
-    attempts: list[dict[str, Any]],
-    left: int,
-    *,
-    started: float,
-    sweep: bool,
-) -> str | None:
-    """Train once, add what disturbed the run to `attempts`, and return its status.
-
-    The status is `None` for a run that was disturbed, if it may be repeated `left` times.
-    """
-    directory = RunDirectory.claim(config)
-    print(f"{Path(config.out).name}: {describe(config)}", flush=True)
-    tracker = ParentTracker(config)
-    job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
-    mistake = mistake_of(job, directory.work)
-    metrics: dict[str, Any] = {}
-    ended = time.time()
-    discarded = False
-    try:
-        metrics = merge(
-            config,
-            directory.work,
-            status=job.status,
-            total_seconds=time.time() - started,
-            trace=job.trace,
-            helper_seconds=job.helper_seconds,
-            readings=job.readings,
-            environment=job.environment,
-            restarts=job.restarts,
-            run_id=tracker.run_id,
-        )
-        attempts.append({key: metrics[key] for key in arithmetic.DISTURBANCES})
-        discarded = bool(left and metrics["status"] in REPEATED and arithmetic.disturbed(metrics))
-    finally:
-        failed = metrics.get("status", "failed") == "failed"
-        merged = time.time()
-        tracker.log_results(directory.work, metrics, job.trace)
-        seconds = {"merge": merged - ended, "tracking": time.time() - merged}
-        environment.complete(directory.work, attempts, seconds)
-        outcome = "KILLED" if job.interrupted or discarded else "FAILED" if failed else "FINISHED"
-        tracked = tracker.close(outcome, directory.work, discarded=discarded)
-    if discarded:
-        print(f"{disturbance(metrics)}; it is measured again, {left} time(s) at most", flush=True)
-        return None
-    if not failed:
-        directory.commit()
-    if mistake is not None:
-        print(f"error: {mistake}", file=sys.stderr)
-        if not config.tracking["study"]:
-            shutil.rmtree(directory.work)
-        return MISTAKE
-    _follow_up(tracker, tracked, directory.work if failed else directory.final)
-    if job.interrupted:
-        print(f"interrupted; what was recorded is in {directory.work}", file=sys.stderr)
-        raise Interrupted
-    if failed:
-        report_failure(job, directory.work)
-    else:
-        print(summarize(metrics), f"  {directory.final}", sep="\n", flush=True)
-    return metrics["status"]
-
-
-def _follow_up(tracker: ParentTracker, tracked: bool, folder: Path) -> None:
-    """Remember a run that the tracking server has missed; if it missed none, send the remembered ones."""
-    if tracker.uri is None:
-        return
-    if not tracked:
-        unsent.remember(folder, tracker.uri)
-    elif sent := unsent.send_unsent(tracker.uri):
-        print(f"  sent {sent} earlier run(s) that the tracking server had missed")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,128 @@
+"""Run one training from its directory to its result: the parent's part of one cell of a command."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from src.config import Config
+from src.launch.failure import mistake_of, report_failure
+from src.launch.supervisor import Supervisor
+from src.machine.devices import Device
+from src.measure import arithmetic, environment
+from src.measure.merge import merge
+from src.measure.summary import describe, disturbance, summarize
+from src.run.directory import RunDirectory
+from src.tracking import unsent
+from src.tracking.parent import ParentTracker
+
+# Status of a run whose configuration turned out to be wrong once a rank had built the model.
+MISTAKE = "mistake"
+# Statuses of runs that are measured again if they were disturbed.
+REPEATED = ("ok", "time_limit")
+
+
+class Interrupted(KeyboardInterrupt):
+    """A request to end the command: Ctrl-C or SIGTERM."""
+
+
+def train(config: Config, devices: list[Device], *, started: float, sweep: bool) -> str:
+    """Train with one configuration in fresh processes, write the results, and return the run's status.
+
+    A run that others have disturbed is measured again, `hardware.repeat_disturbed` times at most; the last
+    one counts, whatever its speed.
+
+    Args:
+        config: the checked configuration.
+        devices: the devices of its workers.
+        started: when the run began, in seconds since 1970.
+        sweep: whether the run is a cell of a sweep.
+
+    Raises:
+        Interrupted: after Ctrl-C or SIGTERM, once all records so far are merged.
+    """
+    attempts: list[dict[str, Any]] = []
+    for left in range(config.hardware["repeat_disturbed"], -1, -1):
+        status = _train(config, devices, attempts, left, started=started, sweep=sweep)
+        if status is not None:
+            return status
+        started = time.time()
+    raise AssertionError("the last attempt is never repeated")
+
+
+def _train(
+    config: Config,
+    devices: list[Device],
+    attempts: list[dict[str, Any]],
+    left: int,
+    *,
+    started: float,
+    sweep: bool,
+) -> str | None:
+    """Train once, add what disturbed the run to `attempts`, and return its status.
+
+    The status is `None` for a run that was disturbed, if it may be repeated `left` times.
+    """
+    directory = RunDirectory.claim(config)
+    print(f"{Path(config.out).name}: {describe(config)}", flush=True)
+    tracker = ParentTracker(config)
+    job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
+    mistake = mistake_of(job, directory.work)
+    metrics: dict[str, Any] = {}
+    ended = time.time()
+    discarded = False
+    try:
+        metrics = merge(
+            config,
+            directory.work,
+            status=job.status,
+            total_seconds=time.time() - started,
+            trace=job.trace,
+            helper_seconds=job.helper_seconds,
+            readings=job.readings,
+            environment=job.environment,
+            restarts=job.restarts,
+            run_id=tracker.run_id,
+        )
+        attempts.append({key: metrics[key] for key in arithmetic.DISTURBANCES})
+        discarded = bool(left and metrics["status"] in REPEATED and arithmetic.disturbed(metrics))
+    finally:
+        failed = metrics.get("status", "failed") == "failed"
+        merged = time.time()
+        tracker.log_results(directory.work, metrics, job.trace)
+        seconds = {"merge": merged - ended, "tracking": time.time() - merged}
+        environment.complete(directory.work, attempts, seconds)
+        outcome = "KILLED" if job.interrupted or discarded else "FAILED" if failed else "FINISHED"
+        tracked = tracker.close(outcome, directory.work, discarded=discarded)
+    if discarded:
+        print(f"{disturbance(metrics)}; it is measured again, {left} time(s) at most", flush=True)
+        return None
+    if not failed:
+        directory.commit()
+    if mistake is not None:
+        print(f"error: {mistake}", file=sys.stderr)
+        if not config.tracking["study"]:
+            shutil.rmtree(directory.work)
+        return MISTAKE
+    _follow_up(tracker, tracked, directory.work if failed else directory.final)
+    if job.interrupted:
+        print(f"interrupted; what was recorded is in {directory.work}", file=sys.stderr)
+        raise Interrupted
+    if failed:
+        report_failure(job, directory.work)
+    else:
+        print(summarize(metrics), f"  {directory.final}", sep="\n", flush=True)
+    return metrics["status"]
+
+
+def _follow_up(tracker: ParentTracker, tracked: bool, folder: Path) -> None:
+    """Remember a run that the tracking server has missed; if it missed none, send the remembered ones."""
+    if tracker.uri is None:
+        return
+    if not tracked:
+        unsent.remember(folder, tracker.uri)
+    elif sent := unsent.send_unsent(tracker.uri):
+        print(f"  sent {sent} earlier run(s) that the tracking server had missed")
