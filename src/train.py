@@ -6,7 +6,7 @@ answered at once, and no run inherits another's memory or threads.
 
 from __future__ import annotations
 
-import errno
+import atexit
 import signal
 import sys
 import time
@@ -25,8 +25,10 @@ from src.launch.launcher import launcher_of
 from src.launch.training import MISTAKE, Interrupted, train
 from src.machine import process
 from src.machine.locks import Lease
-from src.run import leases
-from src.run.directory import check_out, status_of
+from src.run import directory_lock, leases
+from src.run.directory import status_of
+from src.run.directory_lock import Reservation
+from src.run.exit_status import FULL
 from src.tracking.parent import close_sweep
 
 EXIT_MISTAKE = 2
@@ -38,6 +40,8 @@ STATUSES: list[str | None] = []
 # The devices that this process holds for all cells of the command; none where Hydra's launcher is a plugin,
 # whose processes each take devices for one cell.
 HELD: list[Lease] = []
+# The directories that this process has reserved for the cells of the command, under the same condition.
+RESERVED: list[Reservation] = []
 
 
 def main() -> int:
@@ -49,6 +53,10 @@ def main() -> int:
         return _complain(f"error: {error}", EXIT_MISTAKE)
     except DataError as error:
         return _complain(f"error: {error}", 1)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        return _complain(disk_full(Path(error.filename).parent), 1)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
     STATUSES.clear()
@@ -86,7 +94,8 @@ def main() -> int:
 def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]:
     """Compose and check all cells of a command line; fetch and prepare datasets that are missing.
 
-    The flags in `sys.argv` are moved to the front, where Hydra expects them.
+    The flags in `sys.argv` are moved to the front, where Hydra expects them. The cells' directories are
+    reserved for as long as the command runs.
 
     Returns:
         The parsed command line, and the cells to run: none where only information is asked for (`--help`).
@@ -94,6 +103,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     Raises:
         ConfigError: for the first mistake in any cell.
         DataError: for data that can't be fetched or read.
+        OSError: on a full disk.
     """
     arguments = command_line.flags_first(arguments)
     line = command_line.parse(arguments)
@@ -104,8 +114,12 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
         launcher_of(cell).check(cell)
     if line.informational:
         return line, []
-    for cell in cells:
-        check_out(cell)
+    reservation = directory_lock.reserve(cells)
+    if _uses_plugin(line):
+        reservation.close()
+    else:
+        RESERVED.append(reservation)
+        atexit.register(reservation.close)
     for dataset in {cell.dataset["name"]: cell.dataset for cell in cells}.values():
         available.ensure(dataset)
     for cell in cells:
@@ -137,17 +151,24 @@ def _take_devices(line: command_line.CommandLine, cells: list[Config]) -> None:
     Where a plugin of Hydra runs the cells in several processes, each of them takes its own, and only named
     devices that are taken already are refused here.
     """
-    if not any(word.lstrip("+").startswith("hydra/launcher=") for word in line.overrides):
+    if not _uses_plugin(line):
         HELD.append(leases.take(cells))
     elif named := [cell for cell in cells if cell.hardware.get("devices") is not None]:
         leases.take(named).close()
+
+
+def _uses_plugin(line: command_line.CommandLine) -> bool:
+    """Return whether a plugin of Hydra runs the cells, maybe in several processes."""
+    return any(word.lstrip("+").startswith("hydra/launcher=") for word in line.overrides)
 
 
 def _run_cell(config: Config, *, sweep: bool) -> None:
     """Run one cell and add its status to `STATUSES`; a cell that meets a full disk is `failed`."""
     started = time.time() if STATUSES else COMMAND_GIVEN
     own: Lease | None = None
+    reservation: Reservation | None = None
     try:
+        reservation = RESERVED[0] if RESERVED else directory_lock.reserve([config])
         lease = HELD[0] if HELD else (own := leases.take([config], wait_for_named=True))
         # Nobody's start-up is what was waited for others to end.
         started += lease.waited_seconds if own or not STATUSES else 0.0
@@ -157,13 +178,15 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         _complain(f"error: {error}", 1)
         STATUSES.append("failed")
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         _complain(disk_full(Path(config.out)), 1)
         STATUSES.append("failed")
     finally:
         if own is not None:
             own.close()
+        if reservation is not None:
+            reservation.release(Path(config.out))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -175,7 +175,7 @@ def _check_out(configs: Sequence[Config]) -> None:
     """Raise `ConfigError` where two cells have the same directory."""
     seen: set[str] = set()
     for config in configs:
-        path = os.path.abspath(config.out)
+        path = os.path.realpath(config.out)
         if path in seen:
             raise ConfigError(
                 f"out={config.out}: two cells of the sweep would write there; leave `out` away, "

@@ -74,7 +74,7 @@ class Lease:
     def close(self) -> None:
         """Free the devices."""
         for file in self._files.values():
-            _unlock(file)
+            unlock(file)
         self._files.clear()
 
     def add(self, request: Request) -> bool:
@@ -100,7 +100,7 @@ class Lease:
             except BlockingIOError:
                 os.close(file)
                 for other in locked.values():
-                    _unlock(other)
+                    unlock(other)
                 return False
             locked[name] = file
         self._files |= locked
@@ -139,11 +139,11 @@ def _alone() -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
-        _unlock(file)
+        unlock(file)
 
 
-def _unlock(file: int) -> None:
-    """Free a lock and close its file.
+def unlock(file: int) -> None:
+    """Free a lock by flock(2) and close its file.
 
     A process that has just been forked holds a copy of the file until it executes its program, and with it a
     lock that is merely closed here.
@@ -174,21 +174,21 @@ def _describe(request: Request) -> str:
         if lease.add(dataclasses.replace(request, numbers=(device.index,), count=1)):
             free.append(str(device.index))
         elif request.numbers is None or device.index in request.numbers:
-            holders = dict.fromkeys(
-                holder for name, _ in _names(device, request.shared) for holder in _holders(name)
+            found = dict.fromkeys(
+                holder for name, _ in _names(device, request.shared) for holder in holders(_path(name))
             )
-            by = " and ".join(holders) or "another process"
+            by = " and ".join(found) or "another process"
             taken.append(f"{request.kind} device {device.index} is taken by {by}")
         lease.close()
     return f"{'; '.join(taken)}; free: {', '.join(free) or 'none'}"
 
 
-def _holders(name: str) -> list[str]:
-    """Return who has locked a file: `pid 4711 (python -m src.train ...)`."""
+def holders(path: Path) -> list[str]:
+    """Return which other processes have locked a file: `pid 4711 (python -m src.train ...)`."""
     found = []
     # There is no file for a core that nobody has taken yet, and some systems have no /proc/locks.
     with contextlib.suppress(OSError):
-        inode = _path(name).stat().st_ino
+        inode = path.stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
             # `1: FLOCK ADVISORY WRITE 4711 fe:00:1234 0 EOF`; one that waits has `->` after its number.
             words = line.split()
@@ -204,7 +204,8 @@ def _command(pid: str) -> str:
         program, *words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
     except (OSError, ValueError):
         return "its command is unknown"
-    return " ".join([Path(program).name, *words])[:COMMAND_LENGTH]
+    # An argument may have several lines, and what it is named in must have one.
+    return " ".join(" ".join([Path(program).name, *words]).split())[:COMMAND_LENGTH]
 
 
 def _open(name: str) -> int:

@@ -13,11 +13,15 @@ from typing import Any
 import yaml
 
 from src.config import Config, ConfigError
+from src.machine.exchange import exchange
 from src.run import files
 from src.run.tables import write_text
 
 # Keys that say where results go, and not what is computed.
 NOT_COMPARED = ("out", "overwrite", "tracking")
+# What follows the name of a run's directory while the run is written that will replace it, and the name of
+# the older run while it is replaced.
+PARTIAL, REPLACED = ".partial", ".replaced"
 
 
 def status_of(out: Path) -> str | None:
@@ -87,7 +91,8 @@ def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
 class RunDirectory:
     """A run's directory, which is written as `work` and becomes `final` by `commit`.
 
-    The two differ when `final` holds a complete run, which an interrupted new one must not replace.
+    The two differ when `final` holds a complete run, which an interrupted new one must not replace. The
+    directory must be reserved (`src.run.directory_lock`).
     """
 
     final: Path
@@ -96,11 +101,9 @@ class RunDirectory:
     @classmethod
     def claim(cls, config: Config) -> RunDirectory:
         """Make a new directory with the run's `config.yaml`, and folders for logs and records."""
-        final = Path(config.out)
-        complete = status_of(final) not in (None, "failed")
-        work = final.with_name(final.name + ".partial") if complete else final
-        if work.exists():
-            shutil.rmtree(work)
+        final = target_of(Path(config.out))
+        work = _beside(final, PARTIAL) if _is_complete(final) else final
+        _remove_run(work)
         work.mkdir(parents=True)
         # This file comes first: by it a later run knows that the directory may be replaced.
         write_text(work / files.CONFIG, yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))
@@ -109,11 +112,69 @@ class RunDirectory:
         return cls(final, work)
 
     def commit(self) -> None:
-        """Put the new run in the place of the older complete one, if there is one."""
+        """Put the new run in the place of the older complete one, if there is one.
+
+        Whenever this process is killed, `final` is one of the two; on a file system that can't exchange two
+        directories, the next command finds the older one and puts it back (`recover`).
+        """
         if self.work == self.final:
             return
-        old = self.final.with_name(self.final.name + ".replaced")
-        shutil.rmtree(old, ignore_errors=True)
+        old = _beside(self.final, REPLACED)
+        _remove_run(old)
+        if exchange(self.work, self.final):
+            _remove_run(self.work)
+            return
         os.replace(self.final, old)
         os.replace(self.work, self.final)
-        shutil.rmtree(old)
+        _remove_run(old)
+
+
+def target_of(out: Path) -> Path:
+    """Return `out`, or where it leads to as a symbolic link, even if nothing is there."""
+    return Path(os.path.realpath(out)) if out.is_symlink() else out
+
+
+def recover(out: Path) -> None:
+    """Put a run back that a command was replacing when it was killed, and check what lies beside `out`.
+
+    Raises:
+        ConfigError: if `out` can't be replaced, or something that isn't a run's has the name of a directory
+            that replacing it needs.
+    """
+    final = target_of(out)
+    if os.path.ismount(final):
+        raise ConfigError(f"out={out}: is where a file system is mounted; choose a directory in it")
+    for name in (PARTIAL, REPLACED):
+        path = _beside(final, name)
+        if path.is_symlink() or path.is_file() or _holds_foreign_files(path):
+            raise ConfigError(f"out={out}: {path} is in the way, and not a run's; move it, or choose another")
+    if not final.exists() and _is_complete(_beside(final, REPLACED)):
+        os.replace(_beside(final, REPLACED), final)
+
+
+def _beside(final: Path, name: str) -> Path:
+    return final.with_name(final.name + name)
+
+
+def _is_complete(folder: Path) -> bool:
+    return status_of(folder) not in (None, "failed")
+
+
+def _holds_foreign_files(folder: Path) -> bool:
+    """Return whether there is a directory with files that no run has written."""
+    return folder.exists() and any(folder.iterdir()) and _configuration(folder) is None
+
+
+def _remove_run(folder: Path) -> None:
+    """Remove a run's directory, if it is there.
+
+    Its `config.yaml` goes last: without that, what is left after a kill would be taken for somebody's files.
+    """
+    if not folder.exists():
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != files.CONFIG:
+            path.unlink()
+    shutil.rmtree(folder)

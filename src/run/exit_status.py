@@ -13,6 +13,8 @@ MISTAKE = 79
 # Statuses of processes that would end in the same way if they were started again.
 FINAL = (OUT_OF_MEMORY, DISK_FULL, MISTAKE)
 
+# Errors of a file system without room, or of a user who has used up a quota there.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # Names of the out-of-memory errors of torch, Python and TensorFlow.
 OUT_OF_MEMORY_ERRORS = ("OutOfMemoryError", "MemoryError", "ResourceExhaustedError")
 
@@ -22,7 +24,7 @@ def of_error(error: BaseException) -> int:
 
     Out-of-memory errors are recognised by name, so that no framework is imported.
     """
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in FULL:
         return DISK_FULL
     names = [kind.__name__ for kind in type(error).__mro__]
     if any(name in OUT_OF_MEMORY_ERRORS for name in names) or "can't allocate memory" in str(error):

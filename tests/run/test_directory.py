@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ import yaml
 
 from src.config import Config, ConfigError, command_line, compose
 from src.run import directory
-from src.run.directory import RunDirectory, check_out, status_of
+from src.run.directory import RunDirectory, check_out, recover, status_of
+from src.run.directory_lock import reserve
 from src.run.tables import write_text
 
 Make = Callable[..., Config]
@@ -149,3 +152,76 @@ def test_a_status_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None
     assert status_of(tmp_path) is None
     (tmp_path / "metrics.json").write_text(text)
     assert status_of(tmp_path) is None
+
+
+def test_a_run_is_complete_whenever_the_command_that_replaces_it_is_killed(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete(make())
+
+    class Killed(BaseException):
+        pass
+
+    for exchanges in (True, False):
+        if not exchanges:
+            monkeypatch.setattr(directory, "exchange", lambda first, second: False)
+        # The command is killed before its first step, before its second one, and so on.
+        for survived in range(20):
+            place = RunDirectory.claim(make(seed=survived))
+            write_text(place.work / "metrics.json", json.dumps({"status": "ok"}))
+            left = iter(range(survived))
+
+            def step(do: Callable[..., Any], left: Any = left) -> Callable[..., Any]:
+                def maybe(*arguments: Any, **options: Any) -> Any:
+                    if next(left, None) is None:
+                        raise Killed
+                    return do(*arguments, **options)
+
+                return maybe
+
+            with monkeypatch.context() as patched, contextlib.suppress(Killed):
+                for owner, name in ((directory, "exchange"), (os, "replace"), (os, "unlink"), (os, "rmdir")):
+                    patched.setattr(owner, name, step(getattr(owner, name)))
+                place.commit()
+                # It came to its end.
+                break
+            if exchanges:
+                assert status_of(Path("run")) == "ok"
+            recover(Path("run"))
+            assert status_of(Path("run")) == "ok"
+            check_out(make(seed=survived, overwrite=True))
+        else:
+            raise AssertionError("it never ended")
+        assert survived > 5
+        assert [path.name for path in Path().iterdir()] == ["run"]
+
+
+def test_a_symbolic_link_stays_one(make: Make) -> None:
+    for target in ("there", "nowhere"):
+        Path("run").unlink(missing_ok=True)
+        Path("run").symlink_to(target)
+        if target == "there":
+            Path("there").mkdir()
+        for seed in range(2):
+            complete(make(seed=seed))
+            assert there(Path(target))["seed"] == seed
+        assert Path("run").is_symlink()
+        assert status_of(Path("run")) == "ok"
+
+
+@pytest.mark.parametrize("name", ["run.partial", "run.replaced"])
+@pytest.mark.parametrize("kind", ["file", "link", "directory"])
+def test_somebody_s_files_in_the_way_are_named_and_left(make: Make, name: str, kind: str) -> None:
+    complete(make())
+    path = Path(name)
+    if kind == "file":
+        path.write_text("years of work")
+    elif kind == "link":
+        path.symlink_to("elsewhere")
+    else:
+        path.mkdir()
+        (path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ConfigError, match=f"out=run: {name} is in the way"):
+        reserve([make()])
+    assert os.path.lexists(path)
+    assert not Path(".run.lock").exists()
