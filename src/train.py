@@ -6,7 +6,6 @@ answered at once, and no run inherits another's memory or threads.
 
 from __future__ import annotations
 
-import atexit
 import signal
 import sys
 import time
@@ -47,6 +46,15 @@ RESERVED: list[Reservation] = []
 def main() -> int:
     """Run the command line; return 0, 1 after a failure, 2 for a user's mistake, 130 after Ctrl-C."""
     signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run_command()
+    finally:
+        while RESERVED:
+            RESERVED.pop().close()
+
+
+def _run_command() -> int:
+    """Check and run the command line; return the exit status."""
     try:
         line, cells = check(sys.argv[1:])
     except ConfigError as error:
@@ -119,7 +127,6 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
         reservation.close()
     else:
         RESERVED.append(reservation)
-        atexit.register(reservation.close)
     for dataset in {cell.dataset["name"]: cell.dataset for cell in cells}.values():
         available.ensure(dataset)
     for cell in cells:
