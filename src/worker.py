@@ -7,6 +7,7 @@ resolved `config.yaml`. A user can start the process by hand, even without Hydra
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from src.config import Config, ConfigError, load
 from src.machine import process, quota
 from src.run import exit_status, files, variables
+from src.run.tables import write_text
 
 if TYPE_CHECKING:
     from src.measure.recorder import RecordListener
@@ -31,32 +33,46 @@ POLL_SECONDS = 0.01
 
 
 def main() -> None:
-    """Run one process to its end, and exit with a status of `src.run.exit_status`."""
+    """Run one process to its end, and exit with a status of `src.run.exit_status`, which it announces."""
     cores = _set_up_process()
-    quota.join()
     path = Path(sys.argv[1])
-    config = load(path)
-    resume = os.environ.get(variables.RESUME)
-    if resume is not None:
-        config = dataclasses.replace(config, resume=resume)
-    folder = files.rank_folder(path.parent, variables.rank())
-    try:
-        if variables.SERVES in os.environ:
-            serve: Service = _import(config.strategy["serve"])
-            serve(config, cores, folder)
-        else:
-            _train(config, path.parent, cores)
-    except ConfigError as mistake:
-        print(mistake, flush=True)
-        (folder / files.MISTAKE).write_text(str(mistake))
-        os._exit(exit_status.MISTAKE)
-    except BaseException as error:
-        traceback.print_exc()
+    end = files.end_path(path.parent, os.environ.get(variables.PROCESS, "by-hand"))
+    exit_status.reserve(end)
+    code = _run(path, cores)
+    # The disk may be full.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
         sys.stderr.flush()
-        # Threads of a broken backend may block an orderly exit.
-        os._exit(exit_status.of_error(error))
-    sys.stdout.flush()
-    os._exit(exit_status.OK)
+    exit_status.announce(end, code)
+    # Threads of a broken backend may block an orderly exit.
+    os._exit(code)
+
+
+def _run(path: Path, cores: tuple[int, ...]) -> int:
+    """Run the process's part of the run with the configuration at `path`; return its exit status."""
+    try:
+        quota.join()
+        config = load(path)
+        resume = os.environ.get(variables.RESUME)
+        if resume is not None:
+            config = dataclasses.replace(config, resume=resume)
+        folder = files.rank_folder(path.parent, variables.rank())
+        try:
+            if variables.SERVES in os.environ:
+                serve: Service = _import(config.strategy["serve"])
+                serve(config, cores, folder)
+            else:
+                _train(config, path.parent, cores)
+        except ConfigError as mistake:
+            print(mistake, flush=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / files.MISTAKE, str(mistake))
+            return exit_status.MISTAKE
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+        return exit_status.of_error(error)
+    return exit_status.OK
 
 
 def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
@@ -75,6 +91,8 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     recorder.facts |= {"import_seconds": imported - started, "opening_seconds": waited}
     arrays = available.load(config.dataset)
     strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
+    if not recorder.finished:
+        raise RuntimeError(f"{config.strategy['entry']} returned without recorder.finish(status)")
 
 
 def _import(path: str) -> Any:

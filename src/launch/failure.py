@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from src.data.errors import mount_point
 from src.launch.supervisor import JobResult
 from src.run import exit_status, files
+
+# A file system without room for as much counts as full.
+PROBE_BYTES = 64 * 1024
 
 
 def mistake_of(job: JobResult, out: Path) -> str | None:
@@ -24,7 +29,8 @@ def mistake_of(job: JobResult, out: Path) -> str | None:
 def report_failure(job: JobResult, out: Path) -> None:
     """Print why a training failed: its reason, and the last lines of the blamed process's log."""
     blamed = job.blamed()
-    if job.outcome.code == exit_status.DISK_FULL:
+    # A process that couldn't even open its log can't say why it failed.
+    if job.outcome.code == exit_status.DISK_FULL or _is_full(out):
         print(disk_full(out), file=sys.stderr)
     if job.outcome.timed_out or blamed is None:
         limit = "its wall-clock limit (2 x max_minutes + hardware.grace_minutes)"
@@ -33,10 +39,21 @@ def report_failure(job: JobResult, out: Path) -> None:
             file=sys.stderr,
         )
         return
-    lines = [line for line in blamed.log.read_text(errors="replace").splitlines() if line.strip()]
+    text = blamed.log.read_text(errors="replace") if blamed.log.exists() else ""
+    lines = [line for line in text.splitlines() if line.strip()]
     print(f"error: {job.describe_failure()}; its log is {blamed.log}", file=sys.stderr)
     for text in lines[-8:]:
         print(f"  | {text}", file=sys.stderr)
+
+
+def _is_full(folder: Path) -> bool:
+    """Return whether there is no room for a small file in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, PROBE_BYTES)
+    except OSError as error:
+        return error.errno in exit_status.FULL
+    return False
 
 
 def disk_full(path: Path) -> str:

@@ -130,6 +130,7 @@ def wait(
     tick: Callable[[], None],
     revive: Callable[[LaunchedProcess], bool] = lambda launched: False,
     ready: Callable[[LaunchedProcess], bool] = lambda launched: True,
+    status: Callable[[LaunchedProcess, int], int] = lambda launched, code: code,
 ) -> Outcome:
     """Wait until every process that has an end of its own has ended, and end the others.
 
@@ -143,6 +144,7 @@ def wait(
         tick: called about twice a second.
         revive: called with a dispensable process that has died; returns whether it was started again.
         ready: returns whether a dispensable process was ever ready to be used.
+        status: called with a process that has ended and its exit status; returns the one that counts.
     """
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
 
@@ -164,6 +166,7 @@ def wait(
             return _blame(processes, failures) if failures else Outcome(timed_out=True, code=1)
         with contextlib.suppress(queue.Empty):
             index, code = ended.get(timeout=min(0.5, remaining))
+            code = status(processes[index], code)
             dispensable = processes[index].spec.dispensable and code not in exit_status.FINAL
             if code and dispensable and not failures and revive(processes[index]):
                 watch(index)
@@ -178,6 +181,7 @@ def wait(
         # The failure of a server that the others depend on may arrive after theirs.
         while failures and running:
             index, code = ended.get(timeout=HEAR_SECONDS)
+            code = status(processes[index], code)
             running.discard(index)
             failures += [(index, code)] if code else []
     stop(processes)
@@ -188,7 +192,8 @@ def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) ->
     """Return the outcome of a job whose failures are (index, exit status), in the order of their arrival.
 
     To blame is a killed process that serves the others, as its death ends them too. Next come other killed
-    processes and known statuses such as out of memory, and last the earliest failure.
+    processes, those that ended without a word, and known statuses such as out of memory, and last the
+    earliest failure.
     """
     if not failures:
         return Outcome()
@@ -198,7 +203,8 @@ def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) ->
         index, code = failure
         if code < 0 and processes[index].spec.serves:
             return 0
-        return 1 if code in exit_status.FINAL or code < 0 else 2
+        known = code in exit_status.FINAL or code < 0 or code >= exit_status.UNANNOUNCED
+        return 1 if known else 2
 
     failures.sort(key=order)
     return Outcome(*failures[0])

@@ -18,10 +18,11 @@ from src.launch.launched import LaunchedProcess
 from src.launch.processes import Outcome
 from src.launch.warm_start import ForkedProcess
 from src.machine.devices import Device
+from src.machine.memory_kills import MemoryKills
 from src.measure import environment
 from src.measure.contention import Reading
 from src.measure.sampler import Sampler
-from src.run import exit_status, files
+from src.run import exit_status, files, variables
 from src.run.progress import LiveProgress
 from src.run.tables import read_table
 from src.tracking.parent import ParentTracker
@@ -68,8 +69,14 @@ class JobResult:
         """Return a sentence on how the process that failed first ended; there must be one."""
         blamed, code = self.blamed(), self.outcome.code
         assert blamed is not None
-        end = f"failed with exit status {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-        return f"{blamed.title} {end}"
+        if code < 0:
+            return f"{blamed.title} was killed by {_signal_name(-code)}"
+        if code >= exit_status.UNANNOUNCED:
+            return (
+                f"{blamed.title} ended before its training did, with exit status "
+                f"{code - exit_status.UNANNOUNCED}, by the model's code or a library"
+            )
+        return f"{blamed.title} failed with exit status {code}"
 
 
 class Supervisor:
@@ -100,6 +107,7 @@ class Supervisor:
         self._config = config
         self._out = out
         self._tracker = tracker
+        self._memory_kills = MemoryKills()
         self._max_restarts: int = config.strategy.get("max_restarts", 0)
         self._started = 0.0
         self._sampler = Sampler(out / files.TRACE, config.hardware["sample_seconds"])
@@ -156,6 +164,7 @@ class Supervisor:
                     tick=progress.tick,
                     revive=self._revive,
                     ready=self._is_ready,
+                    status=self._status,
                 )
                 if not result.outcome.code or result.outcome.timed_out:
                     return
@@ -197,6 +206,19 @@ class Supervisor:
         """Return whether the rank of a process has ever been ready."""
         return (files.rank_folder(self._out, launched.rank) / files.READY).exists()
 
+    def _status(self, launched: LaunchedProcess, code: int) -> int:
+        """Return the exit status that counts of a process that has ended with `code`.
+
+        It is `OUT_OF_MEMORY` where the kernel has killed the process for want of memory, and another than
+        `code` where the process didn't announce that.
+        """
+        if code == -signal.SIGKILL and self._memory_kills.has_another():
+            return exit_status.OUT_OF_MEMORY
+        # What the launcher has started itself announces nothing.
+        if variables.PROCESS not in launched.spec.environment:
+            return code
+        return exit_status.confirmed(files.end_path(self._out, launched.spec.name), code)
+
     def _follow(self) -> None:
         """Have the sampler follow the present processes."""
         training = [each for each in self.result.processes if not each.spec.helper]
@@ -216,3 +238,11 @@ def _describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any
     """Return the devices that a run's processes hold, as environment.json has them."""
     held = dict.fromkeys(device for each in launched for device in each.devices)
     return [{"kind": each.kind, "number": each.index, "cores": list(each.cores)} for each in held]
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; real-time signals between the first and the last one have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

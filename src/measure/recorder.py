@@ -234,6 +234,11 @@ class Recorder(StepClock):
             self._target_reached = True
             self.facts |= {"seconds_to_target": seconds, "steps_to_target": steps}
 
+    @property
+    def finished(self) -> bool:
+        """Return whether the record is closed."""
+        return "status" in self.facts
+
     def finish(self, status: str) -> None:
         """Close the record with a status: `ok`, `time_limit` or `diverged`.
 
@@ -253,4 +258,4 @@ class Recorder(StepClock):
 
     def save(self) -> None:
         """Write `record.json`; call it again when further facts are known after `finish`."""
-        (self.folder / files.RECORD).write_text(json.dumps(self.facts))
+        write_text(self.folder / files.RECORD, json.dumps(self.facts))

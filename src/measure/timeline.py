@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from src.run.tables import write_text
+
 STEPS = 20
 
 
@@ -61,7 +63,7 @@ class Timeline:
 
     def write(self, path: Path) -> None:
         """Write the intervals to a JSON file."""
-        path.write_text(json.dumps(self.intervals))
+        write_text(path, json.dumps(self.intervals))
 
 
 def bubble_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> float | None:

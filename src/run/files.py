@@ -6,6 +6,7 @@
   .<checkpoint>.previous                      the one before it, while a run trains
   logs/<process>.log                          everything that a process printed
   ranks/go.json                               parent -> ranks: the MLflow run is open
+  ranks/<process>.end                         process -> parent: its exit status, as it says itself
   ranks/<rank>/                               one rank's records, merged and removed at the end
     steps.csv epochs.csv record.json timeline.json
     notes.txt                                 rank -> parent: a text for the person who waits
@@ -57,6 +58,11 @@ def of_every_rank(out: Path, name: str) -> dict[int, Path]:
     """Return the files called `name` of all ranks that have one in the run directory `out`, by rank."""
     paths = {int(path.parent.name): path for path in (out / RANKS).glob(f"*/{name}")}
     return dict(sorted(paths.items()))
+
+
+def end_path(out: Path, process: str) -> Path:
+    """Return the file in which the process called `process` announces its exit status."""
+    return out / RANKS / f"{process}.end"
 
 
 def log_path(out: Path, process: str) -> Path:

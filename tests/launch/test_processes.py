@@ -117,6 +117,15 @@ def test_a_known_result_counts_more_than_the_failures_it_causes(start: Start, kn
     assert outcome == Outcome(failed=1, code=known)
 
 
+def test_one_that_ended_without_a_word_counts_more_than_the_failures_it_causes(start: Start) -> None:
+    def status(launched: LaunchedProcess, code: int) -> int:
+        return code or exit_status.UNANNOUNCED
+
+    started = start(fail(1), fail(0, after=0.3))
+    outcome = processes.wait(started, limit=60, tick=lambda: None, status=status)
+    assert outcome == Outcome(failed=1, code=exit_status.UNANNOUNCED)
+
+
 def test_ranks_that_hang_are_ended_at_the_limit(start: Start) -> None:
     started = start(LONG, LONG)
     outcome, seconds = wait_for(started, limit=0.5)

@@ -21,6 +21,7 @@ from src.data import order
 from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.run import files
+from src.run.tables import write_text
 from src.runtime.common import last_good
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
@@ -263,4 +264,4 @@ class AsyncCoordinator(ABC):
                 "fetched_bytes": round(fetched * timed),
                 "pushed_bytes": round(pushed * timed),
             }
-            (recorder.folder / files.TIMELINE).write_text(json.dumps(intervals))
+            write_text(recorder.folder / files.TIMELINE, json.dumps(intervals))

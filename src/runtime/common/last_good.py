@@ -16,18 +16,30 @@ from pathlib import Path
 
 from src.run.tables import written_whole
 
+# After a failed write, a disk without room for as much is full.
+ROOM_BYTES = 1024 * 1024
+
 
 @contextlib.contextmanager
 def newer(path: Path) -> Iterator[Path]:
     """Yield a temporary file to write, which becomes the checkpoint `path` when the block ends well.
 
     The present checkpoint, known to be good by now, is kept until `settle`.
+
+    Raises:
+        OSError: on a full disk, also where a library has another error for that.
     """
     previous = _previous(path)
     # Before the block: no more than two checkpoints need room on the disk.
     previous.unlink(missing_ok=True)
     with written_whole(path) as temporary:
-        yield temporary
+        try:
+            yield temporary
+        except RuntimeError:
+            # torch's writer doesn't say why it failed; a few more bytes do.
+            with temporary.open("ab") as file:
+                os.posix_fallocate(file.fileno(), file.tell(), ROOM_BYTES)
+            raise
         if path.exists():
             try:
                 os.link(path, previous)

@@ -1,0 +1,54 @@
+"""The kernel's counters tell who was killed for want of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from src.machine import memory_kills
+from src.machine.memory_kills import MemoryKills
+
+V1 = "9:memory:/job\n0::/\n"
+V2 = "0::/job\n"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "counter"),
+    [
+        (V1, "sys/memory/job/memory.oom_control"),
+        (V1, "sys/memory/memory.oom_control"),
+        (V2, "sys/job/memory.events"),
+        (V2, "sys/memory.events"),
+        (V2, "proc/vmstat"),
+        ("", "proc/vmstat"),
+        (None, "proc/vmstat"),
+    ],
+)
+def test_each_kill_is_told_once_by_the_nearest_counter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str | None, counter: str
+) -> None:
+    monkeypatch.setattr(memory_kills, "MOUNT", tmp_path / "sys")
+    monkeypatch.setattr(memory_kills, "PROC", tmp_path / "proc")
+    for path, text in (("proc/self/cgroup", cgroup), ("proc/vmstat", "oom_kill 7\n"), (counter, "")):
+        if text is not None:
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+
+    def count(number: int) -> None:
+        (tmp_path / counter).write_text(f"oom 9\nunder_oom 0\noom_kill {number}\noom_group_kill 5\n")
+
+    count(2)
+    kills = MemoryKills()
+    assert not kills.has_another()
+    count(4)
+    assert [kills.has_another() for _ in range(3)] == [True, True, False]
+    # One that was told of is no reason for a later end.
+    (tmp_path / counter).unlink()
+    assert not kills.has_another()
+
+
+def test_where_nothing_counts_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_kills, "MOUNT", tmp_path)
+    monkeypatch.setattr(memory_kills, "PROC", tmp_path)
+    assert not MemoryKills().has_another()

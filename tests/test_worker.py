@@ -1,0 +1,139 @@
+"""A run is `ok` if its processes say so: whoever ends them otherwise, it is a crash with a name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from src.machine import memory_kills
+from src.run import exit_status
+from tests.conftest import Commands
+from tests.support import ROOT
+
+RUN = (
+    *("model=custom", "model.path=tests.plugin.model.ending.build", "dataset.limit=640", "out=run"),
+    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"),
+)
+# A limit in which a rank can import torch, and which the kernel enforces in a second.
+LIMIT_BYTES = 2**30
+# Has a process run another program in its own place.
+AGAIN = "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+
+def ends(commands: Commands, *words: str) -> tuple[int, list[str], str]:
+    completed = commands.run(*RUN, *words)
+    status = json.loads((commands.folder / "run/metrics.json").read_text())["status"]
+    assert "Traceback" not in completed.stderr.replace("| Traceback", "")
+    assert commands.left() == []
+    return completed.returncode, completed.stderr.splitlines(), status
+
+
+# 77, 78 and 79 mean something where the process says so itself.
+@pytest.mark.parametrize("code", [0, 77, 78, 79])
+@pytest.mark.slow
+def test_a_status_that_the_model_s_code_gives_is_a_crash(mnist: None, commands: Commands, code: int) -> None:
+    returned, lines, status = ends(commands, "+model.options.how=exit", f"+model.options.code={code}")
+    assert (returned, status) == (1, "failed")
+    assert lines == [
+        f"error: rank 0 ended before its training did, with exit status {code}, by the model's code or a "
+        "library; its log is run/logs/rank-0.log"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["raise", "signal"])
+def test_so_is_a_request_to_exit_and_a_signal_without_a_name(
+    mnist: None, commands: Commands, how: str
+) -> None:
+    code = 40 if how == "signal" else 0
+    returned, lines, status = ends(commands, f"+model.options.how={how}", f"+model.options.code={code}")
+    assert (returned, status) == (1, "failed")
+    end = "was killed by signal 40" if how == "signal" else "failed with exit status 1"
+    assert lines[0] == f"error: rank 0 {end}; its log is run/logs/rank-0.log"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "hogwild", "mpi", "tf_multiworker"])
+def test_one_of_several_is_named(mnist: None, commands: Commands, strategy: str) -> None:
+    path = "tests.plugin.model.ending.build"
+    if strategy.startswith("tf_"):
+        path = "tests.plugin.model.ending.build_keras"
+    further = ("strategy.max_restarts=0",) if strategy == "hogwild" else ()
+    words = (f"strategy={strategy}", "workers=2", f"model.path={path}", *further)
+    returned, lines, status = ends(commands, *words, "+model.options.how=exit", "+model.options.rank=1")
+    assert (returned, status) == (1, "failed")
+    assert lines[-1].startswith("error: rank 1 ended before its training did, with exit status 0")
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A cgroup whose processes may use `LIMIT_BYTES` together; only root may make one."""
+    made, limit = None, ""
+    for path in memory_kills.counters():
+        if path.name in ("memory.oom_control", "memory.events") and path.exists():
+            made = path.parent / f"scaleguide-test-{os.getpid()}"
+            limit = "memory.max" if path.name == "memory.events" else "memory.limit_in_bytes"
+            break
+    if made is None:
+        pytest.skip("no cgroup counts memory here")
+    try:
+        made.mkdir()
+        (made / limit).write_text(str(LIMIT_BYTES))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            made.rmdir()
+        pytest.skip(f"no cgroup with a limit of memory can be made here: {error}")
+    yield made
+    made.rmdir()
+
+
+@pytest.mark.slow
+def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_out_of_memory(
+    mnist: None, commands: Commands, small_memory: Path
+) -> None:
+    into = f"import os, sys; open({str(small_memory / 'cgroup.procs')!r}, 'w').write(str(os.getpid())); "
+    command = ["-m", "src.train", *RUN, "strategy=ddp", "workers=2", "hardware.start_method=spawn"]
+    command += ["+model.options.how=eat", "+model.options.rank=1"]
+    completed = subprocess.run(
+        # Ranks that are forked by a server outside would be outside, too.
+        [sys.executable, "-c", f"{into} {AGAIN}", *command],
+        cwd=commands.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads((commands.folder / "run/metrics.json").read_text())["status"] == "out_of_memory"
+    assert commands.left() == []
+
+
+@pytest.mark.slow
+def test_another_kill_is_a_crash(mnist: None, commands: Commands) -> None:
+    returned, lines, status = ends(commands, "+model.options.how=signal", "+model.options.code=9")
+    assert (returned, status) == (1, "failed")
+    assert lines[0].startswith("error: rank 0 was killed by SIGKILL")
+
+
+def test_a_status_counts_if_it_was_announced(tmp_path: Path) -> None:
+    end = tmp_path / "rank-0.end"
+    for code in (exit_status.OK, exit_status.OUT_OF_MEMORY, exit_status.DISK_FULL, exit_status.MISTAKE):
+        assert exit_status.confirmed(end, code) == code + exit_status.UNANNOUNCED
+        exit_status.reserve(end)
+        assert exit_status.confirmed(end, code) == code + exit_status.UNANNOUNCED
+        exit_status.announce(end, code)
+        assert exit_status.confirmed(end, code) == code
+        # The process is started again.
+        exit_status.reserve(end)
+        assert exit_status.confirmed(end, code) != code
+        end.unlink()
+    # A crash is one without a word.
+    assert [exit_status.confirmed(end, code) for code in (1, 5, -9)] == [1, 5, -9]
