@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -215,12 +216,13 @@ def _check_needs(config: Config) -> None:
 
     The strategy's `supports.needs` lists such needs: a value (`is`), a greatest number (`at_most`), or a key
     whose value is the least (`at_least`). A need with `when` holds only under the option values listed there.
+    The key `machine` is the processor's kind, as `uname -m` has it.
     """
     for need in config.strategy["supports"].get("needs", ()):
         if any(config.strategy[option] != value for option, value in need.get("when", {}).items()):
             continue
         key = need["key"]
-        value = leaf(vars(config), key)
+        value = platform.machine() if key == "machine" else leaf(vars(config), key)
         if "is" in need:
             fits, requirement = value == need["is"], f"{key}={need['is']}"
         elif "at_most" in need:

@@ -13,10 +13,10 @@ Every rank adds in rank order, so that all ranks hold the same bits.
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
+import math
 import os
 import platform
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -27,7 +27,8 @@ from src.machine import quota
 from src.measure.recorder import Recorder
 
 # A flag in shared memory says that a block is complete only where stores are seen in program order.
-SUPPORTED = platform.machine() in ("x86_64", "AMD64")
+# `conf/strategy/ddp.yaml` says the same, for those who ask for it.
+SUPPORTED = platform.machine() == "x86_64"
 BLOCK_BYTES = 2 * 1024 * 1024
 RING = 8
 
@@ -35,12 +36,16 @@ RING = 8
 class SharedAllReduce:
     """An average over the ranks of one host in shared memory, which `hook` offers to DDP.
 
-    The hook's state, as DDP calls it, is the rank's recorder, to which it adds waits and payload.
+    The hook's state, as DDP calls it, is the rank's recorder, to which it adds waits and payload. Where there
+    can't be shared memory, the process group averages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str], object]) -> None:
+        """Prepare to average; `note` is called with a sentence where there is no shared memory."""
+        self._note = note
         self._world = 0
         self._block = 0
+        self._slots: Tensor | None = None
 
     def hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Average one bucket of gradients over all ranks; return a future with the averaged gradients."""
@@ -60,6 +65,9 @@ class SharedAllReduce:
         if not self._world:
             self._open()
         if self._world == 1:
+            return
+        if self._slots is None:
+            dist.all_reduce(gradients.div_(self._world))
             return
         parts = gradients.split(BLOCK_BYTES // gradients.element_size())
         self._put(parts[0])
@@ -88,30 +96,60 @@ class SharedAllReduce:
         self._block += 1
 
     def _slot(self, block: int, rank: int, part: Tensor) -> Tensor:
+        assert self._slots is not None
         return self._slots[block % RING, rank].view(part.dtype)[: len(part)]
 
     def _open(self) -> None:
-        """Map the slots and counters, and unlink their file once all ranks have mapped it.
+        """Map the slots and counters in every rank, or in none.
 
-        The kernel then frees the memory with the last rank, however the ranks end.
+        The memory has no name, but that of rank 0's descriptor, and isn't bound by the size of /dev/shm,
+        which is 64 MB in many containers. The kernel frees it with the last rank, however the ranks end.
         """
         self._world, self._rank = dist.get_world_size(), dist.get_rank()
         if self._world == 1:
             return
-        size = RING * self._world * BLOCK_BYTES
-        names = [""]
-        if self._rank == 0:
-            folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
-            handle, names[0] = tempfile.mkstemp(prefix="scaleguide-", dir=folder)
-            os.truncate(handle, size + 2 * self._world * 64)
-            os.close(handle)
-        dist.broadcast_object_list(names, src=0)
-        shared = torch.from_file(names[0], shared=True, size=size, dtype=torch.uint8)
-        self._slots = shared.view(RING, self._world, BLOCK_BYTES)
+        ring_bytes = RING * self._world * BLOCK_BYTES
         # A cache line for each counter: ranks don't invalidate each other's.
-        shape = (2, self._world, 8)
-        counters = np.memmap(names[0], np.int64, "r+", offset=size, shape=shape)
-        self._ready, self._added = counters[0, :, 0], counters[1, :, 0]
-        dist.barrier()
-        if self._rank == 0:
-            os.unlink(names[0])
+        counters = (2, self._world, 8)
+        whole = ring_bytes + 8 * math.prod(counters)
+        file, path, reason = _make_memory(whole) if self._rank == 0 else (None, "", "")
+        found = [path, reason]
+        dist.broadcast_object_list(found, src=0)
+        memory = _map_memory(found[0], whole)
+        is_mapped = torch.tensor(int(memory is not None))
+        # Until all ranks have mapped it rank 0 keeps its descriptor.
+        dist.all_reduce(is_mapped, dist.ReduceOp.MIN)
+        if file is not None:
+            os.close(file)
+        if memory is None or not is_mapped:
+            if self._rank == 0:
+                why = found[1] or "a rank can't map it"
+                self._note(f"no shared memory ({why}): the ranks average by {dist.get_backend()}")
+            return
+        shared = memory[ring_bytes:].view(np.int64).reshape(counters)
+        self._ready, self._added = shared[0, :, 0], shared[1, :, 0]
+        slots = torch.from_numpy(memory[:ring_bytes])
+        self._slots = slots.view(RING, self._world, BLOCK_BYTES)
+
+
+def _make_memory(size: int) -> tuple[int | None, str, str]:
+    """Make memory of `size` bytes; return its descriptor, path, and the reason where there is none."""
+    try:
+        file = os.memfd_create("scaleguide")
+    except OSError as error:
+        return None, "", str(error.strerror)
+    try:
+        # Without room the first write to it would kill a rank.
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        os.close(file)
+        return None, "", str(error.strerror)
+    return file, f"/proc/{os.getpid()}/fd/{file}", ""
+
+
+def _map_memory(path: str, size: int) -> np.ndarray | None:
+    """Return the memory [bytes] at a path, `None` where there is none or this process may not map it."""
+    try:
+        return np.memmap(path, np.uint8, "r+", shape=size) if path else None
+    except OSError:
+        return None

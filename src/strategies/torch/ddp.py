@@ -45,7 +45,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         recorder.communication_seconds = None
     strategy = HookedDDPStrategy(
         recorder,
-        SharedAllReduce().hook if shared_memory else backend_hook,
+        SharedAllReduce(recorder.note).hook if shared_memory else backend_hook,
         parallel_devices=[device] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend=backend,

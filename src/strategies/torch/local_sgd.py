@@ -37,7 +37,7 @@ class Average:
         """Average on the rank's `device`; `recorder` is the rank's, to which waits and payload are added."""
         self.recorder = recorder
         self._device = device
-        self._shared = SharedAllReduce() if device.type == "cpu" and SUPPORTED else None
+        self._shared = SharedAllReduce(recorder.note) if device.type == "cpu" and SUPPORTED else None
 
     def in_training(self, model: nn.Module) -> None:
         """Average the parameters of `model`, and record the rank's waiting and payload."""
