@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -235,6 +236,28 @@ def test_a_full_disk_ends_the_run_and_is_named(
         SCALEGUIDE_MAX_MINUTES="0.001",
     )
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_disk_without_room_for_a_checkpoint_is_named_and_keeps_the_last_one(
+    commands, mnist: None, small_disk: Path, framework: str
+) -> None:
+    # Model and momentum take 800 kB, so that a second checkpoint beside the first one has no room.
+    completed = commands.run(
+        *("strategy=single" if framework == "torch" else "strategy=tf_single", "model=mlp", "out=disk/run"),
+        *("checkpoint_every=5", "epochs=1000", "max_minutes=30", "tracking.backend=none"),
+    )
+    assert completed.returncode == 1
+    assert commands.left() == []
+    first, *_ = completed.stderr.splitlines()
+    assert first.startswith(f"error: the file system at {small_disk} is full")
+    assert "Traceback" not in completed.stderr.replace("| Traceback", "")
+    (checkpoint,) = (small_disk / "run").glob("checkpoint.*")
+    with zipfile.ZipFile(checkpoint) as whole:
+        assert whole.testzip() is None
+    assert [path.name for path in (small_disk / "run").iterdir() if path.name.endswith(".writing")] == []
+    assert int(steps(small_disk / "run")[-1]["step"]) >= 5
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from src.machine import memory_kills
-from src.run import exit_status
 from tests.conftest import Commands
 from tests.support import ROOT
 
@@ -121,19 +120,3 @@ def test_another_kill_is_a_crash(mnist: None, commands: Commands) -> None:
     returned, lines, status = ends(commands, "+model.options.how=signal", "+model.options.code=9")
     assert (returned, status) == (1, "failed")
     assert lines[0].startswith("error: rank 0 was killed by SIGKILL")
-
-
-def test_a_status_counts_if_it_was_announced(tmp_path: Path) -> None:
-    end = tmp_path / "rank-0.end"
-    for code in (exit_status.OK, exit_status.OUT_OF_MEMORY, exit_status.DISK_FULL, exit_status.MISTAKE):
-        assert exit_status.confirmed(end, code) == code + exit_status.UNANNOUNCED
-        exit_status.reserve(end)
-        assert exit_status.confirmed(end, code) == code + exit_status.UNANNOUNCED
-        exit_status.announce(end, code)
-        assert exit_status.confirmed(end, code) == code
-        # The process is started again.
-        exit_status.reserve(end)
-        assert exit_status.confirmed(end, code) != code
-        end.unlink()
-    # A crash is one without a word.
-    assert [exit_status.confirmed(end, code) for code in (1, 5, -9)] == [1, 5, -9]

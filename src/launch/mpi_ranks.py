@@ -25,7 +25,7 @@ from io import BufferedRWPair
 from pathlib import Path
 
 from src.config import Config, ConfigError
-from src.launch import processes
+from src.launch import processes, reaper
 from src.launch.agents import AgentProcess, send_line
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec, rank_spec
@@ -87,16 +87,18 @@ class MPIRanks:
         """
         program = mpiexec_path(config)
         log = logs / "mpiexec.log"
+        alive = reaper.remove_at_end("segments", repr(time.time()))
         with (
             tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
             socket.socket(socket.AF_UNIX) as listening,
         ):
+            reaper.remove_at_end("folder", folder)
             address = str(Path(folder, "socket"))
             listening.bind(address)
             listening.listen(config.workers)
             command = [str(program), "-n", str(config.workers)]
             command += [sys.executable, "-m", "src.launch.mpi_agent", address]
-            process = spawn_child(command, OPEN_MPI, log)
+            process = spawn_child(command, OPEN_MPI, log, [alive])
             mpiexec = LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec"))
             try:
                 agents = _accept_agents(listening, process, config.workers)

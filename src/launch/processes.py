@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from src.config import Config
+from src.launch import reaper
 from src.launch.launched import LaunchedProcess
 from src.launch.launcher import launcher_of
 from src.machine import devices, quota
@@ -77,6 +78,8 @@ def start(
     for ready in files.of_every_rank(out, files.READY).values():
         # An earlier start of this job has left it.
         ready.unlink()
+    if any(speed != 1 for speed in hardware["speeds"] or ()):
+        reaper.remove_at_end("cgroups", quota.beginning())
     processes, spawn = launcher.open(config, out / files.LOGS)
     try:
         for spec in launcher.process_specs(config) if spawn is not None else ():

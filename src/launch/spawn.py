@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,8 +38,13 @@ class Process(Protocol):
 Spawn = Callable[[list[str], Mapping[str, str], Path], Process]
 
 
-def spawn_child(command: list[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `command` as a child in a session of its own, with its output appended to `log` (a `Spawn`)."""
+def spawn_child(
+    command: list[str], environment: Mapping[str, str], log: Path, inherited: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start `command` as a child in a session of its own, with its output appended to `log` (a `Spawn`).
+
+    The child inherits the file descriptors `inherited` besides its output.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -48,4 +53,5 @@ def spawn_child(command: list[str], environment: Mapping[str, str], log: Path) -
             stderr=subprocess.STDOUT,
             env={**os.environ, **KEEP_FREED_MEMORY, **environment},
             start_new_session=True,
+            pass_fds=inherited,
         )

@@ -87,6 +87,15 @@ def find() -> Groups:
     raise NotAllowed(f"needs cgroups with a CPU quota, which isn't allowed here ({reason}); try as root")
 
 
+def beginning() -> str:
+    """Return how the paths of all cgroups begin that this process makes.
+
+    Raises:
+        NotAllowed: if it can make none.
+    """
+    return str(find().folder / f"{PREFIX}{os.getpid()}-")
+
+
 def prepare(hardware: Mapping[str, Any], rank: int, cores: int) -> dict[str, str]:
     """Make the cgroup of a rank with a slowed device; return the environment variables that name it.
 
