@@ -121,7 +121,9 @@ def _pinning(own: list[Device]) -> dict[str, str]:
     cores = [core for device in own for core in device.cores]
     return {
         **dict.fromkeys(variables.THREADS, str(len(cores))),
-        "CUDA_VISIBLE_DEVICES": ",".join(str(device.index) for device in own if device.kind == "gpu"),
+        # CUDA's own order is by speed; NVML, which samples the GPUs, numbers them by their PCI bus.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in own if device.kind == "gpu"),
         variables.CORES: ",".join(str(core) for core in cores),
     }
 

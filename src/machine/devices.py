@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +15,15 @@ class Device:
 
     Attributes:
         kind: `gpu` or `cpu`.
-        index: NVML's index of the GPU, or the number of the set of cores.
+        index: the GPU's number, as `visible_gpus` gives it, or the number of the set of cores.
         cores: numbers of its cores.
+        uuid: by which the driver knows the GPU, whatever other GPUs a process sees; empty for cores.
     """
 
     kind: str
     index: int
     cores: tuple[int, ...]
+    uuid: str = ""
 
 
 def of_one_process(devices: list[Device]) -> list[Device]:
@@ -67,19 +70,59 @@ def _read(*paths: str) -> str:
     return ""
 
 
-def gpu_indices() -> list[int]:
-    """Return the NVML indices of the GPUs that CUDA_VISIBLE_DEVICES allows; none without a driver."""
-    import pynvml
+def visible_gpus() -> list[tuple[int, str]]:
+    """Return the number and the UUID of each GPU that CUDA_VISIBLE_DEVICES allows; none without a driver.
 
+    A GPU's number is NVML's index, which counts GPUs as CUDA does under CUDA_DEVICE_ORDER=PCI_BUS_ID. Numbers
+    in the variable are read as such, and so are UUIDs and unambiguous beginnings of them. A MIG instance that
+    the variable names keeps that name; its number is its place there. As in CUDA, nothing counts from the
+    first entry on that names no GPU.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return []
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError:
         return []
+    gpus: dict[int, str] = {}
+    for index in range(count):
+        # A GPU that has fallen off its bus has no handle.
+        with contextlib.suppress(pynvml.NVMLError):
+            gpus[index] = str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return list(range(count))
-    return [int(part) for part in visible.split(",") if part.strip().isdigit() and int(part) < count]
+        return list(gpus.items())
+    found: list[tuple[int, str]] = []
+    for place, entry in enumerate(part.strip() for part in visible.split(",")):
+        gpu = _named(entry, place, gpus)
+        if gpu is None or gpu in found:
+            break
+        found.append(gpu)
+    return found
+
+
+def _named(entry: str, place: int, gpus: Mapping[int, str]) -> tuple[int, str] | None:
+    """Return number and UUID of the GPU that an entry of CUDA_VISIBLE_DEVICES names, `None` for no GPU."""
+    import pynvml
+
+    if entry.isdigit():
+        return (int(entry), gpus[int(entry)]) if int(entry) in gpus else None
+    if entry.startswith("MIG-"):
+        try:
+            pynvml.nvmlDeviceGetHandleByUUID(entry)
+        except pynvml.NVMLError:
+            return None
+        return place, entry
+    beginning = [gpu for gpu in gpus.items() if entry.startswith("GPU-") and gpu[1].startswith(entry)]
+    return beginning[0] if len(beginning) == 1 else None
+
+
+def gpu_indices() -> list[int]:
+    """Return the numbers of the GPUs that this process may use."""
+    return [number for number, _ in visible_gpus()]
 
 
 def find(kind: str, cores_per_device: int, numbers: Sequence[int] | None = None) -> list[Device]:
@@ -101,8 +144,9 @@ def _find_all(kind: str, cores_per_device: int) -> list[Device]:
         return [
             Device("cpu", i, tuple(cores[i * cores_per_device : (i + 1) * cores_per_device])) for i in shares
         ]
-    gpus = gpu_indices()
+    gpus = visible_gpus()
     share = max(1, len(cores) // max(1, len(gpus)))
     return [
-        Device("gpu", gpu, tuple(cores[i * share : (i + 1) * share] or cores)) for i, gpu in enumerate(gpus)
+        Device("gpu", number, tuple(cores[i * share : (i + 1) * share] or cores), uuid)
+        for i, (number, uuid) in enumerate(gpus)
     ]

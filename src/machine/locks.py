@@ -1,8 +1,8 @@
 """Take devices for one command, so that no two commands of a user run on the same ones at once.
 
 A device is taken by flock(2) on files in the user's runtime folder, one a core and one a GPU: CPU devices of
-different sizes overlap by their cores. The kernel frees a lock when the process that holds it ends, however
-that happens; children don't inherit it.
+different sizes overlap by their cores, and a GPU's number depends on which GPUs a command sees. The kernel
+frees a lock when the process that holds it ends, however that happens; children don't inherit it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _names(device: Device, shared: bool) -> list[tuple[str, bool]]:
     """
     is_gpu = device.kind == "gpu"
     cores = [(f"core-{core}", shared or is_gpu) for core in device.cores]
-    return [(f"gpu-{device.index}", shared), *cores] if is_gpu else cores
+    return [(f"gpu-{device.uuid.replace('/', '-')}", shared), *cores] if is_gpu else cores
 
 
 def _describe(request: Request) -> str:

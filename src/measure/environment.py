@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.machine.devices import gpu_indices, usable_cores
+from src.machine.devices import usable_cores, visible_gpus
 from src.measure.software import software_of
 from src.run import files
 from src.run.tables import write_text
@@ -106,18 +106,25 @@ def _siblings() -> dict[str, str]:
 
 
 def _gpus() -> list[str]:
-    indices = gpu_indices()
-    if not indices:
-        return []
-    import pynvml
+    """Return the names of the GPUs that this process may use; one that NVML can't name is `unknown`."""
+    names = []
+    for _, uuid in visible_gpus():
+        import pynvml
 
-    return [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))) for index in indices]
+        try:
+            names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByUUID(uuid))))
+        except pynvml.NVMLError:
+            names.append("unknown")
+    return names
 
 
 def _driver() -> str | None:
-    """Return the version of the NVIDIA driver, `None` without a GPU."""
-    if not gpu_indices():
+    """Return the version of the NVIDIA driver, `None` without a GPU or where NVML can't tell."""
+    if not visible_gpus():
         return None
     import pynvml
 
-    return str(pynvml.nvmlSystemGetDriverVersion())
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None

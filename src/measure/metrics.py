@@ -187,11 +187,16 @@ def _saved_tensors(run: RunRecords) -> int | None:
     return round(run.first.get("saved_tensor_bytes_fixed", 0.0) + per_sample * microbatch)
 
 
-def _watts_by_time(trace: Iterable[Row]) -> dict[float, float]:
-    """Return the watts of all devices together, by the moment of the sample."""
+def _watts_by_time(trace: Sequence[Row]) -> dict[float, float]:
+    """Return the watts of all devices together, by the moment of the sample.
+
+    Moments at which a device's power couldn't be read, though it could at others, are left out.
+    """
+    readable = {row["rank"] for row in trace if row["power_watts"] is not None}
+    missed = {row["time"] for row in trace if row["power_watts"] is None and row["rank"] in readable}
     watts: dict[float, float] = defaultdict(float)
     for row in trace:
-        if row["power_watts"] is not None:
+        if row["power_watts"] is not None and row["time"] not in missed:
             watts[row["time"]] += row["power_watts"]
     return watts
 
@@ -201,7 +206,7 @@ def _memory_by_rank(run: RunRecords, trace: Iterable[Row]) -> Iterable[list[floa
     memory: dict[int, list[float]] = defaultdict(list)
     for row in trace:
         level = run.records[int(row["rank"])].get("memory_level_bytes")
-        if level is not None:
+        if level is not None and row["memory_bytes"] is not None:
             memory[int(row["rank"])].append(max(0, row["memory_bytes"] - level))
     return memory.values()
 

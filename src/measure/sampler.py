@@ -17,6 +17,7 @@ import psutil
 
 from src.machine.devices import Device
 from src.measure.contention import ContentionReader, Reading
+from src.measure.gpu_reader import GPUReader
 from src.run.tables import TRACE_FIELDS
 
 RAPL = Path("/sys/class/powercap")
@@ -50,6 +51,9 @@ class Sampler:
         self._network = psutil.net_io_counters()
         self._before: dict[int, tuple[float, float]] = {}
         self._energy: dict[str, tuple[float, float]] = {}
+        self._gpus: dict[Device, GPUReader] = {}
+        # By GPU, its figures of this sample.
+        self._figures: dict[Device, tuple[float | None, int | None, float | None]] = {}
 
     def follow(
         self,
@@ -96,6 +100,7 @@ class Sampler:
         # All ranks' samples have the same time, by which their power is added up.
         now = time.time()
         rows = []
+        self._figures.clear()
         self._count_helpers(now)
         if (reading := self._contention.read()) is not None:
             self.readings.append(reading)
@@ -106,6 +111,13 @@ class Sampler:
                 row = (now, rank, name, *figures, sent, received)
                 rows.append(dict(zip(TRACE_FIELDS, row, strict=True)))
         return rows
+
+    def _gpu(self, device: Device) -> tuple[float | None, int | None, float | None]:
+        """Return utilisation, memory and power of a GPU; of two ranks on it only the first has the power."""
+        if device in self._figures:
+            return *self._figures[device][:2], None
+        self._figures[device] = self._gpus.setdefault(device, GPUReader(device)).read()
+        return self._figures[device]
 
     def _count_helpers(self, now: float) -> None:
         for process in self._helpers:
@@ -164,20 +176,6 @@ class Sampler:
                 return None
             used += wraps_at
         return used / (now - before[0])
-
-    def _gpu(self, device: Device) -> tuple[float | None, int, float | None]:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(device.index)
-        utilization = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-        memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-        try:
-            joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
-            power = self._power(f"gpu{device.index}", time.perf_counter(), joules)
-        except pynvml.NVMLError:
-            power = None
-        return utilization, memory, power
 
 
 def _joules(zone: Path) -> tuple[float, float]:

@@ -29,6 +29,14 @@ Start = Callable[..., list[LaunchedProcess]]
 Until = Callable[[Callable[[], object], float, str], float]
 
 
+def test_a_process_sees_its_gpus_by_what_names_them_whatever_their_order() -> None:
+    own = [Device("gpu", 3, (2,), "GPU-d"), Device("gpu", 0, (0,), "MIG-a")]
+    variables = processes._pinning(own)
+    assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-d,MIG-a"
+    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert processes._pinning([Device("cpu", 0, (1,))])["CUDA_VISIBLE_DEVICES"] == ""
+
+
 def fail(code: int, after: float = 0.0) -> str:
     return f"import sys, time; time.sleep({after}); sys.exit({code})"
 

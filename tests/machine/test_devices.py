@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from src.machine import devices
+from src.machine.devices import Device
 
 Groups = dict[str, str]
 
@@ -87,12 +88,12 @@ def test_a_cpu_device_is_an_equal_share_of_cores(machine) -> None:
 
 def test_a_gpu_gets_its_share_of_the_cores(machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(cgroup="0::/\n")
-    monkeypatch.setattr(devices, "gpu_indices", lambda: [1, 3])
-    assert [(d.kind, d.index, d.cores) for d in devices.find("gpu", 1)] == [
-        ("gpu", 1, (0, 1, 2, 3)),
-        ("gpu", 3, (4, 5, 6, 7)),
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [(1, "GPU-b"), (3, "GPU-d")])
+    assert devices.find("gpu", 1) == [
+        Device("gpu", 1, (0, 1, 2, 3), "GPU-b"),
+        Device("gpu", 3, (4, 5, 6, 7), "GPU-d"),
     ]
-    monkeypatch.setattr(devices, "gpu_indices", lambda: list(range(16)))
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [(n, f"GPU-{n}") for n in range(16)])
     assert all(device.cores for device in devices.find("gpu", 1))
 
 
@@ -112,10 +113,31 @@ class Nvml:
     def nvmlDeviceGetCount(self) -> int:
         return 4
 
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "MIG-7":
+            raise self.NVMLError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        if handle == self.lost:
+            raise self.NVMLError("GPU is lost")
+        return f"GPU-{'aabc'[handle]}{handle}"
+
+    lost: int | None = None
+
 
 @pytest.mark.parametrize(
     ("visible", "indices"),
-    [(None, [0, 1, 2, 3]), ("", []), ("2", [2]), ("3,1", [3, 1]), ("0,9", [0]), ("-1", [])],
+    [
+        *((None, [0, 1, 2, 3]), ("", []), ("2", [2]), ("3,1", [3, 1]), ("0,9", [0]), ("-1", [])),
+        # Nothing counts after an entry that names no GPU, or one again.
+        *(("9,0", []), ("0,-1,1", [0]), ("2,2,1", [2]), (" 1, 0 ", [1, 0])),
+        # UUIDs, and beginnings that only one of them has.
+        *(("GPU-b2", [2]), ("GPU-c,GPU-b", [3, 2]), ("GPU-a", []), ("GPU-a1,0", [1, 0]), ("GPU-x", [])),
+    ],
 )
 def test_gpus_are_those_that_the_environment_leaves(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, indices: list[int]
@@ -125,6 +147,24 @@ def test_gpus_are_those_that_the_environment_leaves(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert devices.gpu_indices() == indices
+    # Ranks are given what can't mean another GPU, in whatever order CUDA counts them.
+    assert [uuid for _, uuid in devices.visible_gpus()] == [
+        f"GPU-{'aabc'[index]}{index}" for index in indices
+    ]
+
+
+def test_a_mig_instance_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=True))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7,MIG-8")
+    assert devices.visible_gpus() == [(0, "MIG-7")]
+
+
+def test_a_lost_gpu_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Nvml(works=True)
+    driver.lost = 1
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert devices.gpu_indices() == [0, 2, 3]
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +176,7 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 def test_one_process_holds_several_devices() -> None:
     cpus = [devices.Device("cpu", 0, (0, 1)), devices.Device("cpu", 1, (2, 3))]
     assert devices.of_one_process(cpus) == [devices.Device("cpu", 0, (0, 1, 2, 3))]
-    gpus = [devices.Device("gpu", 1, (0,)), devices.Device("gpu", 3, (1,))]
+    gpus = [Device("gpu", 1, (0,), "GPU-b"), Device("gpu", 3, (1,), "GPU-d")]
     assert devices.of_one_process(gpus) == gpus
     # Two workers that share a device.
     assert devices.of_one_process([cpus[0], cpus[0]]) == [cpus[0]]

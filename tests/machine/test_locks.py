@@ -21,7 +21,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four cores, two GPUs and no locks yet."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(devices, "usable_cores", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(devices, "gpu_indices", lambda: [0, 1])
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [(0, "GPU-a"), (1, "GPU-b")])
     return tmp_path
 
 
@@ -173,3 +173,15 @@ def test_without_a_runtime_folder_it_is_one_of_the_users_own(
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr(locks.tempfile, "gettempdir", lambda: str(machine))
     assert locks.folder() == machine / f"scaleguide-{os.getuid()}"
+
+
+def test_a_gpu_is_the_same_one_whatever_its_number_is_to_another_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lease = take([gpus(numbers=(1,))])
+    # The other one sees this GPU alone, or first.
+    monkeypatch.setattr(devices, "visible_gpus", lambda: [(0, "GPU-b")])
+    with pytest.raises(Taken):
+        take([gpus()])
+    lease.close()
+    take([gpus()])

@@ -80,7 +80,9 @@ def steps(seconds: float, samples: int, loss: float | str, count: int = STEPS) -
     return [[1, step, seconds * (10 if step <= 2 else 1), samples, loss, ""] for step in range(1, count + 1)]
 
 
-def trace(moment: float, rank: int, utilization: float | None, memory: int, watts: float | None) -> Any:
+def trace(
+    moment: float, rank: int, utilization: float | None, memory: int | None, watts: float | None
+) -> Any:
     return {
         **{"time": moment, "rank": rank, "device": f"cpu{rank}", "utilization": utilization},
         **{"memory_bytes": memory, "power_watts": watts, "network_sent_bytes": 0},
@@ -164,6 +166,19 @@ def test_the_trace_counts_inside_the_window_and_on_the_clock_alone(run: Written)
     assert (metrics["memory_mean_bytes"], metrics["memory_peak_bytes"]) == (300, 900)
     # 10 + 20 W at one moment and 50 W at another; over the window's 6 s on the clock.
     assert (metrics["power_mean_watts"], metrics["energy_joules"]) == (40, 240)
+
+
+def test_a_moment_without_the_power_of_one_device_tells_nothing_of_both(run: Written) -> None:
+    for rank in (0, 1):
+        run.rank(rank, [], **OK, window_seconds=10, memory_level_bytes=0)
+    rows = [
+        *(trace(101, 0, 0.5, 100, 100.0), trace(101, 1, 0.5, 100, 250.0)),
+        *(trace(102, 0, 0.5, 100, 100.0), trace(102, 1, None, None, None)),
+        *(trace(103, 0, 0.5, 300, 120.0), trace(103, 1, 0.5, 100, 250.0)),
+    ]
+    metrics = run.merge(trace=rows)
+    assert metrics["power_mean_watts"] == (350 + 370) / 2
+    assert metrics["memory_mean_bytes"] == pytest.approx(500 / 3)
 
 
 def test_half_a_line_of_a_killed_rank_is_dropped(run: Written) -> None:
