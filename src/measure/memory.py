@@ -30,20 +30,23 @@ def mark_level(device: Any = None) -> None:
     """Mark the level above which memory counts, after imports; `device` is a torch device or `None`."""
     global _level
     if getattr(device, "type", "cpu") == "cuda":
-        import torch
-
-        torch.cuda.reset_peak_memory_stats(device)
+        _forget_gpu_peak()
     _level = psutil.Process().memory_info().rss
     _reset_high_water_mark()
 
 
 def restart_peak() -> None:
     """Forget the peak so far; the marked level stays."""
+    _forget_gpu_peak()
+    _reset_high_water_mark()
+
+
+def _forget_gpu_peak() -> None:
+    """Forget the peak of torch's allocator, which has none and can't forget it until CUDA is initialized."""
     import torch
 
     if torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
-    _reset_high_water_mark()
 
 
 def _reset_high_water_mark() -> None:

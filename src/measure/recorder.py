@@ -17,7 +17,7 @@ from src.config import Config
 from src.measure import probe
 from src.measure.rank_record import RankRecord
 from src.measure.rank_tables import RankTables
-from src.measure.step_clock import StepClock
+from src.measure.step_clock import Interval, StepClock
 from src.run import files
 from src.run.tables import write_text
 
@@ -89,7 +89,7 @@ class Recorder(StepClock):
         self._listeners = listeners
         self._probes = probes
         self._tables = RankTables(folder)
-        self._pending: list[tuple[int, int, float, int, SupportsFloat | None, float | None]] = []
+        self._pending: list[tuple[int, int, Interval, int, SupportsFloat | None, float | None]] = []
         self._target_reached = False
         self._last_evaluation_seconds = 0.0
         self._last_flush = time.perf_counter()
@@ -161,7 +161,7 @@ class Recorder(StepClock):
             ended: when they ended, on `time.perf_counter`'s clock, if not now.
         """
         first = self.steps + 1
-        seconds = self.tick(len(losses), ended) / len(losses)
+        seconds = self.tick(len(losses), ended)
         for step, loss in enumerate(losses, first):
             self._pending.append((epoch, step, seconds, samples, loss, staleness))
         if time.perf_counter() - self._last_flush > FLUSH_SECONDS:
@@ -169,8 +169,10 @@ class Recorder(StepClock):
 
     def flush(self) -> None:
         """Write pending steps to disk, and set `diverged` if a loss is infinite or NaN."""
+        self.settle()
         cells, rows = [], []
-        for epoch, step, seconds, samples, loss, staleness in self._pending:
+        for epoch, step, interval, samples, loss, staleness in self._pending:
+            seconds = float(interval)
             value = None if loss is None else float(loss)
             if value is not None and not math.isfinite(value) and not self.diverged:
                 self.diverged, self.diverged_at = True, step

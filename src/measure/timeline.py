@@ -1,16 +1,18 @@
 """Record when a stage or worker does what in a few training steps, as a Chrome trace.
 
 A rank marks the beginning of each activity; the previous one ends there. Times are the host's
-monotonic clock, which all processes of one host share.
+monotonic clock, which all processes of one host share; on a GPU the marks are in its queue.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
+
+from src.measure.step_clock import StepClock
 
 from src.run.tables import write_text
 
@@ -27,33 +29,32 @@ class Timeline:
         communication_seconds: seconds of the activities `send` and `wait` in all steps.
     """
 
-    def __init__(self, *, first: int, synchronise: Any = None) -> None:
-        """Record steps from `first` on; `synchronise()` waits for a device that runs behind the host."""
+    def __init__(self, *, first: int, clock: StepClock | None = None) -> None:
+        """Record steps from `first` on by `clock`, the rank's, which also counts the exchanges."""
         self.first = first
         self.step = 0
         self.intervals: list[tuple[int, str, int, float, float]] = []
         self.communication_seconds = 0.0
-        self._synchronise = synchronise
-        self._open: tuple[str, int, float] | None = None
-
-    @property
-    def recording(self) -> bool:
-        """Return whether the running step is one to record."""
-        return self.first <= self.step < self.first + STEPS
+        self._clock = StepClock(0) if clock is None else clock
+        self._open: tuple[str, int, SupportsFloat] | None = None
 
     def mark(self, activity: str, microbatch: int = -1) -> None:
         """Begin an activity, which ends the one before; `idle` is whatever has no other name."""
-        # Waiting for the device slows a step down: only the recorded steps do.
-        if self.recording and self._synchronise is not None:
-            self._synchronise()
-        now = time.perf_counter()
+        now = self._clock.now()
         if self._open is not None:
-            before, which, start = self._open
-            if before in ("send", "wait"):
-                self.communication_seconds += now - start
-            if self.recording and before != "idle" and now > start:
-                self.intervals.append((self.step, before, which, start, now))
+            self._clock.when_known(partial(self._close, self.step, *self._open, now))
         self._open = (activity, microbatch, now)
+
+    def _close(
+        self, step: int, activity: str, microbatch: int, start: SupportsFloat, end: SupportsFloat
+    ) -> None:
+        """Record an activity whose beginning and end are known."""
+        seconds = float(end) - float(start)
+        if activity in ("send", "wait"):
+            self.communication_seconds += seconds
+            self._clock.count_exchange(seconds)
+        if self.first <= step < self.first + STEPS and activity != "idle" and seconds > 0:
+            self.intervals.append((step, activity, microbatch, float(start), float(end)))
 
     def end_step(self) -> None:
         """End the step, whose optimizer update is done."""

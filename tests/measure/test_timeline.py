@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from src.measure import timeline
+from src.measure.step_clock import StepClock
 from src.measure.timeline import Timeline
 
 # Two stages, two micro-batches, each pass a second; stage 1 waits a second at either end.
@@ -66,9 +67,10 @@ def test_chrome_trace() -> None:
 
 
 def test_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 1.0, 3.0, 6.0, 10.0, 11.0, 12.0])
-    monkeypatch.setattr(timeline.time, "perf_counter", lambda: next(clock))
-    recorded = Timeline(first=0)
+    clock = StepClock(0)
+    times = iter([0.0, 1.0, 3.0, 6.0, 10.0])
+    monkeypatch.setattr(clock, "now", lambda: next(times))
+    recorded = Timeline(first=0, clock=clock)
     recorded.mark("forward", 0)
     recorded.mark("send", 0)
     recorded.mark("wait", 0)
@@ -80,7 +82,7 @@ def test_recording(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, "wait", 0, 3.0, 6.0),
         (0, "optimizer", -1, 6.0, 10.0),
     ]
-    assert recorded.communication_seconds == 5.0
+    assert recorded.communication_seconds == clock.communication_seconds == 5.0
 
 
 def test_only_some_steps_are_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,10 +23,32 @@ def to_inputs(context: RankContext, images: Tensor, device: torch.device) -> Ten
     The result is on `device` and has torch's default dtype: fp32, or float64 where a test asks for sharper
     equality.
     """
-    dtype = torch.get_default_dtype()
-    mean = torch.tensor(context.arrays.mean, device=device, dtype=dtype).view(1, -1, 1, 1) * 255
-    scale = 1 / (torch.tensor(context.arrays.std, device=device, dtype=dtype).view(1, -1, 1, 1) * 255)
-    return images.to(device, non_blocking=True).permute(0, 3, 1, 2).to(dtype).sub_(mean).mul_(scale)
+    mean, scale = _mean_and_scale(
+        tuple(context.arrays.mean), tuple(context.arrays.std), device, torch.get_default_dtype()
+    )
+    return to_device(images, device).permute(0, 3, 1, 2).to(mean.dtype).sub_(mean).mul_(scale)
+
+
+@functools.cache
+def _mean_and_scale(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Return the mean and the reciprocal deviation of pixels, [1, channels, 1, 1] each, made once.
+
+    To copy them to a GPU would have the host wait for the GPU at every batch.
+    """
+    shape = (1, len(mean), 1, 1)
+    centre, deviation = (
+        torch.tensor(values, device=device, dtype=dtype).view(shape) for values in (mean, std)
+    )
+    return centre * 255, 1 / (deviation * 255)
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the host's memory to `device`; to a GPU without waiting for what that still does."""
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 class Feed:
@@ -107,4 +130,4 @@ class Feed:
     def _labels(self, indices: np.ndarray) -> Tensor | None:
         if not self.labels:
             return None
-        return torch.from_numpy(self.context.arrays.train_labels[indices]).to(self.device)
+        return to_device(torch.from_numpy(self.context.arrays.train_labels[indices]), self.device)

@@ -40,12 +40,13 @@ def train(context: RankContext, recorder: Recorder) -> None:
     shared_memory = options["all_reduce"] == "shared_memory" or (
         options["all_reduce"] == "auto" and device.type == "cpu" and SUPPORTED
     )
-    if not shared_memory:
-        # The backend's threads exchange gradients during backward: a rank's waiting can't be measured.
+    if not shared_memory and device.type == "cpu":
+        # The backend's threads take time on the rank's own cores: a rank's waiting can't be told from that.
         recorder.communication_seconds = None
     strategy = HookedDDPStrategy(
         recorder,
         SharedAllReduce(recorder.note).hook if shared_memory else backend_hook,
+        behind=not shared_memory,
         parallel_devices=[device] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend=backend,

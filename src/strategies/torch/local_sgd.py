@@ -41,9 +41,6 @@ class Average:
 
     def in_training(self, model: nn.Module) -> None:
         """Average the parameters of `model`, and record the rank's waiting and payload."""
-        if self._device.type == "cuda":
-            # Operations are only queued on the device until now.
-            torch.cuda.synchronize()
         with self.recorder.exchanging():
             self.recorder.payload_bytes += self(model)
 

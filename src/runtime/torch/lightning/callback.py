@@ -107,6 +107,7 @@ class TrainingCallback(pl.Callback):
 
     def _rebalance(self, samples: int) -> None:
         """Add a step of `samples` to this rank's speed, and split batches anew once that is measured."""
+        self.recorder.settle()
         speed = self.speeds.add(samples, self.recorder.own_seconds)
         if speed is None:
             return
@@ -210,17 +211,14 @@ class TrainingCallback(pl.Callback):
         """Score the test set, unless it was scored at this step."""
         if self.recorder.evaluated_at == self.recorder.steps:
             return
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
         with self.recorder.off_clock():
             with self.evaluating():
+                self.recorder.settle()
                 start = time.perf_counter()
-                tested = self._sum(module.evaluate(self.device))
+                # As numbers: a device that works behind the host has then come to the end.
+                loss, correct, count = self._sum(module.evaluate(self.device)).tolist()
                 seconds = time.perf_counter() - start
-            trained = self._sum(module.sums.to(self.device))
-            module.sums = torch.zeros(3, dtype=torch.float64)
-            loss, correct, count = tested.tolist()
-            train_loss, train_correct, train_count = trained.tolist()
+            train_loss, train_correct, train_count = self._sum(module.take_sums()).tolist()
             if not math.isfinite(loss):
                 self.scored_badly_at = self.recorder.steps
             self.recorder.facts["validation_samples_per_second"] = count / seconds

@@ -3,9 +3,8 @@
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -25,42 +24,37 @@ Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 class HookedDDPStrategy(DDPStrategyWithHooks):
     """Lightning's DDPStrategy with a communication hook that averages gradients, and with timing."""
 
-    def __init__(self, recorder: Recorder, hook: Hook, **options: Any) -> None:
+    def __init__(self, recorder: Recorder, hook: Hook, *, behind: bool = False, **options: Any) -> None:
         """Average gradients by `hook`.
 
         Args:
             recorder: the rank's recorder, to which waits are added.
             hook: called as `hook(recorder, bucket)` for each bucket; returns a future of the averaged bucket.
+            behind: whether the hook returns before its bucket is averaged, and counts no waits itself.
             **options: those of DDPStrategy.
         """
         super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
         self._recorder = recorder
         self._hook = hook
-        # When this rank had computed all its gradients, where the backend's threads exchange gradients.
-        self._handed_over: float | None = None
+        self._behind = behind
+        # When this rank had computed all its gradients, where the hook doesn't wait for the others'.
+        self._handed_over: SupportsFloat | None = None
 
     def register_hooks(self, model: nn.parallel.DistributedDataParallel) -> None:
         """Register the hook that averages gradients."""
         model.register_comm_hook(self._recorder, self._timed_hook)
 
     def _timed_hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        if bucket.is_last() and recorder.communication_seconds is None:
-            self._handed_over = self._time_when_done()
+        if bucket.is_last() and self._behind:
+            self._handed_over = recorder.now()
         return self._hook(recorder, bucket)
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
         """Add the time from this rank's last gradient to the end of the exchange to the recorder."""
         super().post_backward(closure_loss)
         if self._handed_over is not None:
-            self._recorder.exchange_seconds += self._time_when_done() - self._handed_over
+            self._recorder.exchanged_since(self._handed_over)
             self._handed_over = None
-
-    def _time_when_done(self) -> float:
-        """Return the present time, after the device's work is done if the batch split needs that."""
-        if self._recorder.config.batch_shares == "auto" and self.root_device.type == "cuda":
-            # Operations are only queued on the device until now.
-            torch.cuda.synchronize()
-        return time.perf_counter()
 
 
 def fit_copies(context: RankContext, recorder: Recorder, strategy: DDPStrategy) -> None:

@@ -21,6 +21,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
 from src.runtime.torch import checkpoint, setup
+from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
@@ -72,7 +73,10 @@ def fit_module(
     The other arguments, and what is raised, are those of `fit`.
     """
     config = context.config
-    feed = module.feed(recorder, setup.root_device(context))
+    device = setup.root_device(context)
+    if device.type == "cuda":
+        recorder.follow_device(CUDAClock(device))
+    feed = module.feed(recorder, device)
     resumed = None if config.resume is None else checkpoint.read(config, context.arrays.train_samples)
     if resumed is not None:
         feed.start_at(resumed["epoch"], resumed["step"])

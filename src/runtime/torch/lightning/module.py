@@ -71,7 +71,8 @@ class TrainingModule(pl.LightningModule):
             summed_loss = loss.detach() * len(labels)
             self.step_loss = self.step_loss + summed_loss
             self.step_samples += len(labels)
-            self.sums = self.sums + setup.sums(summed_loss, logits, labels)
+            # They begin on the CPU; the first micro-batch's device is where they stay.
+            self.sums = self.sums.to(logits.device) + setup.sums(summed_loss, logits, labels)
         return loss if weight == 1 else loss * weight
 
     def take_loss(self) -> SupportsFloat:
@@ -79,6 +80,11 @@ class TrainingModule(pl.LightningModule):
         loss = self.step_loss / max(1, self.step_samples)
         self.step_loss, self.step_samples = torch.zeros((), device=loss.device), 0
         return loss
+
+    def take_sums(self) -> Tensor:
+        """Return `sums` [3], and begin them anew."""
+        sums, self.sums = self.sums, torch.zeros_like(self.sums)
+        return sums
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Make the configured optimizer of this rank's parameters."""

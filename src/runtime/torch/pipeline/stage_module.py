@@ -142,8 +142,7 @@ class StageModule(TrainingModule):
         super().__init__(context, stage)
         self.automatic_optimization = False
         self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
-        synchronise = torch.cuda.synchronize if device.type == "cuda" else None
-        self.timeline = Timeline(first=context.config.hardware["warmup_steps"], synchronise=synchronise)
+        self.timeline = Timeline(first=context.config.hardware["warmup_steps"], clock=recorder)
         self._timed_stage = TimedStage(
             stage,
             context.rank,
@@ -155,7 +154,6 @@ class StageModule(TrainingModule):
             recomputes=RECOMPUTES[context.config.strategy.get("recompute", "none")],
         )
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
-        self._recorder = recorder
         self._received = self._evaluation_inputs_by_size(graph, start, device)
         received = (inputs,) if self.first else receive_buffers(stage.received, device)
         options = context.config.strategy
@@ -209,7 +207,6 @@ class StageModule(TrainingModule):
         self.timeline.mark("optimizer")
         optimizer.step()
         self.timeline.end_step()
-        self._recorder.communication_seconds = self.timeline.communication_seconds
 
     def _sum_over_stages(self, squares: Tensor) -> Tensor:
         """Return the sum of all stages' `squares` []; all ranks call this method at the same step."""
