@@ -12,6 +12,9 @@ lightning    _broadcast_sigterm_tensor of its epoch   no broadcast before each b
              loop
 lightning    DDPStrategy._register_ddp_hooks          DDP hooks on CPUs too; `ddp_comm_hook=` there
 torch        pipelining.schedules._wait_batch_p2p     when a stage waits; a hook of the schedules
+torch        PipelineStage._warmup_forward_vote,      no tensors sent before the first step; shapes that
+             ._warmup_backward_result,                are given say all
+             ._get_init_p2p_neighbors_ops
 torch        PipelineScheduleSingle                   a schedule of one's own; torch's documentation says
              ._step_microbatches, and what it calls   to derive from the class by this method
 torch        _subclasses.FakeTensorMode               shapes without data; tensors on the `meta` device

@@ -1,4 +1,4 @@
-"""Wrap private parts of `torch.distributed.pipelining`: where schedules wait, and how one is written."""
+"""Wrap private parts of `torch.distributed.pipelining`: schedules' waits, stages' greetings, a schedule."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 _wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
@@ -26,6 +27,23 @@ def on_waiting(notice: Callable[[], None]) -> None:
         _wait_for(works)
 
     setattr(schedules, "_wait_batch_p2p", wait)  # noqa: B010
+
+
+class StaticStage(PipelineStage):
+    """A stage whose shapes are given, so that no rank asks another one about them before the first step.
+
+    torch 2.14's stages ask, and older ones greet each other, by tensors on the stage's device, which gloo
+    can't send from a GPU.
+    """
+
+    def _warmup_forward_vote(self, has_backward: bool, received_acc: Tensor | None = None) -> Tensor:
+        return torch.ones(1, dtype=torch.int32)
+
+    def _warmup_backward_result(self, received_result: Tensor | None = None) -> Tensor:
+        return torch.ones(1, dtype=torch.int32)
+
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        return []
 
 
 class MicrobatchSchedule(PipelineScheduleSingle):

@@ -14,6 +14,7 @@ from torch import Tensor, fx
 
 from src.compat.torch import storage_id
 from src.partition.model_profile import Costs, Link
+from src.partition.torch import transfer
 from src.partition.torch.graph import Graph, RunNodes, simulate
 
 ROUNDS = 7
@@ -153,7 +154,11 @@ def link(device: torch.device) -> Link:
         for _ in range(LINK_ROUNDS if rank < 2 else 0):
             start = _now(tensor)
             for sender in (0, 1):
-                dist.send(tensor, 1 - rank) if rank == sender else dist.recv(tensor, 1 - rank)
+                if rank == sender:
+                    work, _ = transfer.isend(tensor, 1 - rank)
+                    work.wait()
+                else:
+                    transfer.recv(tensor, 1 - rank)
             taken.append((_now(tensor) - start) / 2)
         medians.append(float(np.median(taken)) if taken else 0.0)
     per_byte = max(0.0, medians[1] - medians[0]) / (LINK_BYTES[1] - LINK_BYTES[0])

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from src.compat.keras import layers_of
 from src.measure import memory
+from src.measure.memory import PeakMemory
 from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.models import adapt
@@ -122,6 +123,16 @@ def facts(parts: Sequence[keras.Model]) -> RankRecord:
     }
 
 
+def peak_memory(context: RankContext) -> PeakMemory:
+    """Return the peak of TensorFlow's allocator on the GPU where it is highest, or on a CPU the process's."""
+    if context.config.hardware["device"] != "gpu":
+        return memory.peak()
+    # In a cluster the other processes' GPUs have logical devices here, too.
+    own = range(context.config.workers // context.world_size)
+    peaks = [tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"] for number in own]
+    return {"memory_peak_bytes": max(peaks), "memory_level_bytes": 0}
+
+
 def finish(context: RankContext, recorder: Recorder, parts: Sequence[keras.Model], status: str) -> None:
     """Finish the record with the memory's peak, the facts of the model and the peak of the device.
 
@@ -131,6 +142,6 @@ def finish(context: RankContext, recorder: Recorder, parts: Sequence[keras.Model
         parts: the model, or the stages that it was cut into.
         status: how the training ended.
     """
-    recorder.facts |= memory.peak()
+    recorder.facts |= peak_memory(context)
     recorder.facts |= facts(parts) | peak.facts(context)
     recorder.finish(status)

@@ -9,6 +9,7 @@ step's fetch and its push. Keras's `fit` doesn't run under this strategy, and is
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,7 +67,10 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
-    setup.configure(context)
+    gpus = context.config.hardware["device"] == "gpu"
+    # GPUs are for the workers alone; the coordinator sees none.
+    hardware = {**context.config.hardware, "device": "cpu"}
+    setup.configure(replace(context, config=replace(context.config, hardware=hardware)))
     strategy = join_cluster(context)
     pool = tf.distribute.coordinator.ClusterCoordinator(strategy)
     recorders = [recorder, *(recorder.for_rank(rank) for rank in range(1, context.config.workers))]
@@ -78,7 +82,8 @@ def train(context: RankContext, recorder: Recorder) -> None:
     status = coordinator.train(first)
     recorder.facts |= setup.facts([model.model])
     for worker_recorder in recorders:
-        worker_recorder.facts |= memory.peak_published(worker_recorder.folder)
+        # The peak of a GPU's allocator is known in the worker's own process only.
+        worker_recorder.facts |= {} if gpus else memory.peak_published(worker_recorder.folder)
         worker_recorder.finish(status)
 
 

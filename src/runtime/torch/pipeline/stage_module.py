@@ -28,6 +28,7 @@ from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition import plan as planning
 from src.partition.saved_tensors import most_bytes
+from src.partition.torch import transfer
 from src.partition.torch.graph import Graph, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.run import files
@@ -239,7 +240,7 @@ class StageModule(TrainingModule):
                     loss = functional.cross_entropy(logits, labels, reduction="sum")
                     totals += setup.sums(loss, logits, labels)
                     continue
-                sends.append([(dist.isend(tensor, self.context.rank + 1), tensor) for tensor in results])
+                sends.append([transfer.isend(tensor, self.context.rank + 1) for tensor in results])
                 if len(sends) > AHEAD:
                     _wait(sends.pop(0))
             for send in sends:
@@ -257,7 +258,7 @@ class StageModule(TrainingModule):
             return (to_inputs(self.context, torch.from_numpy(arrays.test_images[part].copy()), device),)
         received = receive_buffers(self._received[part.stop - part.start], device)
         for tensor in received:
-            dist.recv(tensor.detach(), self.context.rank - 1)
+            transfer.recv(tensor.detach(), self.context.rank - 1)
         return tuple(tensor.detach() for tensor in received)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:

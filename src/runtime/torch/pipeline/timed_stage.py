@@ -9,13 +9,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage
 from torch.utils.checkpoint import checkpoint
 
-from src.compat.pipelining import on_waiting
+from src.compat.pipelining import StaticStage, on_waiting
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.torch.stage import Stage, receive_buffers
+from src.partition.torch.transfer import HostStaging, stages_through_host
 
 # Whether the activations of micro-batch `index` of `count` are thrown away and computed again for
 # backward. GPipe's authors keep those of the last micro-batch, whose backward pass follows at once.
@@ -26,7 +26,7 @@ RECOMPUTES: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-class TimedStage(PipelineStage):
+class TimedStage(StaticStage):
     """A stage of a pipeline whose shapes are known in advance.
 
     Without them torch would find the shapes by forward passes, which change buffers.
@@ -62,34 +62,45 @@ class TimedStage(PipelineStage):
         self._recorder = recorder
         self._recomputes = recomputes
         self.microbatch = 0
+        self._staging = HostStaging() if stages_through_host(device) else None
         on_waiting(lambda: self._timeline.mark("wait", self.microbatch))
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("wait", fwd_chunk_id)
-        return super().get_fwd_recv_ops(fwd_chunk_id)
+        return self._receiving(super().get_fwd_recv_ops(fwd_chunk_id), ("forward", fwd_chunk_id))
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("wait", bwd_chunk_id)
-        return super().get_bwd_recv_ops(bwd_chunk_id)
+        return self._receiving(super().get_bwd_recv_ops(bwd_chunk_id), ("backward", bwd_chunk_id))
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("send", fwd_chunk_id)
-        return self._counted(super().get_fwd_send_ops(fwd_chunk_id))
+        return self._sending(super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("send", bwd_chunk_id)
-        return self._counted(super().get_bwd_send_ops(bwd_chunk_id))
+        return self._sending(super().get_bwd_send_ops(bwd_chunk_id))
 
-    def _counted(self, sends: list[dist.P2POp]) -> list[dist.P2POp]:
+    def _sending(self, sends: list[dist.P2POp]) -> list[dist.P2POp]:
         self._recorder.payload_bytes += sum(send.tensor.nbytes for send in sends)
-        return sends
+        return sends if self._staging is None else self._staging.send(sends)
+
+    def _receiving(self, receives: list[dist.P2POp], key: tuple[str, int]) -> list[dist.P2POp]:
+        return receives if self._staging is None else self._staging.receive(receives, key)
+
+    def _arrive(self, key: tuple[str, int]) -> None:
+        """Copy what was received on the host to the stage's device, where that took this way."""
+        if self._staging is not None:
+            self._staging.arrive(key)
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        self._arrive(("forward", fwd_chunk_id))
         self._timeline.mark("forward", fwd_chunk_id)
         self.microbatch = fwd_chunk_id
         return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        self._arrive(("backward", bwd_chunk_id))
         self._timeline.mark("backward", bwd_chunk_id)
         super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
