@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from src.config.batch_shares import check_batch_shares
+from src.config.compiler import check_compiler
 from src.config.run_config import CONF, Config
 from src.config.schema import ConfigError, leaf
 from src.machine import devices, quota
@@ -56,6 +57,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         _check_files,
         _check_devices,
         _check_tracking,
+        check_compiler,
     ):
         check(config)
     return config

@@ -20,7 +20,7 @@ from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint, update_rule
+from src.runtime.torch import checkpoint, compilation, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -80,6 +80,7 @@ class TrainingCallback(pl.Callback):
             checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
             self.resumed = None
         update_rule.set_rate(trainer.optimizers[0], self.rate(self.recorder.steps))
+        module.warm_up(self.feed)
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
         self._barrier()
         self.recorder.start()
@@ -212,7 +213,7 @@ class TrainingCallback(pl.Callback):
         if self.recorder.evaluated_at == self.recorder.steps:
             return
         with self.recorder.off_clock():
-            with self.evaluating():
+            with self.evaluating(), compilation.without(self.context):
                 self.recorder.settle()
                 start = time.perf_counter()
                 # As numbers: a device that works behind the host has then come to the end.

@@ -14,7 +14,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, peak, setup, update_rule
+from src.runtime.torch import checkpoint, compilation, peak, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 
@@ -44,10 +44,18 @@ class TrainingModule(pl.LightningModule):
         self.step_loss, self.step_samples = torch.zeros(()), 0
         self.split = BatchSplit(context.config)
         self.pieces = context.config.microbatches * context.config.data_parallel_degree
+        compilation.compile_model(context, model)
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """Make the feed of this rank's micro-batches."""
         return Feed(self.context, recorder, device, parts=self.context.config.microbatches, split=self.split)
+
+    def warm_up(self, feed: Feed) -> None:
+        """Compile the step for the micro-batches that `feed` feeds, if that is configured."""
+        if compilation.is_configured(self.context):
+            images, _ = next(iter(feed))
+            assert images is not None
+            compilation.warm_up(self.context, self.model, [images])
 
     def training_step(self, batch: Batch, _: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch, as `loss` does, and count its samples."""

@@ -28,6 +28,7 @@ class Worker(ABC):
         """Connect to the coordinator at `host:port`."""
         self._context = context
         self._replica = Replica(context)
+        self._replica.warm_up()
         self._coordinator = messages.connect(coordinator, seconds=CONNECT_SECONDS)
         self._rate = LearningRate.of(context.config, context.arrays.train_samples)
         self._terms = update_terms.of_workers(update_terms.served_optimizer(context.config))

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
-from src.runtime.torch import setup, update_rule
+from src.runtime.torch import compilation, setup, update_rule
 from src.runtime.torch.feed import to_inputs
 
 NO_TERMS = WorkerTerms()
@@ -31,6 +31,13 @@ class Replica:
         self._device = setup.root_device(context)
         self.model = setup.build(context).to(self._device)
         self._parameters = list(self.model.parameters())
+        compilation.compile_model(context, self.model)
+
+    def warm_up(self) -> None:
+        """Compile the model for a worker's micro-batch, if that is configured."""
+        images = self._context.arrays.train_images[: self._context.config.microbatch].copy()
+        inputs = to_inputs(self._context, torch.from_numpy(images), self._device)
+        compilation.warm_up(self._context, self.model, [inputs])
 
     def parameters(self) -> Tensor:
         """Copy the parameters into a vector [elements] in host memory, in the model's order."""
@@ -109,7 +116,8 @@ class Replica:
         try:
             images = torch.from_numpy(context.arrays.test_images[part].copy())
             labels = torch.from_numpy(context.arrays.test_labels[part].copy()).to(self._device)
-            logits = self.model(to_inputs(context, images, self._device)).float()
+            with compilation.without(context):
+                logits = self.model(to_inputs(context, images, self._device)).float()
             loss = functional.cross_entropy(logits, labels, reduction="sum")
             return setup.sums(loss, logits, labels)[:2].double().cpu().numpy()
         finally:

@@ -33,7 +33,7 @@ from src.partition.torch.graph import Graph, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, model_cost, peak, setup, update_rule
+from src.runtime.torch import checkpoint, compilation, model_cost, peak, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
@@ -158,14 +158,17 @@ class StageModule(TrainingModule):
         self._received = self._evaluation_inputs_by_size(graph, start, device)
         received = (inputs,) if self.first else receive_buffers(stage.received, device)
         options = context.config.strategy
+        with compilation.without(context):
+            saved = saved_tensors(stage, received, autocast=autocast)
         saved_bytes = most_bytes(
-            saved_tensors(stage, received, autocast=autocast),
+            saved,
             schedule=options.get("schedule"),
             recompute=options.get("recompute", "none"),
             stage=context.rank,
             stages=context.world_size,
             microbatches=context.config.microbatches,
         )
+        self._example = received
         # Facts of the whole model before the cut, except the saved tensors, which are this stage's.
         self._facts: RankRecord = {
             "parameters": parameters,
@@ -185,6 +188,10 @@ class StageModule(TrainingModule):
         sizes = {part.stop - part.start for part in self._test_pieces()}
         blanks = {size: cutting.empty_images(self.context, size, device) for size in sizes}
         return {size: boundary_tensors(graph, start, graph.values(blanks[size])) for size in sizes}
+
+    def warm_up(self, feed: Feed) -> None:
+        """Compile the stage for a micro-batch, if that is configured."""
+        compilation.warm_up(self.context, self.model, self._example)
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """Make a feed of whole batches: images for the first stage, and labels for the last stage."""
