@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from src.config import Config, ConfigError, command_line, compose
 from src.data import available
 from src.data.errors import DataError
+from src.launch import isolation
 from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
 from src.launch.training import MISTAKE, Interrupted, train
@@ -120,6 +121,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     cells = compose.cells(line)
     for cell in cells:
         launcher_of(cell).check(cell)
+        isolation.check(cell)
     if line.informational:
         return line, []
     reservation = directory_lock.reserve(cells)

@@ -21,7 +21,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from src.config import Config, ConfigError, load
-from src.machine import process, quota
+from src.machine import namespaces, process, quota
 from src.run import exit_status, files, variables
 from src.run.tables import write_text
 
@@ -34,6 +34,8 @@ POLL_SECONDS = 0.01
 
 def main() -> None:
     """Run one process to its end, and exit with a status of `src.run.exit_status`, which it announces."""
+    # First, while there is a single thread. It may also undo what asks the kernel to end this process.
+    namespaces.enter()
     cores = _set_up_process()
     path = Path(sys.argv[1])
     end = files.end_path(path.parent, os.environ.get(variables.PROCESS, "by-hand"))

@@ -29,7 +29,7 @@ from src.config.schema import DESCRIPTIVE, GROUPS, RENAMED, ConfigError, check_t
 # Keys that every run's name has in short form, and keys that don't change a run's result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every")
-UNNAMED_KEYS = ("model.path", "hardware.wait_minutes")
+UNNAMED_KEYS = ("model.path", "hardware.wait_minutes", "hardware.isolate")
 NAME_LIMIT = 100
 
 

@@ -139,7 +139,7 @@ GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
 DESCRIPTIVE = {
     "strategy": (
-        *("name", "framework", "entry", "serve", "launcher", "synchronous", "parity"),
+        *("name", "framework", "entry", "serve", "launcher", "loopback", "synchronous", "parity"),
         *("reference", "baseline", "supports", "allowed"),
     ),
     "model": ("name", "torch", "tensorflow", "allowed"),

@@ -37,6 +37,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from src.machine import namespaces
 from src.run.variables import PARENT, THREADS
 
 # Otherwise the allocator of Arrow, which Keras imports, keeps a thread.
@@ -174,6 +175,8 @@ def _become(request: dict[str, Any], session_started: int) -> NoReturn:
         os.sched_setaffinity(0, request["cores"])
         os.environ.clear()
         os.environ.update(request["environment"])
+        # Before libraries may start threads.
+        namespaces.enter()
         if os.environ.get("PYTHONFAULTHANDLER"):
             faulthandler.enable()
         _use_threads(os.environ.get(THREADS[0], "1"))

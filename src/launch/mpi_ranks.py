@@ -32,6 +32,7 @@ from src.launch.process_spec import ProcessSpec, rank_spec
 from src.launch.single_process import QUIET
 from src.launch.spawn import KEEP_FREED_MEMORY, Spawn, spawn_child
 from src.launch.torch_ranks import rendezvous_environments
+from src.machine import namespaces
 from src.run.variables import RANK
 
 # Limit for all agents to connect; each is a Python interpreter that imports little, and starts at once.
@@ -98,7 +99,7 @@ class MPIRanks:
             listening.listen(config.workers)
             command = [str(program), "-n", str(config.workers)]
             command += [sys.executable, "-m", "src.launch.mpi_agent", address]
-            process = spawn_child(command, OPEN_MPI, log, [alive])
+            process = spawn_child(namespaces.entering(command), OPEN_MPI, log, [alive])
             mpiexec = LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec"))
             try:
                 agents = _accept_agents(listening, process, config.workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 from src.config import Config
 from src.data import available
 from src.launch import processes
+from src.launch.isolation import isolation
 from src.launch.launched import LaunchedProcess
 from src.launch.processes import Outcome
 from src.launch.warm_start import ForkedProcess
@@ -123,10 +125,12 @@ class Supervisor:
         """
         result, self._started = self.result, started
         opening = threading.Thread(target=self._tracker.open_for_ranks, args=(self._out, sweep), daemon=True)
+        isolated = contextlib.ExitStack()
         try:
             # In a thread, while the ranks import their framework, which takes longer.
             opening.start()
             begun = time.time()
+            isolation_facts = isolated.enter_context(isolation(self._config))
             result.processes = processes.start(
                 self._config, self._out, started=started, own_devices=self._own_devices
             )
@@ -135,6 +139,7 @@ class Supervisor:
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
                 "devices": _describe_devices(result.processes),
+                "isolation": isolation_facts,
                 "seconds": {"parent": begun - started},
             }
             self._watch()
@@ -144,6 +149,7 @@ class Supervisor:
             # A second Ctrl-C must not interrupt the end of the processes.
             handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
             processes.stop(result.processes)
+            isolated.close()
             if opening.ident is not None:
                 opening.join()
             for number, handler in handlers.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from src.machine import namespaces
 from src.machine.devices import Device
 from src.measure.contention import ContentionReader, Reading
 from src.measure.gpu_reader import GPUReader
@@ -27,8 +28,8 @@ class Sampler:
     """A thread that samples the processes that it follows every `interval` seconds into a CSV file.
 
     On a CPU, `utilization` is the process's CPU time since the last sample as a fraction of the device's
-    cores (waits that spin count); on a GPU it is NVML's. Network counters are the host's, over all
-    interfaces, since the start.
+    cores (waits that spin count); on a GPU it is NVML's. Network counters are those of the
+    run's network namespace, if it has one, else the host's, over all interfaces, since the start.
 
     Attributes:
         rows: all samples, with the columns `TRACE_FIELDS`.
@@ -48,7 +49,7 @@ class Sampler:
         self._ranks: list[tuple[int, psutil.Process, Device]] = []
         self._helpers: list[psutil.Process] = []
         self._used: dict[int, float] = {}
-        self._network = psutil.net_io_counters()
+        self._traffic = (0, 0)
         self._before: dict[int, tuple[float, float]] = {}
         self._energy: dict[str, tuple[float, float]] = {}
         self._gpus: dict[Device, GPUReader] = {}
@@ -72,6 +73,7 @@ class Sampler:
         self._contention.follow([(rank, pid, device.cores) for rank, pid, device in ranks], others)
 
     def __enter__(self) -> Sampler:
+        self._traffic = namespaces.traffic()
         self._thread.start()
         return self
 
@@ -94,9 +96,7 @@ class Sampler:
             return
 
     def _sample(self) -> list[dict[str, Any]]:
-        network = psutil.net_io_counters()
-        sent = network.bytes_sent - self._network.bytes_sent
-        received = network.bytes_recv - self._network.bytes_recv
+        sent, received = (now - then for now, then in zip(namespaces.traffic(), self._traffic, strict=True))
         # All ranks' samples have the same time, by which their power is added up.
         now = time.time()
         rows = []

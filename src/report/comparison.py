@@ -23,7 +23,7 @@ AMOUNTS = ("limit", "test_limit")
 NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
-    *("hardware.wait_minutes", "hardware.repeat_disturbed"),
+    *("hardware.wait_minutes", "hardware.repeat_disturbed", "hardware.isolate"),
 )
 WORDS_SHOWN = 3
 

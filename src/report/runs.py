@@ -40,6 +40,7 @@ NOT_VARIANTS = {
     "hardware.devices",
     "hardware.wait_minutes",
     "hardware.repeat_disturbed",
+    "hardware.isolate",
 }
 
 

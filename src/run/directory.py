@@ -22,6 +22,7 @@ NOT_COMPARED = ("out", "overwrite", "tracking")
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
 # the older run while it is replaced.
 PARTIAL, REPLACED = ".partial", ".replaced"
+HARDWARE_NOT_COMPARED = ("wait_minutes", "isolate")
 
 
 def status_of(out: Path) -> str | None:
@@ -75,7 +76,7 @@ def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     # YAML has no tuples, so that those written there and these compare equal.
     here = yaml.safe_load(yaml.safe_dump(here))
     there, here = (
-        {**keys, "hardware": {k: v for k, v in keys["hardware"].items() if k != "wait_minutes"}}
+        {**keys, "hardware": {k: v for k, v in keys["hardware"].items() if k not in HARDWARE_NOT_COMPARED}}
         for keys in (there, here)
     )
     keys = [key for key in {**there, **here} if key not in NOT_COMPARED and there.get(key) != here.get(key)]
