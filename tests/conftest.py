@@ -17,6 +17,7 @@ import yaml
 
 from src.data import available
 from src.data.errors import DataError
+from src.run import variables
 from tests.forking import start_fork_server
 from tests.support import SHORT
 from tests.trainings import Trainings, begun
@@ -109,6 +110,14 @@ def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Devices are taken in a folder of the tests' own: no test waits for what else goes on here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_token() -> Iterator[None]:
+    """Servers and workers that are threads of the tests are of one run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(variables.TOKEN, variables.new_token())
         yield
 
 

@@ -1,7 +1,7 @@
 """Launch the processes of a parameter-server job, all on this host: workers, servers and a coordinator.
 
-Each process knows the addresses of all others. Workers and servers answer requests; the coordinator schedules
-the steps and writes the records of all workers, and the job ends with it.
+Each process knows the addresses of all others, and the token that torch's ask for. Workers and servers answer
+requests; the coordinator schedules the steps and writes the records of all workers, and the job ends with it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from src.config import Config
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec
 from src.launch.tf_workers import free_addresses, task_environment
-from src.run.variables import RANK, WORLD_SIZE, ClusterSpec
+from src.run.variables import RANK, TOKEN, WORLD_SIZE, ClusterSpec, new_token
 
 
 class ParameterServers(LocalLauncher):
@@ -26,13 +26,14 @@ class ParameterServers(LocalLauncher):
         worker, server, coordinator = self.jobs
         servers = config.strategy.get("servers", 0)
         counts = {worker: config.workers, server: servers, coordinator: 1}
+        token = new_token()
         free = iter(free_addresses(sum(counts.values())))
         addresses = {job: [next(free) for _ in range(count)] for job, count in counts.items()}
 
         def spec(name: str, job: str, task: int, core_of: int, **role: bool) -> ProcessSpec:
             """Specify task `task` of job `job`, on the core of worker `core_of` modulo the workers."""
             identity = {RANK: str(task if job == worker else 0), WORLD_SIZE: str(config.workers)}
-            environment = {**identity, **self.environment(addresses, job, task)}
+            environment = {**identity, TOKEN: token, **self.environment(addresses, job, task)}
             return ProcessSpec(environment, (core_of % config.workers,), name, **role)
 
         # Where each step needs all workers, none is dispensable.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 
 from src.config import Config
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
+from src.run.variables import STORE
+
+# The backends' own connections stay on this host.
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 class TorchRanks(LocalLauncher):
@@ -25,8 +30,12 @@ def rendezvous_environments(config: Config) -> list[dict[str, str]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # A job that is started again must not find what the ranks before it have left.
+    store = f"store-{secrets.token_hex(8)}"
     return [
         {
+            STORE: store,
+            **LOOPBACK,
             "LOCAL_RANK": str(rank),
             "LOCAL_WORLD_SIZE": str(config.workers),
             "MASTER_ADDR": "127.0.0.1",

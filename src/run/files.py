@@ -7,6 +7,7 @@
   logs/<process>.log                          everything that a process printed
   ranks/go.json                               parent -> ranks: the MLflow run is open
   ranks/<process>.end                         process -> parent: its exit status, as it says itself
+  ranks/store-<token>                         torch ranks: where they find each other, at one start of the job
   ranks/<rank>/                               one rank's records, merged and removed at the end
     steps.csv epochs.csv record.json timeline.json
     notes.txt                                 rank -> parent: a text for the person who waits

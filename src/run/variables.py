@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -29,6 +30,10 @@ RESUME = "SCALEGUIDE_RESUME"
 FORK_SERVERS = "SCALEGUIDE_FORK_SERVERS"
 # Variables that say how many threads numerical libraries use.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# Name, in the folder of all ranks' records, of the file through which torch's ranks find each other.
+STORE = "SCALEGUIDE_STORE"
+# What the processes of a parameter-server job show each other: a secret of this start of the job.
+TOKEN, TOKEN_CHARACTERS = "SCALEGUIDE_TOKEN", 64
 # The processes of a parameter-server job, as JSON (`ClusterSpec`).
 CLUSTER = "SCALEGUIDE_CLUSTER"
 
@@ -71,3 +76,17 @@ def rank() -> int:
 def world_size() -> int:
     """Return the number of ranks of this job, 1 if none is set."""
     return int(os.environ.get(WORLD_SIZE, "1"))
+
+
+def new_token() -> str:
+    """Return a new secret for `TOKEN`, of `TOKEN_CHARACTERS` digits."""
+    return secrets.token_hex(TOKEN_CHARACTERS // 2)
+
+
+def token() -> str:
+    """Return this job's secret.
+
+    Raises:
+        KeyError: in a process without one.
+    """
+    return os.environ[TOKEN]

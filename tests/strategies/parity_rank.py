@@ -32,7 +32,7 @@ from src.data import available, order
 from src.launch.tf_workers import free_addresses
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
-from src.run.variables import ClusterSpec
+from src.run.variables import TOKEN, ClusterSpec, new_token
 from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
@@ -209,7 +209,7 @@ def train_served(context: RankContext, recorder: Recorder) -> None:
     module, _, _ = context.config.strategy["entry"].rpartition(".")
     coordinator, *addresses = free_addresses(1 + options.get("servers", 0))
     cluster = {"server": addresses, "coordinator": [coordinator]}
-    os.environ |= ClusterSpec(cluster, "coordinator", 0).to_environment()
+    os.environ |= ClusterSpec(cluster, "coordinator", 0).to_environment() | {TOKEN: new_token()}
     servers = [Server(address) for address in addresses]
     workers: dict[int, Worker] = {}
 

@@ -86,3 +86,23 @@ class SpeedWindow:
         self._speeds.clear()
         self._length = WINDOW
         return speed
+
+
+class MeasuredSpeeds:
+    """The speeds of all ranks, in a process that hears of every rank's steps; batches are split by them."""
+
+    def __init__(self, split: BatchSplit, ranks: int) -> None:
+        """Split batches by `split`, once the speeds of so many ranks are measured."""
+        self._split = split
+        self._windows = [SpeedWindow() for _ in range(ranks)]
+        self._speeds: dict[int, float] = {}
+
+    def add(self, rank: int, samples: int, seconds: float) -> None:
+        """Add a step to its rank's speed, as to a `SpeedWindow`; split anew once all are measured."""
+        speed = self._windows[rank].add(samples, seconds)
+        if speed is not None:
+            self._speeds[rank] = speed
+        if len(self._speeds) == len(self._windows):
+            if self._split.rebalance([self._speeds[each] for each in range(len(self._windows))]):
+                self._windows = [SpeedWindow() for _ in self._windows]
+            self._speeds.clear()

@@ -1,32 +1,97 @@
 """Send messages between processes over TCP: a kind, figures as JSON, arrays as their bytes.
 
-Nothing that arrives is executed or unpickled. A message is
+A connection begins with the run's token, without which it is ended. Nothing that arrives is executed or
+unpickled. A message is
 
     4 bytes    length of the head, big-endian
     head       {"kind": ..., "figures": {...}, "arrays": [[dtype, shape], ...]} as UTF-8
     arrays     one after the other, in C order and this machine's byte order
+
+What the head announces is examined before memory is taken for it. What no process of the run sends ends its
+own connection, and nothing else.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import struct
-import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from src.run import variables
+
 HEAD = struct.Struct(">I")
 MOST_HEAD_BYTES = 1 << 20
 DTYPES = ("float32", "float64", "int64", "uint8")
 RETRY_SECONDS = 0.05
+# No array is larger than the machine's memory.
+MOST_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class WrongMessage(ConnectionError):
+    """The error for something that no process of the run sends; its connection is ended."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a message, which announces the rest: its kind, named figures, and arrays.
+
+    Attributes:
+        kind, figures: those of the message.
+        arrays: type and shape of each array.
+    """
+
+    kind: str
+    figures: dict[str, Any]
+    arrays: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @classmethod
+    def parse(cls, received: bytes) -> Head:
+        """Read a head.
+
+        Raises:
+            WrongMessage: for something else, or arrays of a type that isn't sent or too large.
+        """
+        try:
+            head = json.loads(received)
+            kind, figures, arrays = head["kind"], head["figures"], head["arrays"]
+            described = tuple((name, tuple(shape)) for name, shape in arrays)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WrongMessage("a head that is none of ours") from error
+        if not (isinstance(kind, str) and isinstance(figures, dict)):
+            raise WrongMessage("a head that is none of ours")
+        if wrong := [name for name, _ in described if name not in DTYPES]:
+            raise WrongMessage(f"arrays of {wrong[0]} are not sent")
+        if not all(is_count(size) for _, shape in described for size in shape):
+            raise WrongMessage("an array of no shape")
+        if sum(np.dtype(name).itemsize * math.prod(shape) for name, shape in described) > MOST_BYTES:
+            raise WrongMessage("arrays larger than this machine's memory")
+        return cls(kind, figures, described)
+
+
+# A function that raises `WrongMessage` for a head that isn't expected.
+Examine = Callable[[Head], None]
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value that arrived is a whole number from 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value that arrived is a number, which may be infinite or none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def anything(head: Head) -> None:
+    """Accept every head (an `Examine`)."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +123,40 @@ class Connection:
         for array in arrays:
             self._socket.sendall(array.data.cast("B") if array.size else b"")
 
-    def receive(self) -> Message:
+    def receive(self, examine: Examine = anything) -> Message:
         """Wait for the next message and return it.
 
+        Args:
+            examine: called with the head, before memory is taken for the arrays.
+
         Raises:
-            ConnectionError: if the other end has closed the connection, or sent something that is no message.
+            ConnectionError: if the other end has closed the connection.
+            WrongMessage: if it sent something that is no message, or what `examine` refuses.
         """
         (length,) = HEAD.unpack(self._exactly(bytearray(HEAD.size)))
         if length > MOST_HEAD_BYTES:
-            raise ConnectionError(f"a head of {length} bytes is none of ours")
-        try:
-            head = json.loads(bytes(self._exactly(bytearray(length))))
-        except ValueError as error:
-            raise ConnectionError("a head that is no JSON is none of ours") from error
+            raise WrongMessage(f"a head of {length} bytes is none of ours")
+        head = Head.parse(bytes(self._exactly(bytearray(length))))
+        examine(head)
         arrays = []
-        for name, shape in head["arrays"]:
-            if name not in DTYPES:
-                raise ConnectionError(f"arrays of {name} are not sent")
-            array = np.empty(shape, name)
+        for name, shape in head.arrays:
+            try:
+                array = np.empty(shape, name)
+            except (ValueError, MemoryError) as error:
+                raise WrongMessage(f"an array of shape {shape}") from error
             if array.size:
                 self._exactly(array.data.cast("B"))
             arrays.append(array)
-        return Message(head["kind"], head["figures"], tuple(arrays))
+        return Message(head.kind, head.figures, tuple(arrays))
 
     def ask(self, kind: str, arrays: Sequence[np.ndarray] = (), **figures: Any) -> Message:
         """Send a message as `send` does, wait for the answer and return the answer."""
         self.send(kind, arrays, **figures)
         return self.receive()
+
+    def receive_token(self) -> bytes:
+        """Wait for the token with which a connection begins, and return it."""
+        return bytes(self._exactly(bytearray(variables.TOKEN_CHARACTERS)))
 
     def close(self) -> None:
         """Close this end; the other end's `receive` then raises `ConnectionError`."""
@@ -114,43 +186,12 @@ def connect(address: str, *, seconds: float) -> Connection:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return Connection(socket.create_connection((host, int(port)), timeout=None))
+            connected = socket.create_connection((host, int(port)), timeout=None)
         except OSError as error:
             if time.monotonic() > deadline:
                 raise ConnectionError(f"nobody listens at {address}") from error
             # The process that is to listen there may still import its libraries.
             time.sleep(RETRY_SECONDS)
-
-
-def listen(address: str, handle: Callable[[Connection], None]) -> socket.socket:
-    """Listen at `address` (`host:port`), and hand each connection to `handle` in a thread of its own.
-
-    Returns the listening socket, which the caller closes. A `ConnectionError` of `handle` is ignored. Any
-    other error is printed and ends the process, since the other end would wait for an answer for ever.
-    """
-    host, port = address.rsplit(":", 1)
-    listening = socket.create_server((host, int(port)))
-
-    def serve(connection: Connection) -> None:
-        try:
-            handle(connection)
-        except ConnectionError:
-            # The other end has gone; `handle` has done by now what follows from that.
-            pass
-        except Exception:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(1)
-        finally:
-            connection.close()
-
-    def accept() -> None:
-        while True:
-            try:
-                accepted, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(Connection(accepted),), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    return listening
+        else:
+            connected.sendall(variables.token().encode())
+            return Connection(connected)

@@ -30,7 +30,8 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.async_coordinator import CompletedStep
 from src.runtime.common.context import RankContext
-from src.runtime.common.messages import Connection, Message
+from src.runtime.common.messages import Connection, Head, Message
+from src.runtime.torch.parameter_server import answers
 from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
 from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
 from src.runtime.torch.parameter_server.lbfgs import LBFGS
@@ -132,6 +133,14 @@ class LBFGSCoordinator(TorchCoordinator):
             self._sent[connection] = self._version
             self._values_sent[rank] += item.kind == "train"
         return super().ask(connection, rank, item)
+
+    def examine(self, item: WorkItem, head: Head) -> None:
+        """Raise `WrongMessage` for a head that announces no answer to a work item."""
+        if item.kind == "train":
+            gradient = (self._gradient.numpy().dtype.name, tuple(self._vector.values.shape))
+            answers.examine_parts("train", head, (gradient,), answers.OF_PORTION)
+        else:
+            super().examine(item, head)
 
     def _iterate(self, batch: np.ndarray, epoch: int) -> None:
         """Take one iteration on the samples of indices `batch`, and report a step of each worker."""

@@ -13,6 +13,7 @@ import pytest
 
 from src.launch.tf_workers import free_addresses
 from src.runtime.common import messages
+from src.runtime.common.listener import Listener
 from src.runtime.common.messages import Connection
 
 
@@ -36,7 +37,7 @@ def test_a_message_arrives_as_it_was_sent() -> None:
             message = connection.receive()
             connection.send(message.kind, message.arrays, **message.figures)
 
-    listening = messages.listen(address, echo)
+    listening = Listener(address, echo)
     connection = messages.connect(address, seconds=5)
     # A column isn't contiguous; two messages follow each other.
     for sent in (arrays, [arrays[0][:, 1], np.zeros(3_000_000)]):
@@ -59,7 +60,7 @@ def test_the_server_learns_that_somebody_has_gone() -> None:
         finally:
             gone.set()
 
-    listening = messages.listen(address, attend)
+    listening = Listener(address, attend)
     messages.connect(address, seconds=5).close()
     assert gone.wait(5)
     listening.close()

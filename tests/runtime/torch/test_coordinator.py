@@ -175,3 +175,45 @@ def test_a_workers_device_is_asked_for_its_peak_and_a_lost_one_is_not_waited_for
     first.close()
     asking.join(5)
     assert found[1:] == [{}]
+
+
+def test_who_registers_after_the_end_is_told_so() -> None:
+    job = Job(math.inf)
+    late = messages.connect(job._address, seconds=5)
+    # It is accepted before the others are told, and says who it is afterwards.
+    job.come(0)[0].close()
+    job.coordinator.close()
+    late._socket.settimeout(5)
+    assert late.ask("register", rank=1).kind == "welcome"
+    assert late.receive().kind == "close"
+    with pytest.raises(ConnectionError):
+        messages.connect(job._address, seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {**TIMES, "loss": "1"}, {**TIMES, "rank": 1}, {**TIMES, "staleness": [1]}],
+    ids=["nothing", "text", "another's", "list"],
+)
+def test_a_wrong_answer_ends_its_connection_and_another_worker_does_the_step(answer: dict[str, Any]) -> None:
+    job = Job(math.inf)
+    forger, _ = job.come(1)
+    job.coordinator.schedule(BATCHES, 1)
+    assert forger.receive().kind == "train"
+    forger.send("done", **answer)
+    with pytest.raises(ConnectionError):
+        forger.receive()
+    job.shard.leave(1)
+    job.work(0)
+    assert job.join()
+    assert sorted(job.trained) == [1, 2, 3, 4]
+
+
+def test_a_stranger_at_the_door_is_nobodys_worker() -> None:
+    job = Job(math.inf)
+    for rank in (2, -1, "0", None, True):
+        forger = messages.connect(job._address, seconds=5)
+        forger.send("register", rank=rank)
+        with pytest.raises(ConnectionError):
+            forger.receive()
+    assert job.coordinator._connections == {}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -10,6 +14,8 @@ import pytest
 import torch
 
 from src.launch.tf_workers import free_addresses
+from src.run import variables
+from src.runtime.common import listener, messages
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.torch.parameter_server.server import Server, ServerGroup
 
@@ -18,9 +24,9 @@ ADAM = {"name": "adam", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "clip_n
 RATE = asdict(LearningRate(0.1, 0.1, 0, "constant", 1))
 
 
-@pytest.fixture
-def addresses() -> Iterator[list[str]]:
-    """Of two servers, which end with the test."""
+@contextlib.contextmanager
+def serving() -> Iterator[list[str]]:
+    """The addresses of two servers."""
     free = free_addresses(2)
     servers = [Server(address) for address in free]
     yield free
@@ -28,14 +34,26 @@ def addresses() -> Iterator[list[str]]:
     assert all(server.closed.wait(5) for server in servers)
 
 
+@pytest.fixture
+def addresses() -> Iterator[list[str]]:
+    """Of two servers, which end with the test."""
+    with serving() as free:
+        yield free
+
+
 def begun(
-    addresses: list[str], *, workers: int = 1, bound: float | None = None, **entries: torch.Tensor
+    addresses: list[str],
+    *,
+    workers: int = 1,
+    bound: float | None = None,
+    values: torch.Tensor | None = None,
+    **entries: torch.Tensor,
 ) -> ServerGroup:
     """The coordinator's."""
     servers = ServerGroup(
         addresses, workers=workers, bound=bound, sum_per_clock=False, optimizer=ADAM, rate=RATE
     )
-    servers.initialize(torch.zeros(ELEMENTS), entries)
+    servers.initialize(torch.zeros(ELEMENTS) if values is None else values, entries)
     return servers
 
 
@@ -65,13 +83,14 @@ def test_an_optimizers_counter_is_a_number_again_and_goes_on(addresses: list[str
         "exp_avg_sq": (ELEMENTS,),
     }
     assert entries["step"] == 2
-    # As a checkpoint gives them back.
-    all_of_it.initialize(values, entries)
-    values, versions = entered(addresses, 0).fetch()
-    worker = entered(addresses, 0)
-    worker.push(gradient, versions, (), 0)
-    optimizer.step()
-    torch.testing.assert_close(worker.fetch()[0], alone)
+    # As a checkpoint gives them back to servers that have been started again.
+    with serving() as again:
+        begun(again, values=values, **entries)
+        worker = entered(again, 0)
+        _, versions = worker.fetch()
+        worker.push(gradient, versions, (), 0)
+        optimizer.step()
+        torch.testing.assert_close(worker.fetch()[0], alone)
 
 
 def test_who_has_come_back_is_not_taken_for_who_has_gone(addresses: list[str]) -> None:
@@ -89,3 +108,97 @@ def test_who_has_come_back_is_not_taken_for_who_has_gone(addresses: list[str]) -
     _, versions = after.fetch()
     after.push(torch.ones(ELEMENTS), versions, (), 0)
     assert waited.wait(5)
+
+
+def shown(address: str, token: str | None = None) -> socket.socket:
+    """A connection of somebody who shows a token, by default the run's."""
+    host, port = address.split(":")
+    connection = socket.create_connection((host, int(port)), timeout=5)
+    connection.sendall((variables.token() if token is None else token).encode())
+    return connection
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Whether the server has ended a connection without an answer."""
+    with connection:
+        try:
+            return connection.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+def framed(head: object) -> bytes:
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
+    return struct.pack(">I", len(text)) + text
+
+
+def request(kind: str, *arrays: object, **figures: object) -> bytes:
+    return framed({"kind": kind, "figures": figures, "arrays": arrays})
+
+
+REGISTER = request("register", rank=0, clock=0)
+PUSHED = {"version": 0, "items": [], "step": 0}
+# The first server's part of the parameters.
+PART = ["float32", [3]]
+FORGED = {
+    "no object": framed([1, 2]),
+    "no JSON": framed(b"{"),
+    "nested": framed(b"[" * 100_000),
+    "no figures": framed({"kind": "push"}),
+    "huge head": struct.pack(">I", 2**31),
+    "unknown": request("shutdown"),
+    "terabytes": request("initialize", ["float64", [2**40]], entries=[]),
+    "overflowing": request("initialize", ["float32", [2**62, 4]], entries=[]),
+    "negative": request("initialize", ["float32", [-1]], entries=[]),
+    "second start": request("initialize", PART, entries=[]) + bytes(12),
+    "no worker": request("push", PART, **PUSHED) + bytes(12),
+    "rank": request("register", rank=7, clock=0),
+    "truth": request("register", rank=True, clock=0),
+    "text": request("register", rank=0, clock="0"),
+    "resting": request("rest", ranks=[5]),
+    "arrays": request("drain", PART) + bytes(12),
+    "shape": REGISTER + request("push", ["float32", [4]], **PUSHED),
+    "column": REGISTER + request("push", ["float32", [3, 1]], **PUSHED),
+    "type": REGISTER + request("push", ["float64", [3]], **PUSHED),
+    "twice": REGISTER + request("push", PART, PART, **PUSHED),
+    "items": REGISTER + request("push", PART, **{**PUSHED, "items": [1]}),
+    "future": REGISTER + request("push", PART, **{**PUSHED, "version": 5}),
+    "norm": request("norm", clock=0, squares="0"),
+}
+
+
+@pytest.mark.parametrize("sent", FORGED.values(), ids=FORGED.keys())
+def test_a_wrong_frame_ends_its_connection_and_changes_nothing(sent: bytes, addresses: list[str]) -> None:
+    coordinator = begun(addresses, workers=1, values=torch.arange(ELEMENTS) / 1.0)
+    forger = shown(addresses[0])
+    forger.sendall(sent)
+    if sent.startswith(REGISTER):
+        answer = messages.Connection(forger).receive()
+        assert answer.kind == "done"
+    assert is_ended(forger)
+    values, entries, _ = coordinator.state()
+    torch.testing.assert_close(values, torch.arange(ELEMENTS) / 1.0)
+    assert entries == {}
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "\xff" * 32], ids=["none", "wrong", "no text"])
+def test_who_hasnt_the_token_pushes_nothing(token: str, addresses: list[str]) -> None:
+    coordinator, worker = begun(addresses), entered(addresses, 0)
+    forger = shown(addresses[0], token)
+    forger.sendall(REGISTER + request("push", PART, **PUSHED) + struct.pack("3f", 1.0, 2.0, 3.0))
+    assert is_ended(forger)
+    values, versions = worker.fetch()
+    torch.testing.assert_close(values, torch.zeros(ELEMENTS))
+    assert versions == [0, 0]
+    # The worker that the forger wanted to be isn't taken for one that has gone.
+    worker.push(torch.ones(ELEMENTS), versions, (), 0)
+    assert worker.fetch()[1] == [1, 1]
+    assert coordinator.state()[0].abs().sum() > 0
+
+
+def test_who_says_nothing_holds_nobody_up(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "TOKEN_SECONDS", 0.5)
+    silent = [shown(addresses[0], "") for _ in range(20)]
+    begun(addresses)
+    entered(addresses, 0).fetch()
+    assert all(is_ended(each) for each in silent)

@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager
 
 import pytorch_lightning as pl
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
-from pytorch_lightning.strategies import Strategy
+from pytorch_lightning.strategies import ParallelStrategy, Strategy
 from torch import nn
 
 from src.compat.lightning import leave_sigterm_to_the_parent
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
-from src.runtime.torch import checkpoint, setup
+from src.runtime.torch import checkpoint, process_group, setup
 from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
@@ -81,6 +81,10 @@ def fit_module(
     if resumed is not None:
         feed.start_at(resumed["epoch"], resumed["step"])
         resume_recorders([recorder], resumed, feed.steps)
+    if isinstance(strategy, ParallelStrategy):
+        # Otherwise Lightning forms the group, by way of a port.
+        own = getattr(strategy, "process_group_backend", None)
+        process_group.join(context, own or setup.process_group_backend(context))
     callback = TrainingCallback(context, recorder, feed, lambda: evaluating(module), resumed)
     make_trainer(context, strategy, feed, callback).fit(module, feed)
 

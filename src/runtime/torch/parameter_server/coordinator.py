@@ -18,18 +18,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from src.data import order
 from src.measure.recorder import Recorder
-from src.runtime.common import messages
 from src.runtime.common.async_coordinator import AsyncCoordinator, CompletedStep
-from src.runtime.common.batch_split import BatchSplit, SpeedWindow
+from src.runtime.common.batch_split import BatchSplit, MeasuredSpeeds
 from src.runtime.common.context import RankContext
-from src.runtime.common.messages import Connection, Message
+from src.runtime.common.listener import Listener
+from src.runtime.common.messages import Connection, Head, Message
+from src.runtime.torch.parameter_server import answers
 from src.runtime.torch.parameter_server.store import ParameterStore
 from src.runtime.torch.parameter_server.work_item import WorkItem
 
@@ -89,9 +90,9 @@ class TorchCoordinator(AsyncCoordinator):
         # Number of the work item -> staleness, of steps that their worker hasn't reported yet.
         self._early_staleness: dict[int, int | None] = {}
         self._split = BatchSplit(context.config)
-        self._windows = [SpeedWindow() for _ in recorders]
-        self._speeds: dict[int, float] = {}
-        self._listening = messages.listen(address, self._handle)
+        self._speeds = MeasuredSpeeds(self._split, context.config.workers)
+        self._closed = False
+        self._listening = Listener(address, self._handle)
 
     def schedule(self, batches: np.ndarray, epoch: int) -> None:
         """Schedule a step on each rank's part of global batches of indices [steps, batch].
@@ -196,7 +197,11 @@ class TorchCoordinator(AsyncCoordinator):
     def close(self) -> None:
         """Stop listening, and tell the workers that the training is over."""
         self._listening.close()
-        self._ask_all([WorkItem("close", rank=rank) for rank in sorted(self._connections)])
+        with self._changed:
+            # Who comes from here on is told so at once.
+            self._closed = True
+            present = sorted(self._connections)
+        self._ask_all([WorkItem("close", rank=rank) for rank in present])
 
     def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
         """Write a checkpoint after `epoch` whole epochs and `step` steps of the next, if it is finite."""
@@ -213,9 +218,13 @@ class TorchCoordinator(AsyncCoordinator):
 
     def _handle(self, connection: Connection) -> None:
         """Give work items to the worker at the other end of `connection` until the worker has gone."""
-        rank = connection.receive().figures["rank"]
+        workers = self._context.config.workers
+        rank = connection.receive(lambda head: answers.examine_registration(head, workers)).figures["rank"]
         connection.send("welcome", self._buffers, **self._store.welcome)
         with self._changed:
+            if self._closed:
+                connection.send("close")
+                return
             self._connections[rank] = connection
             self._changed.notify_all()
         item: WorkItem | None = None
@@ -262,8 +271,17 @@ class TorchCoordinator(AsyncCoordinator):
         return next((item for item in self._waiting if item.rank in (None, rank)), None)
 
     def ask(self, connection: Connection, rank: int, item: WorkItem) -> Message:
-        """Give a work item to worker `rank` over `connection`; wait for the worker's answer and return it."""
-        return connection.ask(item.kind, item.arrays, **item.figures)
+        """Give a work item to worker `rank` over `connection`; wait for the worker's answer and return it.
+
+        Raises:
+            WrongMessage: for something that is no answer to that.
+        """
+        connection.send(item.kind, item.arrays, **item.figures)
+        return connection.receive(lambda head: self.examine(item, head))
+
+    def examine(self, item: WorkItem, head: Head) -> None:
+        """Raise `WrongMessage` for a head that announces no answer to a work item."""
+        answers.examine(item.kind, head, self._buffers)
 
     def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
         """Process worker `rank`'s answer to a work item, while no other thread processes one."""
@@ -272,7 +290,7 @@ class TorchCoordinator(AsyncCoordinator):
             return
         step = {**answer.figures, "rank": rank, "samples": len(item.arrays[0])}
         if self._split.automatic:
-            self._rebalance(step)
+            self._speeds.add(rank, step["samples"], step["computed"] - step["fetched"])
         number, epoch = item.figures["item"], item.figures["epoch"]
         if number in self._early_staleness:
             step["staleness"] = self._early_staleness.pop(number)
@@ -280,13 +298,3 @@ class TorchCoordinator(AsyncCoordinator):
             self.report(CompletedStep(**step), epoch)
         else:
             self._unresolved[number] = step, epoch
-
-    def _rebalance(self, step: Mapping[str, Any]) -> None:
-        """Add a step to its worker's speed, and split batches anew once all workers' speeds are measured."""
-        speed = self._windows[step["rank"]].add(step["samples"], step["computed"] - step["fetched"])
-        if speed is not None:
-            self._speeds[step["rank"]] = speed
-        if len(self._speeds) == len(self._windows):
-            if self._split.rebalance([self._speeds[rank] for rank in range(len(self._windows))]):
-                self._windows = [SpeedWindow() for _ in self._windows]
-            self._speeds.clear()

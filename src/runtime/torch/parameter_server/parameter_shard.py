@@ -56,6 +56,8 @@ class ParameterShard:
 
     Attributes:
         version: number of updates so far.
+        workers: number of workers.
+        layout: type and shape [elements] of the parameters, and so of every gradient.
         widest_gap: largest clock gap between a worker that was granted a fetch and the slowest worker.
     """
 
@@ -85,6 +87,8 @@ class ParameterShard:
                 of the shard's part.
         """
         self.version = 0
+        self.workers = workers
+        self.layout = (str(values.dtype).removeprefix("torch."), tuple(values.shape))
         self._values = values.clone()
         self._optimizer = optimizer([self._values])
         self._bound = bound

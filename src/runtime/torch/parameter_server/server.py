@@ -20,7 +20,6 @@ element. The requests of the coordinator (c), of workers (w) and of servers (s),
 from __future__ import annotations
 
 import math
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,8 +32,9 @@ from src.data import order
 from src.measure.rank_record import RankRecord
 from src.runtime.common import messages
 from src.runtime.common.learning_rate import LearningRate
-from src.runtime.common.messages import Connection, Message
-from src.runtime.torch.parameter_server import norm_exchange
+from src.runtime.common.listener import Listener
+from src.runtime.common.messages import Connection, Head, Message, WrongMessage
+from src.runtime.torch.parameter_server import norm_exchange, requests
 from src.runtime.torch.parameter_server.parameter_shard import ParameterShard, Push
 from src.runtime.torch.update_rule import make_optimizer
 
@@ -51,6 +51,7 @@ class Server:
 
     def __init__(self, address: str) -> None:
         """Listen at `address` (`host:port`)."""
+        self._initializing = threading.Lock()
         self._initialized = threading.Event()
         # Worker -> its present connection.
         self._registered: dict[int, Connection] = {}
@@ -58,26 +59,47 @@ class Server:
         # From an update's clock and the squared norm of this server's part of its gradient to that of all.
         self._total: Callable[[int, float], float] = lambda clock, squares: squares
         self.closed = threading.Event()
-        self._listening: socket.socket = messages.listen(address, self._handle)
+        self._listening = Listener(address, self._handle)
 
     def _handle(self, connection: Connection) -> None:
         """Answer the requests of the process at the other end of `connection` until that has gone."""
         worker: int | None = None
+
+        def examine(head: Head) -> None:
+            """Raise `WrongMessage` for a request that no process makes; wait until there are parameters."""
+            if head.kind == "initialize" and not self._initialized.is_set():
+                requests.examine_initial(head)
+            else:
+                self._initialized.wait()
+                requests.examine(head, self._shard, worker)
+
         try:
             while True:
-                request = connection.receive()
+                request = connection.receive(examine)
                 if request.kind == "initialize":
-                    self._initialize(request.arrays, **request.figures)
-                else:
-                    self._initialized.wait()
+                    with self._initializing:
+                        self._initialize_once(request)
                 if request.kind == "register":
-                    worker = int(request.figures["rank"])
+                    worker = request.figures["rank"]
                     self._registered[worker] = connection
                 self._answer(connection, request, worker)
         finally:
             # The worker may have connected again before the end of this connection was noticed.
             if worker is not None and self._registered[worker] is connection:
                 self._shard.leave(worker)
+
+    def _initialize_once(self, request: Message) -> None:
+        """Set the parameters as the coordinator asks, for the first and only time.
+
+        Raises:
+            WrongMessage: for a second time, or a rule that is none.
+        """
+        if self._initialized.is_set():
+            raise WrongMessage("parameters that are there already")
+        try:
+            self._initialize(request.arrays, **request.figures)
+        except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
+            raise WrongMessage(f"a rule that is none: {error}") from error
 
     def _initialize(
         self,

@@ -33,7 +33,15 @@ from src.partition.torch.graph import Graph, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, compilation, model_cost, peak, setup, update_rule
+from src.runtime.torch import (
+    checkpoint,
+    compilation,
+    model_cost,
+    peak,
+    process_group,
+    setup,
+    update_rule,
+)
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
@@ -92,8 +100,7 @@ def train_stages(
         ConfigError: when the model can't be cut as the configuration asks.
     """
     device = setup.root_device(context)
-    if not dist.is_initialized():
-        dist.init_process_group(setup.process_group_backend(context))
+    process_group.join(context, setup.process_group_backend(context))
     setup.prepare_process(context)
     module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device)
     strategy = StageStrategy(
