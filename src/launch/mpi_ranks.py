@@ -46,6 +46,8 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
+# The ranks' connections, by UCX or libfabric, stay on this host; the port of `mpiexec` can't be told to.
+LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
 
 
 class MPIRanks:
@@ -99,7 +101,7 @@ class MPIRanks:
             listening.listen(config.workers)
             command = [str(program), "-n", str(config.workers)]
             command += [sys.executable, "-m", "src.launch.mpi_agent", address]
-            process = spawn_child(namespaces.entering(command), OPEN_MPI, log, [alive])
+            process = spawn_child(namespaces.entering(command), {**OPEN_MPI, **LOOPBACK}, log, [alive])
             mpiexec = LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec"))
             try:
                 agents = _accept_agents(listening, process, config.workers)

@@ -1,0 +1,222 @@
+"""Nobody but a run's own processes reaches them: what they listen at, and what attackers get meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from src.machine.namespaces import Namespace, NotAllowed
+from src.run.variables import CLUSTER, TOKEN
+from tests.machine.test_namespaces import ORDINARY
+from tests.sockets import Listening, listening, own_namespace
+
+ROOT = Path(__file__).parents[2]
+STRATEGIES = {
+    path.stem: bool(yaml.safe_load(path.read_text()).get("loopback"))
+    for path in sorted((ROOT / "conf/strategy").glob("*.yaml"))
+}
+WORDS = (
+    *("model=mlp", "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "out=run"),
+    *("dataset.limit=2560", "dataset.test_limit=640"),
+)
+# Trains until it is ended.
+ENDLESS = ("epochs=100000", "max_minutes=4", "evaluate_every=1000000")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces() -> None:
+    try:
+        Namespace().close()
+    except NotAllowed as reason:
+        pytest.skip(f"no network namespace here: {reason}")
+
+
+def heard(commands: Any, process: subprocess.Popen[bytes]) -> Iterator[set[Listening]]:
+    """What the run's processes listen at, again and again until it ends."""
+    while process.poll() is None:
+        yield listening(commands.left())
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "inside"),
+    [
+        *(((f"strategy={name}",), not loopback) for name, loopback in STRATEGIES.items()),
+        (("strategy=ddp", "strategy.all_reduce=backend"), False),
+        (("strategy=ddp", "hardware.isolate=always"), True),
+        (("strategy=parameter_server", "hardware.isolate=always"), True),
+    ],
+    ids=lambda words: "-".join(words) if isinstance(words, tuple) else None,
+)
+def test_what_a_run_listens_at_is_loopback_or_in_its_namespace(
+    words: tuple[str, ...], inside: bool, commands: Any, mnist: None
+) -> None:
+    process = commands.start(*words, *WORDS)
+    seen: set[Listening] = set().union(*heard(commands, process))
+    assert process.returncode == 0, commands.output()
+    assert [each for each in seen if each.open and each.namespace == own_namespace()] == []
+    assert [each for each in seen if inside and each.namespace == own_namespace()] == []
+    # A single process has nobody to listen to.
+    alone = re.search(r"single|tf_custom|tf_mirrored|tf_model_split", words[0])
+    assert bool(seen) == (alone is None)
+    facts = json.loads((commands.folder / "run" / "environment.json").read_text())
+    assert facts["isolation"] == {"namespace": inside, "forbidden": None}
+    assert commands.left() == []
+
+
+@contextlib.contextmanager
+def training(commands: Any, until: Callable[..., float], *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An endless run that has begun to train; it ends with the block."""
+    process = commands.start(*words, *WORDS, *ENDLESS)
+    steps = commands.folder / "run" / "ranks" / "0" / "steps.csv"
+    until(lambda: process.poll() is not None or (steps.exists() and rows(steps)), 120, "the training begins")
+    assert process.poll() is None, commands.output()
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+GRAPH = """
+import sys
+import tensorflow as tf
+address, path = sys.argv[1:]
+with tf.Graph().as_default() as graph, tf.compat.v1.Session(f"grpc://{address}", graph=graph) as session:
+    print(session.run(tf.io.read_file(path)).decode())
+"""
+
+
+def read_by_graph(port: int, path: Path) -> subprocess.CompletedProcess[str]:
+    """What another user's graph of two operations reads through TensorFlow's server at a port."""
+    prefix = ORDINARY if os.getuid() == 0 else ()
+    return subprocess.run(
+        [*prefix, sys.executable, "-c", GRAPH, f"127.0.0.1:{port}", str(path)],
+        cwd="/",
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "HOME": "/"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_another_users_graph_reads_files_through_a_server_only_where_the_run_is_not_isolated(
+    module_commands: Callable[[], Any], until: Callable[..., float], tmp_path: Path, mnist: None
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text("nobody else's business")
+    words = ("strategy=tf_parameter_server", "workers=1")
+    open_run, isolated = module_commands(), module_commands()
+    with training(open_run, until, *words, "hardware.isolate=never"):
+        (server,) = {each.port for each in listening(open_run.left()) if each.process == "server-0"}
+        assert read_by_graph(server, secret).stdout.strip() == "nobody else's business"
+    with training(isolated, until, *words):
+        ports = {each.port for each in listening(isolated.left())}
+        assert len(ports) == 3
+        found = [address for each in psutil.net_if_addrs().values() for address in each]
+        for address in (each.address for each in found if each.family == socket.AF_INET):
+            for port in ports:
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection((address, port), timeout=2)
+
+
+def framed(head: object) -> bytes:
+    text = json.dumps(head).encode()
+    return struct.pack(">I", len(text)) + text
+
+
+def message(kind: str, *arrays: object, **figures: object) -> bytes:
+    return framed({"kind": kind, "figures": figures, "arrays": arrays})
+
+
+# Parameters of the network.
+ELEMENTS = 784 * 128 + 128 + 128 * 10 + 10
+PUSH = {"version": 0, "items": [], "step": 0}
+FORGED = {
+    "no message": framed([1, 2]),
+    "first": message("push", ["float32", [10]], **PUSH) + bytes(40),
+    "oversized": message("initialize", ["float64", [2**45]], entries=[]),
+    # As a worker pushes, were it not for the token.
+    "push": message("register", rank=0, clock=0)
+    + message("push", ["float32", [ELEMENTS]], **PUSH)
+    + struct.pack("f", 1.0) * ELEMENTS,
+}
+
+
+def attack(address: str, sent: bytes) -> None:
+    """Send something and wait for the end of the connection."""
+    host, port = address.split(":")
+    with (
+        contextlib.suppress(ConnectionError),
+        socket.create_connection((host, int(port)), timeout=30) as connection,
+    ):
+        # As long as a token: a shorter one is waited for.
+        connection.sendall(sent.ljust(64, b"0"))
+        while connection.recv(1 << 16):
+            pass
+
+
+def test_forged_pushes_leave_a_synchronous_run_as_it_is(
+    module_commands: Callable[[], Any], until: Callable[..., float], mnist: None
+) -> None:
+    words = ("strategy=parameter_server", "workers=2", *WORDS, "epochs=40", "evaluate_every=1000000")
+    undisturbed, attacked = module_commands(), module_commands()
+    assert undisturbed.run(*words).returncode == 0
+    # Processes that aren't forked show their variables, the token among them, to their own user.
+    process = attacked.start(*words, "hardware.start_method=spawn")
+    until(lambda: process.poll() is not None or named(attacked, "server-0"), 60, "the server starts")
+    variables = named(attacked, "server-0")[0].environ()
+    (server,), (coordinator,) = (json.loads(variables[CLUSTER])["addresses"][job] for job in JOBS)
+    steps = attacked.folder / "run" / "ranks" / "0" / "steps.csv"
+    until(lambda: process.poll() is not None or (steps.exists() and rows(steps)), 120, "the training begins")
+    rounds = 0
+    while process.poll() is None:
+        for token in ("", "0" * 64, variables[TOKEN]):
+            for name, each in FORGED.items():
+                # With the token it would be taken for worker 0, which has come again.
+                if name != "push" or token != variables[TOKEN]:
+                    attack(server, token.encode() + each)
+                    attack(coordinator, token.encode() + each)
+        rounds += process.poll() is None
+    assert process.returncode == 0, attacked.output()
+    assert rounds > 0
+    kept = ("rank", "epoch", "step", "loss")
+    first, second = (
+        [[row[key] for key in kept] for row in rows(each.folder / "run" / "steps.csv")]
+        for each in (undisturbed, attacked)
+    )
+    assert first == second
+    log = (attacked.folder / "run/logs/server-0.log").read_text()
+    assert "refused: a connection without the run's token" in log
+    assert "refused: a head that is none of ours" in log
+    assert "Traceback" not in log
+
+
+JOBS = ("server", "coordinator")
+
+
+def named(commands: Any, name: str) -> list[psutil.Process]:
+    """The run's processes with a name."""
+    return [process for process in commands.left() if process.name() == name]
