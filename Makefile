@@ -48,8 +48,8 @@ retry: $(INSTALLED)  ## run the study's failed cells again, then the tables
 	@set -e; for cell in $$(python -m src.aggregate --failed); do dvc repro -f -s "train@$$cell"; done
 	dvc repro
 
-ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs
-	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}"
+ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs, or the address of your server's
+	@python -m src.ui --port $(PORT)
 
 bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal: three hours
 	python -m bench $(BENCH_ARGS)
@@ -66,6 +66,6 @@ lint: $(INSTALLED)  ## ruff: format and rules; which package imports which; type
 	mypy
 
 clean:  ## what runs and studies made here; the environment and fetched raw data in the cache stay
-	rm -rf downloads data prepared results runs bench/out mlflow.db mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf downloads data prepared results runs bench/out mlflow.db* mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 .PHONY: help install run test test-all study retry ui bench format lint clean

@@ -1,5 +1,7 @@
 """Write a study's tables and report from its runs, and say how to run failed cells again.
 
+Speed-up and parity, which only the tables know, are added to the runs in MLflow.
+
 This is the last stage of a study, `aggregate` in dvc.yaml:
 
     python -m src.aggregate             # writes results/<study>/tables and report.html, prints the tables
@@ -26,6 +28,7 @@ from src.report import repeats, tables
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun
 from src.run.tables import write_table, write_text
+from src.tracking.study import add_figures
 
 if TYPE_CHECKING:
     from src.report.views import View
@@ -65,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("".join(f"{run.cell}\n" for run in failed), end="")
         return 0
     rows = write(study, runs, directory)
+    add_figures(rows)
     _print_tables(repeats.summarise(rows))
     if failed:
         print(retry_help(failed))

@@ -29,7 +29,8 @@ from src.run import directory_lock, leases
 from src.run.directory import status_of
 from src.run.directory_lock import Reservation
 from src.run.exit_status import FULL
-from src.tracking.parent import close_sweep
+from src.tracking.store import tracking_uri
+from src.tracking.sweep import begin_sweep, close_sweep
 
 EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
@@ -76,6 +77,10 @@ def _run_command() -> int:
         if cells and not line.multirun:
             _run_cell(cells[0], sweep=False)
         else:
+            if cells:
+                begin_sweep(
+                    tracking_uri(cells[0]), compose.swept(line.overrides), len(cells), started=COMMAND_GIVEN
+                )
             conf = str(compose.CONF.absolute())
             hydra.main(version_base="1.3", config_path=conf, config_name="config")(_run_hydra_job)()
     except ConfigError as error:

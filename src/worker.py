@@ -1,8 +1,8 @@
 """Run one process of a run, a rank or a service: `python -m src.worker CONFIG`.
 
 The parent (`src.train`) starts this process with its rank in the environment. CONFIG is the path of the run's
-resolved `config.yaml`. A user can start the process by hand, even without Hydra, omegaconf and MLflow, where
-`tracking.backend` is `none`.
+resolved `config.yaml`. It knows nothing of MLflow. A user can start the process by hand, even without Hydra,
+omegaconf and MLflow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import json
 import os
 import signal
 import sys
@@ -26,10 +25,7 @@ from src.run import exit_status, files, variables
 from src.run.tables import write_text
 
 if TYPE_CHECKING:
-    from src.measure.recorder import RecordListener
     from src.runtime.common.context import Service, Strategy
-
-POLL_SECONDS = 0.01
 
 
 def main() -> None:
@@ -87,10 +83,9 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     rank = variables.rank()
     started = float(os.environ.get(variables.STARTED, time.time()))
     imported = time.time()
-    listeners = [quota.Limit(), *(_trackers(out) if rank == 0 else ())]
-    waited = time.time() - imported
-    recorder = Recorder(config, rank, files.rank_folder(out, rank), started=started, listeners=listeners)
-    recorder.facts |= {"import_seconds": imported - started, "opening_seconds": waited}
+    folder = files.rank_folder(out, rank)
+    recorder = Recorder(config, rank, folder, started=started, listeners=[quota.Limit()])
+    recorder.facts["import_seconds"] = imported - started
     arrays = available.load(config.dataset)
     strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
     if not recorder.finished:
@@ -105,24 +100,6 @@ def _import(path: str) -> Any:
     gc.freeze()
     gc.enable()
     return imported
-
-
-def _trackers(out: Path) -> list[RecordListener]:
-    """Wait until the parent has opened the MLflow run; return a listener that logs into it, or none.
-
-    There is none where no run is tracked, or no parent has started this process.
-    """
-    path = out / files.RANKS / files.GO
-    if variables.PARENT not in os.environ:
-        return []
-    while not path.exists():
-        time.sleep(POLL_SECONDS)
-    opened = json.loads(path.read_text())
-    if opened["run_id"] is None:
-        return []
-    from src.tracking.rank import RankTracker
-
-    return [RankTracker(opened["uri"], opened["run_id"])]
 
 
 def _set_up_process() -> tuple[int, ...]:

@@ -49,7 +49,13 @@ class Commands:
             return subprocess.Popen(
                 [sys.executable, "-m", "src.train", *words],
                 cwd=self.folder,
-                env={**inherited, "PYTHONPATH": str(ROOT), **environment},
+                # By default the store would be the repository's.
+                env={
+                    "MLFLOW_TRACKING_URI": f"sqlite:///{self.folder}/mlflow.db",
+                    **inherited,
+                    "PYTHONPATH": str(ROOT),
+                    **environment,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -16,13 +16,11 @@ ROOT = Path(__file__).parents[1]
 # Nothing of MPI: mpi4py joins when it is imported.
 MODULES = {
     "torch": (
-        "mlflow",
         *(f"src.strategies.torch.{name}" for name in ("single", "ddp", "local_sgd", "pipeline")),
         *(f"src.strategies.torch.{name}" for name in ("model_split", "parameter_server", "hogwild")),
         *("src.strategies.torch.sandblaster_lbfgs", "src.models.torch.resnet", "src.data.idx"),
     ),
     "tensorflow": (
-        "mlflow",
         *(f"src.strategies.tensorflow.tf_{name}" for name in ("single", "mirrored", "custom", "multiworker")),
         *(f"src.strategies.tensorflow.tf_{name}" for name in ("model_split", "parameter_server")),
         *("src.models.tensorflow.cnn", "src.models.tensorflow.resnet", "src.data.idx"),

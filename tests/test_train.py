@@ -220,10 +220,10 @@ def test_every_file_of_the_contract_is_there(runs: Callable[[str], Path], strate
         "attempts",
         "start_method",
     } <= environment.keys()
-    parts = ["parent", "imports", "setup", "first_step", "further_steps", "evaluation", "tracking", "merge"]
+    parts = ["parent", "imports", "setup", "first_step", "further_steps", "evaluation", "merge", "tracking"]
     if strategy in SYNCHRONOUS:
         # The first ten steps once more, which no other part of the record knows of.
-        parts.insert(-1, "rounding")
+        parts.insert(-2, "rounding")
         assert 0 <= metrics_of_run["rounding_gap"] <= PARITY
         assert len(environment["rounding_losses"]) == 10
     assert list(environment["seconds"]) == parts
@@ -307,7 +307,7 @@ def test_no_process_imports_what_is_not_its_own(
     assert completed.returncode == 0
     rank = imported((commands.folder / "run" / "logs" / "rank-0.log").read_text())
     assert own in rank
-    assert not rank & (foreign | {"hydra", "omegaconf"})
+    assert not rank & (foreign | {"hydra", "omegaconf", "mlflow"})
     parent = imported(completed.stderr)
     assert "hydra" in parent
     assert not parent & {"torch", "tensorflow", "keras", "pytorch_lightning"}
@@ -320,7 +320,7 @@ def test_the_parent_stays_free_of_frameworks() -> None:
     assert (completed.stdout, completed.stderr) == ("[]\n", "")
 
 
-def test_an_epoch_is_tracked_on_its_own_axis(runs: Callable[[str], Path]) -> None:
+def test_each_curve_is_tracked_once_over_steps(runs: Callable[[str], Path]) -> None:
     from mlflow import MlflowClient
 
     folder = runs("single")
@@ -329,9 +329,9 @@ def test_an_epoch_is_tracked_on_its_own_axis(runs: Callable[[str], Path]) -> Non
     run = client.get_run(metrics_of_run["mlflow_run_id"])
     assert (run.info.status, run.info.run_name) == ("FINISHED", "run")
     assert "mlflow.parentRunId" not in run.data.tags
-    accuracy = client.get_metric_history(run.info.run_id, "epoch/accuracy")
-    assert [(point.step, point.value) for point in accuracy] == [(1, metrics_of_run["accuracy"])]
-    steps = sorted(client.get_metric_history(run.info.run_id, "step/loss"), key=lambda point: point.step)
+    accuracy = client.get_metric_history(run.info.run_id, "evaluation/accuracy")
+    assert [(point.step, point.value) for point in accuracy] == [(STEPS, metrics_of_run["accuracy"])]
+    steps = sorted(client.get_metric_history(run.info.run_id, "train/loss"), key=lambda point: point.step)
     assert [point.step for point in steps] == list(range(1, STEPS + 1))
     assert [point.value for point in steps] == pytest.approx(losses(folder))
     assert run.data.params["optimizer.lr"] == "0.01"
@@ -354,6 +354,7 @@ def test_a_sweep_as_typed_is_two_tracked_runs_under_one(commands, fashion_mnist:
     children = [run for run in tracked if run not in parents]
     # One a training and one for all of them; none a rank.
     assert (len(parents), len(children)) == (1, 2)
+    assert parents[0].info.run_name == "batch=64,128"
     assert {run.info.status for run in tracked} == {"FINISHED"}
     places = {run.data.tags["out"]: run for run in children}
     assert sorted(int(run.data.params["batch"]) for run in children) == [64, 128]

@@ -20,6 +20,8 @@ torch        PipelineScheduleSingle                   a schedule of one's own; t
 torch        _subclasses.FakeTensorMode               shapes without data; tensors on the `meta` device
 torch        nn.modules.batchnorm._BatchNorm          BatchNorm of any dimension; a public base class
 torch        UntypedStorage._cdata                    whether tensors without data share memory
+mlflow       RunData._metric_objs                     the last step of each metric of a run; a public
+                                                      property
 keras        Model._nodes_by_depth                    calls of operations in order; `Model.operations` has
                                                       no calls
 keras        Layer._call_has_training_arg             whether a layer takes `training=`

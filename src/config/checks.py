@@ -15,6 +15,7 @@ from src.config.batch_shares import check_batch_shares
 from src.config.compiler import check_compiler
 from src.config.run_config import CONF, Config
 from src.config.schema import ConfigError, leaf
+from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices, quota
 
 
@@ -288,8 +289,11 @@ def _check_devices(config: Config) -> None:
 
 
 def _check_tracking(config: Config) -> None:
-    """Raise `ConfigError` for a tracking server without an address."""
-    if config.tracking["backend"] == "server" and not os.environ.get("MLFLOW_TRACKING_URI"):
+    """Raise `ConfigError` for a tracking server without an address, or an address that can't be one."""
+    uri = os.environ.get(URI_VARIABLE)
+    if config.tracking["backend"] != "none" and uri is not None:
+        check_address(uri)
+    if config.tracking["backend"] == "server" and uri is None:
         raise ConfigError(
             "tracking.backend=server: needs MLFLOW_TRACKING_URI=http://host:port in the environment; "
             "tracking.backend=sqlite needs nothing"

@@ -61,6 +61,11 @@ def cells(line: CommandLine) -> list[Config]:
     return configs
 
 
+def swept(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that give several values, as they were typed."""
+    return [str(override.input_line) for override in _parse(overrides) if override.is_sweep_override()]
+
+
 def _compose_cell(
     row: Sequence[str], extra: list[str], defaults: dict[tuple[str, ...], dict[str, Any]]
 ) -> Config:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -101,7 +100,7 @@ class Supervisor:
         Args:
             config: the run's configuration.
             out: the run's directory, which has its `config.yaml`.
-            tracker: opens the MLflow run.
+            tracker: tracks the training in MLflow.
             own_devices: the devices of the workers, in their order; `None` for the first of the host.
         """
         self._own_devices = own_devices
@@ -124,16 +123,17 @@ class Supervisor:
             sweep: whether the run's MLflow run belongs under that of a sweep.
         """
         result, self._started = self.result, started
-        opening = threading.Thread(target=self._tracker.open_for_ranks, args=(self._out, sweep), daemon=True)
         isolated = contextlib.ExitStack()
         try:
-            # In a thread, while the ranks import their framework, which takes longer.
-            opening.start()
+            # In a thread, which imports MLflow while the ranks import their framework.
+            self._tracker.start(self._out, started=started, sweep=sweep)
             begun = time.time()
             isolation_facts = isolated.enter_context(isolation(self._config))
             result.processes = processes.start(
                 self._config, self._out, started=started, own_devices=self._own_devices
             )
+            training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
+            self._tracker.follow(self._out, training)
             forked = all(isinstance(each.process, ForkedProcess) for each in result.processes)
             result.environment = environment.describe(self._config) | {
                 "start_method": "forkserver" if forked else "spawn",
@@ -150,8 +150,6 @@ class Supervisor:
             handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
             processes.stop(result.processes)
             isolated.close()
-            if opening.ident is not None:
-                opening.join()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         return result

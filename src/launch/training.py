@@ -16,7 +16,7 @@ from src.measure import arithmetic, environment
 from src.measure.merge import merge
 from src.measure.summary import describe, disturbance, summarize
 from src.run.directory import RunDirectory
-from src.tracking import unsent
+from src.tracking.completion import send_unsent
 from src.tracking.parent import ParentTracker
 
 # Status of a run whose configuration turned out to be wrong once a rank had built the model.
@@ -69,7 +69,11 @@ def _train(
     directory = RunDirectory.claim(config)
     print(f"{Path(config.out).name}: {describe(config)}", flush=True)
     tracker = ParentTracker(config)
-    job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
+    try:
+        job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
+    except BaseException:
+        tracker.close("FAILED", directory.work)
+        raise
     mistake = mistake_of(job, directory.work)
     metrics: dict[str, Any] = {}
     ended = time.time()
@@ -92,7 +96,7 @@ def _train(
     finally:
         failed = metrics.get("status", "failed") == "failed"
         merged = time.time()
-        tracker.log_results(directory.work, metrics, job.trace)
+        tracker.log_results(directory.work, metrics)
         seconds = {"merge": merged - ended, "tracking": time.time() - merged}
         environment.complete(directory.work, attempts, seconds)
         outcome = "KILLED" if job.interrupted or discarded else "FAILED" if failed else "FINISHED"
@@ -107,7 +111,8 @@ def _train(
         if not config.tracking["study"]:
             shutil.rmtree(directory.work)
         return MISTAKE
-    _follow_up(tracker, tracked, directory.work if failed else directory.final)
+    if tracked and tracker.uri is not None and (sent := send_unsent(tracker.uri)):
+        print(f"  sent {sent} earlier run(s) that the tracking server had missed")
     if job.interrupted:
         print(f"interrupted; what was recorded is in {directory.work}", file=sys.stderr)
         raise Interrupted
@@ -116,13 +121,3 @@ def _train(
     else:
         print(summarize(metrics), f"  {directory.final}", sep="\n", flush=True)
     return metrics["status"]
-
-
-def _follow_up(tracker: ParentTracker, tracked: bool, folder: Path) -> None:
-    """Remember a run that the tracking server has missed; if it missed none, send the remembered ones."""
-    if tracker.uri is None:
-        return
-    if not tracked:
-        unsent.remember(folder, tracker.uri)
-    elif sent := unsent.send_unsent(tracker.uri):
-        print(f"  sent {sent} earlier run(s) that the tracking server had missed")

@@ -113,9 +113,6 @@ def _address_for(config: Config) -> Path:
     if config.framework not in _servers:
         paths = (config.strategy["entry"], config.model[config.framework])
         modules = [path.rpartition(".")[0] for path in paths]
-        if config.tracking["backend"] != "none":
-            # Rank 0 logs its steps by MLflow.
-            modules.append("mlflow")
         _servers[config.framework] = ForkServerProcess(modules)
         atexit.register(_servers[config.framework].close)
     return _servers[config.framework].address

@@ -146,12 +146,6 @@ class Limit:
         """Limit the rank to its device's speed."""
         apply()
 
-    def on_steps(self, rows: object) -> None:
-        """Do nothing."""
-
-    def on_evaluation(self, row: object, step: int) -> None:
-        """Do nothing."""
-
     def on_finish(self) -> None:
         """Lift the limit."""
         lift()

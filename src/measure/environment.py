@@ -39,7 +39,7 @@ def describe(config: Config) -> dict[str, Any]:
             versions[package] = metadata.version(package)
     return {
         "versions": versions,
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
         "hostname": platform.node(),
         "platform": platform.platform(),
         "processors": {
@@ -73,10 +73,15 @@ def complete(out: Path, attempts: list[dict[str, Any]], seconds: Mapping[str, fl
         write_text(path, json.dumps(environment, indent=1))
 
 
-def _git_commit() -> str | None:
+def git_commit(folder: Path | None = None) -> str | None:
+    """Return the commit checked out in `folder`, by default the current one, with `-dirty` after changes.
+
+    It is `None` outside a git checkout.
+    """
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=folder,
             capture_output=True,
             text=True,
             timeout=10,

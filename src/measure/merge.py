@@ -120,23 +120,21 @@ def _by_part(run: RunRecords, before: dict[str, float]) -> dict[str, float]:
     started = largest(record.get("startup_seconds") for record in run.records.values())
     if imported is None or started is None:
         return before
-    opening, logging = run.first.get("opening_seconds", 0.0), run.first.get("logging_seconds", 0.0)
     steps = [row["seconds"] for row in run.steps.get(0, [])]
     rounding = run.first.get("rounding_seconds")
     parts = {
         "imports": imported - before.get("parent", 0.0),
-        "setup": started - imported - opening,
+        "setup": started - imported,
         "first_step": sum(steps[:1]),
         "further_steps": sum(steps[1:]),
-        "evaluation": sum(end - start for start, end in run.first.get("off_clock", [])) - logging,
-        "tracking": opening + logging,
+        "evaluation": sum(end - start for start, end in run.first.get("off_clock", [])),
     }
     return before | parts | ({} if rounding is None else {"rounding": rounding})
 
 
 def _write_steps(path: Path, run: RunRecords) -> None:
     """Write all ranks' steps; the loss of a synchronous strategy is the mean over the global batch."""
-    losses = _global_losses(run.steps) if run.config.synchronous else {}
+    losses = global_losses(run.steps) if run.config.synchronous else {}
     rows = [
         {
             **row,
@@ -150,7 +148,7 @@ def _write_steps(path: Path, run: RunRecords) -> None:
     write_table(path, ("rank", *STEP_FIELDS), rows)
 
 
-def _global_losses(steps: Mapping[int, Sequence[Row]]) -> dict[float, float]:
+def global_losses(steps: Mapping[int, Sequence[Row]]) -> dict[float, float]:
     """Return the mean loss by step, weighted by samples, of the steps that every rank has completed."""
     parts: dict[float, list[tuple[float, float]]] = defaultdict(list)
     for rows in steps.values():

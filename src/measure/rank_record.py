@@ -17,8 +17,6 @@ class RankRecord(TypedDict, total=False):
     train_seconds: float
     startup_seconds: float  # from the command to the first step
     import_seconds: float  # from the command until the framework was imported
-    opening_seconds: float  # waiting for the MLflow run to be opened, within the start-up
-    logging_seconds: float  # passing evaluations to listeners, off the clock
     off_clock: list[tuple[float, float]]  # moments of each pause
     window: tuple[float, float]  # moments of its beginning and end
     window_seconds: float

@@ -40,7 +40,8 @@ class RankTables:
         whole = [{**row, **{key: int(row[key]) for key in _COUNTS}} for row in self._kept_steps]
         write_table(self._steps_path, STEP_FIELDS, whole)
         if self._kept_epochs:
-            write_table(self._epochs_path, EPOCH_FIELDS, self._kept_epochs)
+            evaluations = [{**row, "step": int(row["step"])} for row in self._kept_epochs]
+            write_table(self._epochs_path, EPOCH_FIELDS, evaluations)
         else:
             self._epochs_path.unlink(missing_ok=True)
         self._steps = self._steps_path.open("a", newline="")

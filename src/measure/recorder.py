@@ -1,7 +1,7 @@
-"""Record one rank's training: time its steps, write its tables, and inform listeners.
+"""Record one rank's training: time its steps, write its tables, and inform listeners of begin and end.
 
 A strategy reports each completed optimizer step and each evaluation to the recorder, which writes them to the
-rank's tables, where they survive a kill, and passes them on to its listeners.
+rank's tables, where they survive a kill, and the parent reads them while the rank trains.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, SupportsFloat
+from typing import Protocol, SupportsFloat
 
 from src.config import Config
 from src.measure import probe
@@ -30,12 +30,6 @@ class RecordListener(Protocol):
 
     def on_start(self) -> None:
         """Handle the beginning of the first step."""
-
-    def on_steps(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Handle completed steps, each with `step`, `loss` and `seconds`."""
-
-    def on_evaluation(self, row: dict[str, Any], step: int) -> None:
-        """Handle one evaluation (a row of `epochs.csv`) after `step` global batches; the clock is stopped."""
 
     def on_finish(self) -> None:
         """Handle the end of the last step."""
@@ -170,18 +164,15 @@ class Recorder(StepClock):
     def flush(self) -> None:
         """Write pending steps to disk, and set `diverged` if a loss is infinite or NaN."""
         self.settle()
-        cells, rows = [], []
+        cells = []
         for epoch, step, interval, samples, loss, staleness in self._pending:
             seconds = float(interval)
             value = None if loss is None else float(loss)
             if value is not None and not math.isfinite(value) and not self.diverged:
                 self.diverged, self.diverged_at = True, step
             cells.append((epoch, step, f"{seconds:.9f}", samples, value, staleness))
-            rows.append({"step": step, "loss": value, "seconds": seconds})
         self._pending.clear()
         self._tables.add_steps(cells)
-        for listener in self._listeners:
-            listener.on_steps(rows)
         self._last_flush = time.perf_counter()
 
     def evaluated(
@@ -221,14 +212,10 @@ class Recorder(StepClock):
             "loss": loss,
             "accuracy": accuracy,
             "validation_seconds": seconds,
+            "step": step,
         }
         self._last_evaluation_seconds = train_seconds
         self._tables.add_epoch(row)
-        begun = time.perf_counter()
-        for listener in self._listeners:
-            listener.on_evaluation(row, step)
-        taken = time.perf_counter() - begun
-        self.facts["logging_seconds"] = self.facts.get("logging_seconds", 0.0) + taken
 
     def _check_target(self, accuracy: float, seconds: float, steps: int) -> None:
         target = self.config.target_accuracy

@@ -50,6 +50,8 @@ class Sampler:
         self._helpers: list[psutil.Process] = []
         self._used: dict[int, float] = {}
         self._traffic = (0, 0)
+        # The first call says nothing; a later one, what was used since the last.
+        psutil.cpu_percent()
         self._before: dict[int, tuple[float, float]] = {}
         self._energy: dict[str, tuple[float, float]] = {}
         self._gpus: dict[Device, GPUReader] = {}
@@ -97,6 +99,8 @@ class Sampler:
 
     def _sample(self) -> list[dict[str, Any]]:
         sent, received = (now - then for now, then in zip(namespaces.traffic(), self._traffic, strict=True))
+        # As MLflow's own monitor measures the host.
+        host = psutil.cpu_percent() / 100, psutil.virtual_memory().used
         # All ranks' samples have the same time, by which their power is added up.
         now = time.time()
         rows = []
@@ -108,7 +112,7 @@ class Sampler:
             figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
             if figures is not None:
                 name = f"{device.kind}{device.index}"
-                row = (now, rank, name, *figures, sent, received)
+                row = (now, rank, name, *figures, sent, received, *host)
                 rows.append(dict(zip(TRACE_FIELDS, row, strict=True)))
         return rows
 

@@ -5,7 +5,7 @@
   checkpoint.pt, checkpoint.npz               the state that a resumed run starts from
   .<checkpoint>.previous                      the one before it, while a run trains
   logs/<process>.log                          everything that a process printed
-  ranks/go.json                               parent -> ranks: the MLflow run is open
+  ranks/tracked                               parent: which run of MLflow these records are of
   ranks/<process>.end                         process -> parent: its exit status, as it says itself
   ranks/store-<token>                         torch ranks: where they find each other, at one start of the job
   ranks/<rank>/                               one rank's records, merged and removed at the end
@@ -41,7 +41,7 @@ TENSORFLOW_CHECKPOINT = "checkpoint.npz"
 
 LOGS = "logs"
 RANKS = "ranks"
-GO = "go.json"
+TRACKED = "tracked"
 RECORD = "record.json"
 NOTES = "notes.txt"
 MISTAKE = "mistake.txt"

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
 EPOCH_FIELDS = (
     *("epoch", "seconds", "train_loss", "train_accuracy"),
-    *("loss", "accuracy", "validation_seconds"),
+    *("loss", "accuracy", "validation_seconds", "step"),
 )
 # A row of these is one worker's, over the timed window; exchanging includes waiting for others.
 WORKER_FIELDS = (
@@ -24,6 +24,7 @@ WORKER_FIELDS = (
 TRACE_FIELDS = (
     *("time", "rank", "device", "utilization", "memory_bytes", "power_watts"),
     *("network_sent_bytes", "network_received_bytes"),
+    *("host_utilization", "host_memory_bytes"),
 )
 
 

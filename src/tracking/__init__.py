@@ -1,1 +1,1 @@
-"""Track trainings in MLflow: the parent opens and closes an MLflow run for each, and rank 0 logs into it."""
+"""Track trainings in MLflow: a thread of the parent sends what the ranks have recorded."""

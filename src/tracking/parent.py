@@ -1,132 +1,115 @@
-"""Open a training's MLflow run, log its results and close it: the parent's part of tracking."""
+"""Track one training in MLflow by a thread of the parent, which sends what the ranks have recorded.
+
+The thread alone waits for the store. While the store is away the thread tries again now and then, and at the
+end of the run the parent waits a few seconds at most; the rest is sent after a later run
+(`src.tracking.completion`).
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.config.schema import flatten
 from src.run import files
-from src.run.tables import Row, write_text
-from src.tracking.store import Point, Warned, client_of, default_uri, experiment_id, log_points, tracking_uri
+from src.run.tables import write_text
+from src.tracking import run_page
+from src.tracking.completion import send_results
+from src.tracking.mlflow_run import MLflowRun
+from src.tracking.points import Point
+from src.tracking.records import LiveRecords
+from src.tracking.store import Warned, is_server, tracking_uri
+from src.tracking.sweep import sweep_key
+from src.tracking.unsent import NoteFile, RunNote
 
-# Variable with the id of the MLflow run under which all runs of a sweep stand; the first cell sets it.
-SWEEP_RUN = "SCALEGUIDE_SWEEP_RUN"
-# By column of the trace: the name by which MLflow's UI recognizes a system metric, and the factor to MLflow's
-# unit.
-SYSTEM_METRICS = {
-    "utilization": ("utilization_percentage", 100.0),
-    "memory_bytes": ("memory_usage_megabytes", 1e-6),
-    "power_watts": ("power_usage_watts", 1.0),
-}
-# Parts of the configuration that describe a choice and are the same for every run of it.
-DESCRIBING = ("strategy.supports", "dataset.files", "dataset.sources")
+# How long the end of a run waits for a store that doesn't answer: a server, and a file that others use.
+SERVER_PATIENCE_SECONDS = 10.0
+FILE_PATIENCE_SECONDS = 60.0
+# Least and greatest time between two attempts to send while the ranks train.
+SEND_SECONDS = 2.0
+RETRY_SECONDS = 30.0
+# What sending may use of one core while the ranks train, for the parent shares their cores.
+CPU_SHARE = 0.01
 
 
 class ParentTracker:
-    """Opens, fills and closes one MLflow run; an error of the MLflow store becomes a warning.
+    """Tracks one training; an error of the MLflow store becomes a warning.
 
-    Attributes:
-        uri: address of the store, `None` where nothing is tracked.
-        run_id: MLflow's id of the run, `None` where no run is open.
+    The attribute `uri` is the address of the store, `None` where nothing is tracked.
     """
 
     def __init__(self, config: Config) -> None:
         """Prepare to track a training with this configuration."""
         self.uri = tracking_uri(config)
-        self.run_id: str | None = None
         self._config = config
-        self._client: Any = None
-        self._warned = Warned("the MLflow store can't be reached; the run's files are kept")
+        self._warned = Warned(
+            "the MLflow store can't be reached; training goes on, and the run is sent later"
+        )
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], None], threading.Event] | None] = queue.SimpleQueue()
+        self._tried = threading.Event()
+        self._abandoned = False
+        self._note: RunNote | None = None
+        self._file: NoteFile | None = None
+        self._run: MLflowRun | None = None
+        self._records: LiveRecords | None = None
+        self._backlog: list[Point] = []
+        self._metrics: Mapping[str, Any] = {}
 
-    def open(self, *, sweep: bool) -> None:
-        """Open the MLflow run of the training; with `sweep` under the sweep's parent run, made if missing."""
+    def start(self, out: Path, *, started: float, sweep: bool = False) -> None:
+        """Begin to track the run in the directory `out` that began at `started`, without waiting.
+
+        With `sweep` its MLflow run stands under that of the sweep.
+        """
         if self.uri is None:
             return
-        with Warned("the MLflow store can't be reached; the run's files are kept and can be sent later"):
-            self._client = client_of(self.uri)
-            experiment = experiment_id(self._client, self.uri)
-            tags = self._tags()
-            if sweep:
-                if SWEEP_RUN not in os.environ:
-                    parent = self._client.create_run(experiment, run_name="sweep", tags={"sweep": "parent"})
-                    os.environ[SWEEP_RUN] = parent.info.run_id
-                tags["mlflow.parentRunId"] = os.environ[SWEEP_RUN]
-            name = Path(self._config.out).name
-            self.run_id = self._client.create_run(experiment, tags=tags, run_name=name).info.run_id
-            from mlflow.entities import Param
-
-            params = [Param(key, str(value)[:500]) for key, value in self._params().items()]
-            self._client.log_batch(self.run_id, params=params)
-
-    def open_for_ranks(self, out: Path, sweep: bool) -> None:
-        """Open the MLflow run, and tell the waiting ranks its id by a file in the run's directory `out`.
-
-        If no run can be opened, the file says so. With `sweep` the run stands under the sweep's parent run.
-        """
-        self.open(sweep=sweep)
-        opened = {"uri": self.uri, "run_id": self.run_id}
-        write_text(out / files.RANKS / files.GO, json.dumps(opened))
-
-    def reopen(self, run_id: str) -> None:
-        """Continue the MLflow run `run_id`, which was opened earlier."""
-        if self.uri is not None:
-            self._client, self.run_id = client_of(self.uri), run_id
-
-    def _tags(self) -> dict[str, str]:
-        """Return the tags of the MLflow run."""
         config = self._config
-        tags = {
-            "strategy": config.strategy["name"],
-            "framework": config.framework,
-            "model": config.model["name"],
-            "dataset": config.dataset["name"],
-            "hardware": config.hardware["name"],
-            "workers": str(config.workers),
-            "out": config.out,
-        }
-        if config.tracking["study"]:
-            tags["study"] = config.tracking["study"]
-        return tags
+        self._note = note = RunNote(
+            uri=self.uri,
+            name=Path(config.out).name,
+            started=started,
+            tags=run_page.tags(config),
+            params=run_page.parameters(config),
+            dataset=run_page.dataset_input(config.dataset),
+            folder=str(out.absolute()),
+            sweep=sweep_key() if sweep else None,
+        )
+        with contextlib.suppress(OSError):
+            write_text(out / files.RANKS / files.TRACKED, note.key)
+            self._file = NoteFile.create(note)
+        self._run = MLflowRun(note, new=True, wanted=lambda: not self._abandoned)
+        threading.Thread(target=self._work, name="tracking", daemon=True).start()
 
-    def _params(self) -> dict[str, Any]:
-        """Return the parameters of the MLflow run: the configuration without what only describes choices."""
-        flat = flatten(dataclasses.asdict(self._config))
-        return {
-            key: value
-            for key, value in flat.items()
-            if key not in ("out", "overwrite")
-            and not key.startswith(DESCRIBING)
-            and ".allowed" not in key
-            and value != {}
-        }
+    def follow(self, out: Path, ranks: Sequence[int]) -> None:
+        """Send what these ranks record in the run directory `out`, from now on."""
+        self._records = LiveRecords(out, ranks, synchronous=self._config.synchronous)
 
-    def log_results(self, folder: Path, metrics: Mapping[str, Any], trace: Sequence[Row]) -> None:
-        """Log result files, final figures and the hardware trace.
+    @property
+    def run_id(self) -> str | None:
+        """Return MLflow's id of the run, after the first attempt to open it; `None` where that failed."""
+        if self._run is None:
+            return None
+        self._wait(self._tried)
+        return self._run.run_id
+
+    def log_results(self, folder: Path, metrics: Mapping[str, Any]) -> None:
+        """Send the rest of the record, final figures and result files of a run that has ended.
 
         Args:
             folder: the run's directory.
-            metrics: the contents of the run's metrics.json.
-            trace: the rows of the run's trace.csv.
+            metrics: the contents of the run's metrics.json, empty without it.
         """
-        if self.run_id is None:
+        if self._run is None or self._note is None:
             return
-        with self._warned:
-            final: list[Point] = [(k, v, 0) for k, v in metrics.items() if isinstance(v, int | float)]
-            log_points(self._client, self.run_id, [*final, *_system_metrics(trace)])
-            for name in files.RESULTS:
-                if name != files.ENVIRONMENT and (folder / name).exists():
-                    self._client.log_artifact(self.run_id, str(folder / name))
-            if (folder / files.LOGS).is_dir():
-                self._client.log_artifacts(self.run_id, str(folder / files.LOGS), files.LOGS)
+        self._note.ended, self._metrics = time.time(), metrics
+        self._do(lambda: self._send_results(folder))
 
     def close(self, status: str, folder: Path, *, discarded: bool = False) -> bool:
-        """Log `environment.json`, whose timings are complete by now, and close the MLflow run.
+        """Send `environment.json`, whose timings are complete by now, and end the MLflow run.
 
         Args:
             status: MLflow's status of the run: FINISHED, FAILED or KILLED.
@@ -136,33 +119,93 @@ class ParentTracker:
         Returns:
             Whether the store has all of the run, or nothing is tracked.
         """
-        if self.run_id is None:
-            return self.uri is None
+        if self._run is None or self._note is None:
+            return True
+        note = self._note
+        note.status, note.ended = status, note.ended or time.time()
+        note.final_tags = {run_page.DESCRIPTION: run_page.description(self._config, self._metrics)}
+        if discarded:
+            note.final_tags["discarded"] = "disturbed"
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.write(note)
+        complete = False
         if not self._warned.happened:
+            complete = self._do(lambda: self._end(folder))
+        self._jobs.put(None)
+        self._abandoned = True
+        if self._file is not None:
+            if complete:
+                self._file.remove()
+            else:
+                self._file.close()
+        return complete
+
+    def _do(self, job: Callable[[], None]) -> bool:
+        """Have the thread do `job`, and wait while the store answers; return whether it was done."""
+        done = threading.Event()
+        self._jobs.put((job, done))
+        return self._wait(done) and not self._warned.happened
+
+    def _wait(self, event: threading.Event) -> bool:
+        """Wait for an event of the thread; after too long without an answer of the store, give it up."""
+        assert self.uri is not None and self._run is not None
+        patience = SERVER_PATIENCE_SECONDS if is_server(self.uri) else FILE_PATIENCE_SECONDS
+        begun = time.monotonic()
+        while not self._abandoned:
+            left = max(begun, self._run.confirmed_at) + patience - time.monotonic()
+            if event.wait(max(0.0, left)):
+                return True
+            if left <= 0:
+                self._abandoned = True
+                with self._warned:
+                    raise TimeoutError(f"no answer for {patience:.0f} s")
+        return event.is_set()
+
+    def _work(self) -> None:
+        """Open the run, send records every few seconds, and do jobs until the last one, as the thread."""
+        assert self._run is not None and self._note is not None
+        with self._warned:
+            self._note.tags = {**self._note.tags, **run_page.source_tags()}
+            if self._file is not None:
+                self._file.write(self._note)
+            self._run.open()
+        self._tried.set()
+        pause = SEND_SECONDS
+        while not self._abandoned:
+            try:
+                job = self._jobs.get(timeout=pause)
+            except queue.Empty:
+                begun = time.thread_time()
+                with self._warned:
+                    self._send_live()
+                used = time.thread_time() - begun
+                failed = self._warned.happened
+                pause = min(2 * pause, RETRY_SECONDS) if failed else max(SEND_SECONDS, used / CPU_SHARE)
+                continue
+            if job is None:
+                return
+            do, done = job
             with self._warned:
-                if (folder / files.ENVIRONMENT).exists():
-                    self._client.log_artifact(self.run_id, str(folder / files.ENVIRONMENT))
-                if discarded:
-                    self._client.set_tag(self.run_id, "discarded", "disturbed")
-                self._client.set_terminated(self.run_id, status)
-        return not self._warned.happened
+                do()
+            done.set()
 
+    def _send_live(self) -> None:
+        """Send what the ranks have recorded since the last time."""
+        assert self._run is not None
+        if self._records is not None:
+            self._backlog += self._records.read()
+        if self._backlog or self._warned.happened:
+            self._run.send(self._backlog)
+            self._backlog.clear()
 
-def close_sweep(status: str) -> None:
-    """Close the sweep's parent run in MLflow, if one was opened, with MLflow's `status`."""
-    run_id = os.environ.pop(SWEEP_RUN, None)
-    if run_id is not None:
-        with Warned("the MLflow store can't be reached; the sweep's parent run stays open"):
-            client_of(default_uri()).set_terminated(run_id, status)
+    def _send_results(self, folder: Path) -> None:
+        """Send all that is in the directory of a run that has ended, but `environment.json`."""
+        assert self._run is not None and self._note is not None
+        send_results(self._run, self._note, folder, synchronous=self._config.synchronous)
 
-
-def _system_metrics(trace: Sequence[Row]) -> Iterator[Point]:
-    """Yield the rows of the hardware trace as points by names that MLflow's UI shows as system metrics."""
-    samples: dict[int, int] = {}
-    for row in trace:
-        rank = int(row["rank"])
-        step = samples[rank] = samples.get(rank, -1) + 1
-        kind = "gpu" if str(row["device"]).startswith("gpu") else "cpu"
-        for column, (name, factor) in SYSTEM_METRICS.items():
-            if row[column] is not None:
-                yield f"system/rank_{rank}_{kind}_{name}", row[column] * factor, step, row["time"]
+    def _end(self, folder: Path) -> None:
+        """Send `environment.json`, and end the run."""
+        assert self._run is not None
+        self._run.send_file(folder / files.ENVIRONMENT)
+        self._run.close()

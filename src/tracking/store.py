@@ -6,23 +6,30 @@ a word shouldn't wait.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from src.config import Config
+from src.config.tracking_address import SERVERS, SQLITE, URI_VARIABLE, database_path
+from src.tracking import moved_store
 
 EXPERIMENT = "scaleguide"
-DEFAULT_URI = "sqlite:///mlflow.db"
-URI_VARIABLE = "MLFLOW_TRACKING_URI"
-# MLflow's limit for one log_batch call.
-BATCH = 1000
-# (name, value, step) and, unless that is now, the time in seconds since 1970.
-Point = tuple[str, float | None, int] | tuple[str, float | None, int, float]
+# By these MLflow's UI opens the experiment as model training, and not in its view for GenAI.
+EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",
+    "mlflow.note.content": "Trainings by Scaleguide: one run a training, and one a sweep over its trainings.",
+}
+ROOT = Path(__file__).parents[2]
+# Where DVC runs the experiments of `dvc exp run --queue` and `--temp`, in copies that it throws away.
+DVC_COPIES = (".dvc", "tmp", "exps")
+# A request that isn't answered is repeated later, from the record.
+REQUEST_SECONDS = 5
 
 
 def tracking_uri(config: Config) -> str | None:
@@ -31,72 +38,118 @@ def tracking_uri(config: Config) -> str | None:
 
 
 def default_uri() -> str:
-    """Return the store's address: MLFLOW_TRACKING_URI, by default `DEFAULT_URI`, a local file."""
-    return os.environ.get(URI_VARIABLE) or DEFAULT_URI
+    """Return the store's address: MLFLOW_TRACKING_URI, by default a file of the project's.
+
+    That of a file is absolute.
+    """
+    uri = os.environ.get(URI_VARIABLE) or f"{SQLITE}{project_folder() / 'mlflow.db'}"
+    path = database_path(uri)
+    return uri if path is None else f"{SQLITE}{path}"
 
 
-def client_of(uri: str) -> Any:
-    """Return an MLflow client of the store at `uri` that gives up soon on a server that doesn't answer."""
-    # A server that is away shall not hold up a training for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+def project_folder() -> Path:
+    """Return the project's folder, whatever the working directory; in one of DVC's copies, the original's."""
+    for folder in ROOT.parents:
+        if folder.parts[-3:] == DVC_COPIES:
+            return folder.parents[2]
+    return ROOT
+
+
+def is_server(uri: str) -> bool:
+    """Return whether a store is reached through the network."""
+    return uri.partition(":")[0] in SERVERS
+
+
+def unsent_folder(uri: str) -> Path:
+    """Return the folder of the records on runs that the store at `uri` doesn't have whole."""
+    path = database_path(uri)
+    return project_folder() / "runs" / ".unsent" if path is None else path.with_name(f"{path.name}.unsent")
+
+
+@contextmanager
+def locked(uri: str) -> Iterator[None]:
+    """Keep out other processes of this host that prepare the store at `uri`, or create a shared run in it."""
+    path = unsent_folder(uri).with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def import_client() -> Callable[[str], Any]:
+    """Import MLflow, which takes a second; return its class of clients, made for a store's address."""
+    # A server that is away shall hold up nobody.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(REQUEST_SECONDS))
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "CRITICAL")
     from mlflow import MlflowClient
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    return MlflowClient
 
-    return MlflowClient(uri)
+
+def open_store(uri: str) -> tuple[Any, str]:
+    """Return an MLflow client of the store at `uri`, and MLflow's id of the experiment of all runs.
+
+    A store in a file is created and migrated, with its folder `mlartifacts` beside it. One process at a time
+    does so, for MLflow's migrations fail where two begin at once.
+    """
+    client_of = import_client()
+    path = database_path(uri)
+    if path is None:
+        client = client_of(uri)
+        return client, _experiment_id(client, None)
+    with locked(uri):
+        moved_store.follow_move(path)
+        client = client_of(uri)
+        return client, _experiment_id(client, moved_store.artifacts_of(path))
 
 
-def experiment_id(client: Any, uri: str) -> str:
-    """Return MLflow's id of the experiment of all runs, which is created in the store at `uri` if missing."""
+def _experiment_id(client: Any, artifacts: str | None) -> str:
+    """Return MLflow's id of the experiment of all runs; create it, or add the tags that it lacks.
+
+    `artifacts` is the address of a new experiment's files, `None` where the server decides.
+    """
     experiment = client.get_experiment_by_name(EXPERIMENT)
-    if experiment is not None:
-        return experiment.experiment_id
-    from mlflow.exceptions import MlflowException
+    if experiment is None:
+        from mlflow.exceptions import MlflowException
 
-    local = uri.startswith("sqlite")
-    try:
-        return client.create_experiment(
-            EXPERIMENT, Path("mlartifacts").absolute().as_uri() if local else None
-        )
-    except MlflowException:
-        # Another run made it at the same time.
-        return client.get_experiment_by_name(EXPERIMENT).experiment_id
-
-
-def log_points(client: Any, run_id: str, points: Iterable[Point]) -> None:
-    """Log points of curves into an MLflow run, `BATCH` of them a request, and skip those without a value."""
-    from mlflow.entities import Metric
-
-    now = time.time()
-    metrics = []
-    for name, value, step, *moment in points:
-        if value is not None:
-            metrics.append(Metric(name, float(value), int((moment or [now])[0] * 1000), step))
-    for start in range(0, len(metrics), BATCH):
-        client.log_batch(run_id, metrics=metrics[start : start + BATCH])
+        try:
+            return client.create_experiment(EXPERIMENT, artifacts, tags=EXPERIMENT_TAGS)
+        except MlflowException:
+            # Another host's run has made it at the same time, or the server doesn't want to.
+            experiment = client.get_experiment_by_name(EXPERIMENT)
+            if experiment is None:
+                raise
+    for name, value in EXPERIMENT_TAGS.items():
+        if name not in experiment.tags:
+            client.set_experiment_tag(experiment.experiment_id, name, value)
+    return experiment.experiment_id
 
 
 class Warned:
-    """A context manager that turns an error in its block into one line on standard error.
+    """A context manager that turns an error in its block into one line on standard error, the first time.
 
     Attributes:
-        happened: whether an error has happened.
+        happened: whether an error has happened in the last block.
     """
 
     def __init__(self, sentence: str) -> None:
         """Begin the line on standard error with `sentence`; the error's reason follows."""
         self._sentence = sentence
+        self._printed = False
         self.happened = False
 
     def __enter__(self) -> Warned:
+        self.happened = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
         if kind is None or not issubclass(kind, Exception):
             return False
         self.happened = True
-        reason = str(error).strip().splitlines() or [kind.__name__]
-        print(f"warning: {self._sentence} ({reason[0][:200]})", file=sys.stderr)
+        if not self._printed:
+            self._printed = True
+            reason = str(error).strip().splitlines() or [kind.__name__]
+            print(f"warning: {self._sentence} ({reason[0][:200]})", file=sys.stderr, flush=True)
         return True

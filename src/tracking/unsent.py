@@ -1,75 +1,162 @@
-"""Send runs that the tracking server has missed, once the server is back.
+"""Remember on disk which MLflow runs the store doesn't have whole, until it has.
 
-Training goes on without the server. A list on disk has the directories of the runs that the server missed;
-their files hold everything that MLflow needs.
+There is a file for each: it is written before a run is opened in the store, and removed when the store has
+confirmed the whole run. The process that owns it holds a lock on it, so that another one completes a run only
+after its owner has ended, in whatever way.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import fcntl
 import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from src.config import load
-from src.run import files
-from src.run.tables import read_table
-from src.tracking.parent import ParentTracker
-from src.tracking.rank import RankTracker
-
-UNSENT = Path("runs/.unsent")
+from src.tracking.store import unsent_folder
 
 
-def remember(folder: Path, uri: str) -> None:
-    """Add the run directory `folder` to the list of those to send to the server at `uri`."""
-    UNSENT.parent.mkdir(parents=True, exist_ok=True)
-    _write([*_read(), (uri, str(folder.absolute()))])
+@dataclass
+class RunNote:
+    """A note on all that it takes to open a run in MLflow, to complete it, and to end it.
+
+    Times are in seconds since 1970.
+
+    Attributes:
+        uri: the store's address.
+        name: the run's name in MLflow.
+        started: when the run began.
+        tags: its tags.
+        params: its parameters.
+        dataset: the fields of MLflow's `Dataset` on which it was trained.
+        folder: the run's directory; `None` for a sweep, which has none.
+        sweep: the key of the sweep to which it belongs.
+        key: is unique, and a tag of the run in MLflow, by which it is found again.
+        status: MLflow's status of a run that has ended.
+        ended: when it ended.
+        final_tags: tags that are set at the end.
+    """
+
+    uri: str
+    name: str
+    started: float
+    tags: Mapping[str, str]
+    params: Mapping[str, str] = field(default_factory=dict)
+    dataset: Mapping[str, str] = field(default_factory=dict)
+    folder: str | None = None
+    sweep: str | None = None
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    status: str | None = None
+    ended: float | None = None
+    final_tags: Mapping[str, str] = field(default_factory=dict)
 
 
-def _read() -> list[tuple[str, str]]:
-    """Read the list: (server, run directory)."""
-    lines = UNSENT.read_text().splitlines() if UNSENT.exists() else []
-    return [(uri, path) for uri, _, path in (line.partition("\t") for line in lines)]
+class NoteFile:
+    """The file of a note, which this process owns until it is closed or removed."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Own the file at `path`, which is open and locked as `descriptor`."""
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def create(cls, note: RunNote) -> NoteFile:
+        """Write a note into a new file.
+
+        Raises OSError where that can't be written.
+        """
+        path = _path_of(note.uri, note.key)
+        while True:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Another process may remove the folder while it is empty.
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+                break
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        file = cls(path, descriptor)
+        file.write(note)
+        return file
+
+    @classmethod
+    def take(cls, path: Path) -> NoteFile | None:
+        """Own the file at `path`; `None` if another process does, or it is gone."""
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                return cls(path, descriptor)
+        except OSError:
+            # It is another's, or was removed by it meanwhile.
+            pass
+        os.close(descriptor)
+        return None
+
+    def read(self) -> RunNote | None:
+        """Return the note, `None` if it can't be read."""
+        return read_note(self._path)
+
+    def write(self, note: RunNote) -> None:
+        """Write a note in the place of the former one."""
+        assert self._descriptor is not None
+        text = json.dumps(dataclasses.asdict(note)).encode()
+        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._descriptor, len(text))
+
+    def close(self) -> None:
+        """Leave the file to others; a second call does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def remove(self) -> None:
+        """Remove the file, and its folder if it was the last one there."""
+        self._path.unlink(missing_ok=True)
+        self.close()
+        with contextlib.suppress(OSError):
+            self._path.parent.rmdir()
 
 
-def _write(unsent: list[tuple[str, str]]) -> None:
-    """Write the list of (server, run directory), each once; remove the file of an empty list."""
-    if unsent:
-        UNSENT.write_text("".join(f"{uri}\t{path}\n" for uri, path in dict.fromkeys(unsent)))
-    else:
-        UNSENT.unlink(missing_ok=True)
+def read_note(path: Path) -> RunNote | None:
+    """Return the note in the file at `path`, `None` if it can't be read."""
+    try:
+        # What follows is left of a longer note that this one was replacing when its process was killed.
+        fields: dict[str, Any] = json.JSONDecoder().raw_decode(path.read_text())[0]
+        return RunNote(**fields)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
-def send_unsent(uri: str) -> int:
-    """Send the runs on the list for the server at `uri` that still exist; return how many were sent."""
-    sent, unsent = 0, []
-    for server, path in _read():
-        folder = Path(path)
-        if not (folder / files.METRICS).exists():
+def note_of(uri: str, key: str) -> RunNote | None:
+    """Return the note of the run with this key, whoever owns it; `None` if there is none."""
+    return read_note(_path_of(uri, key))
+
+
+def _path_of(uri: str, key: str) -> Path:
+    return unsent_folder(uri) / f"{key}.json"
+
+
+def ownerless_notes(uri: str) -> Iterator[tuple[NoteFile, RunNote]]:
+    """Yield the notes on runs of the store at `uri` whose owner has ended; sweeps come after their runs.
+
+    Each file is this process's until it is closed or removed. Unreadable ones are removed.
+    """
+    notes = [(path, read_note(path)) for path in sorted(unsent_folder(uri).glob("*.json"))]
+    for path, seen in sorted(notes, key=lambda each: each[1] is not None and each[1].folder is None):
+        if seen is not None and seen.uri != uri:
             continue
-        if server == uri and _send(folder):
-            sent += 1
+        file = NoteFile.take(path)
+        if file is None:
+            continue
+        note = file.read()
+        if note is None:
+            file.remove()
         else:
-            unsent.append((server, path))
-    _write(unsent)
-    return sent
-
-
-def _send(folder: Path) -> bool:
-    """Send all of a run by its files; return whether the server now has the run."""
-    metrics = json.loads((folder / files.METRICS).read_text())
-    tracker = ParentTracker(load(folder / files.CONFIG))
-    if metrics["mlflow_run_id"] is None:
-        tracker.open(sweep=False)
-    else:
-        # A run that was opened before the server went away is completed, not made twice.
-        tracker.reopen(metrics["mlflow_run_id"])
-    if tracker.run_id is None or tracker.uri is None:
-        return False
-    rank = RankTracker(tracker.uri, tracker.run_id)
-    steps = [row for row in read_table(folder / files.STEPS) if row["rank"] == 0]
-    rank.on_steps(steps)
-    per_epoch = len(steps) / metrics["epochs"] if metrics["epochs"] else 0
-    for row in read_table(folder / files.EPOCHS):
-        rank.on_evaluation(row, round(row["epoch"] * per_epoch))
-    status = "FAILED" if metrics["status"] == "failed" else "FINISHED"
-    tracker.log_results(folder, metrics, read_table(folder / files.TRACE))
-    return tracker.close(status, folder)
+            yield file, note

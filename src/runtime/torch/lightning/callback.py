@@ -231,7 +231,7 @@ class TrainingCallback(pl.Callback):
                 accuracy=correct / count,
                 seconds=seconds,
             )
-            # `evaluated` logs to MLflow on rank 0; the other ranks wait for that off the clock too.
+            # Rank 0 writes more than the others, who wait for that off the clock too.
             self._barrier()
 
     def _sum(self, values: Tensor) -> Tensor:

@@ -1,0 +1,105 @@
+"""Send runs that the store has missed: those whose server was away, and those whose parent was killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from src.config import load
+from src.config.tracking_address import database_path
+from src.run import files
+from src.tracking import run_page
+from src.tracking.mlflow_run import MLflowRun
+from src.tracking.records import recorded_points
+from src.tracking.store import Warned
+from src.tracking.unsent import RunNote, ownerless_notes
+
+# MLflow's codes of errors that come again however often a request is repeated, as for a run that was deleted.
+REFUSED = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
+# Ending of the directory of a run that is to replace an older one.
+PARTIAL = ".partial"
+
+
+def send_unsent(uri: str) -> int:
+    """Complete the runs that the store at `uri` misses; return how many trainings it now has whole.
+
+    A run whose files are gone is ended as it is. After an error the rest is left for another time.
+    """
+    sent = 0
+    with Warned("the MLflow store can't be reached; earlier runs are sent later"):
+        for file, note in ownerless_notes(uri):
+            try:
+                sent += complete(note)
+                file.remove()
+            except Exception as error:
+                if getattr(error, "error_code", None) in REFUSED:
+                    file.remove()
+                raise
+            finally:
+                file.close()
+    return sent
+
+
+def complete(note: RunNote) -> bool:
+    """Bring what the store has of a run to its end; return whether that was a training with files.
+
+    A run whose parent was killed is KILLED, with what its ranks recorded. One that the store never had, and
+    whose files are gone, stays unknown to it.
+    """
+    run = MLflowRun(note, new=False)
+    folder = _folder_of(note)
+    if folder is not None:
+        config = load(folder / files.CONFIG)
+        metrics = folder / files.METRICS
+        if note.status is None:
+            figures = json.loads(metrics.read_text()) if metrics.exists() else {}
+            note.final_tags = {run_page.DESCRIPTION: run_page.description(config, figures)}
+            note.ended = max(path.stat().st_mtime for path in folder.rglob("*"))
+            note.status = "KILLED"
+        send_results(run, note, folder, synchronous=config.synchronous)
+        run.send_file(folder / files.ENVIRONMENT)
+        run.close()
+        return True
+    path = database_path(note.uri)
+    if path is None or path.exists():
+        run.open(create=False)
+        if run.run_id is not None:
+            note.status, note.ended = note.status or "KILLED", note.ended or note.started
+            run.close()
+    return False
+
+
+def _folder_of(note: RunNote) -> Path | None:
+    """Return the directory with the records of a run, `None` if they are gone or another run's."""
+    if note.folder is None:
+        return None
+    written = Path(note.folder)
+    for folder in (written, written.with_name(written.name.removesuffix(PARTIAL))):
+        try:
+            if (folder / files.METRICS).exists():
+                started = json.loads((folder / files.ENVIRONMENT).read_text())["started"]
+                if started == note.started:
+                    return folder
+            elif (folder / files.RANKS / files.TRACKED).read_text() == note.key:
+                return folder
+        except (OSError, ValueError, KeyError):
+            continue
+    return None
+
+
+def send_results(run: MLflowRun, note: RunNote, folder: Path, *, synchronous: bool) -> None:
+    """Send the points that the store doesn't have, and all result files but `environment.json`.
+
+    Args:
+        run: the MLflow run.
+        note: the note of the run, with its end.
+        folder: the run's directory.
+        synchronous: whether all ranks complete each step together.
+    """
+    assert note.ended is not None
+    run.send(recorded_points(folder, started=note.started, ended=note.ended, synchronous=synchronous))
+    for name in files.RESULTS:
+        if name != files.ENVIRONMENT:
+            run.send_file(folder / name)
+    for log in sorted((folder / files.LOGS).glob("*")):
+        run.send_file(log, files.LOGS)

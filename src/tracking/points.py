@@ -1,0 +1,119 @@
+"""Turn the rows of a run's tables into points of MLflow's curves; each is known by its name and step.
+
+| name | over | is |
+| --- | --- | --- |
+| `train/loss` `train/step_seconds` | steps | of each step |
+| `train/accuracy` `evaluation/loss` `evaluation/accuracy` `evaluation/seconds` | steps | of each evaluation |
+| `system/...` | samples of the hardware | by MLflow's own names, and each rank's |
+| others | - | final figures, by their names in metrics.json |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from src.run.tables import Row
+
+# By column of an evaluation's row.
+EVALUATION = {
+    "train_accuracy": "train/accuracy",
+    "loss": "evaluation/loss",
+    "accuracy": "evaluation/accuracy",
+    "validation_seconds": "evaluation/seconds",
+}
+# Keys of metrics.json that are settings, or the last values of curves.
+NO_FIGURES = (
+    *("workers", "batch", "microbatches", "seed", "epochs", "shared_device"),
+    *("loss", "accuracy", "train_accuracy"),
+)
+# By column of the trace: MLflow's end of the name of a system metric, and the factor to its unit.
+OF_DEVICE = {
+    "utilization": ("utilization_percentage", 100.0),
+    "memory_bytes": ("memory_usage_megabytes", 1e-6),
+    "power_watts": ("power_usage_watts", 1.0),
+}
+OF_HOST = {
+    "host_utilization": ("cpu_utilization_percentage", 100.0),
+    "host_memory_bytes": ("system_memory_usage_megabytes", 1e-6),
+    "network_sent_bytes": ("network_transmit_megabytes", 1e-6),
+    "network_received_bytes": ("network_receive_megabytes", 1e-6),
+}
+
+
+class Point(NamedTuple):
+    """A point of a curve; `time` is in seconds since 1970. A run has at most one of a name and step."""
+
+    name: str
+    value: float | None
+    step: int
+    time: float
+
+
+class TrainingCurves:
+    """Makes points of one rank's steps and of evaluations, which may come little by little.
+
+    The rows have durations alone: the time of a point is that of the first step's begin and all steps and
+    evaluations since.
+    """
+
+    def __init__(self, begun: float) -> None:
+        """Begin with the first step, at `begun` seconds since 1970."""
+        self._now = begun
+        self._waiting: list[Row] = []
+
+    def add(self, steps: Iterable[Row], evaluations: Iterable[Row]) -> Iterator[Point]:
+        """Yield the points of further rows; each evaluation comes with the steps before it, or later."""
+        self._waiting += evaluations
+        for row in steps:
+            while self._waiting and self._waiting[0]["step"] < row["step"]:
+                yield from self._evaluated(self._waiting.pop(0))
+            self._now += row["seconds"]
+            yield Point("train/loss", row["loss"], int(row["step"]), self._now)
+            yield Point("train/step_seconds", row["seconds"], int(row["step"]), self._now)
+        while self._waiting:
+            yield from self._evaluated(self._waiting.pop(0))
+
+    def _evaluated(self, row: Row) -> Iterator[Point]:
+        """Yield the points of an evaluation."""
+        self._now += row["validation_seconds"] or 0.0
+        for column, name in EVALUATION.items():
+            yield Point(name, row[column], int(row["step"]), self._now)
+
+
+class SystemCurves:
+    """Makes points of the hardware's trace, whose rows may come little by little; a step is one sample."""
+
+    def __init__(self) -> None:
+        self._time: float | None = None
+        self._sample = -1
+
+    def add(self, trace: Iterable[Row]) -> Iterator[Point]:
+        """Yield the points of further rows; those of one sample have the same time."""
+        for row in trace:
+            first = row["time"] != self._time
+            if first:
+                self._time, self._sample = row["time"], self._sample + 1
+            device = str(row["device"])
+            prefixes = [f"rank_{row['rank']:.0f}_{device}"]
+            if device.startswith("gpu"):
+                prefixes.append(f"gpu_{device.removeprefix('gpu')}")
+            for column, (name, factor) in OF_DEVICE.items():
+                for prefix in prefixes:
+                    yield self._point(f"{prefix}_{name}", row.get(column), factor)
+            for column, (name, factor) in OF_HOST.items() if first else ():
+                yield self._point(name, row.get(column), factor)
+
+    def _point(self, name: str, value: float | None, factor: float) -> Point:
+        """Return the point `value` times `factor` of the present sample."""
+        assert self._time is not None
+        return Point(f"system/{name}", None if value is None else value * factor, self._sample, self._time)
+
+
+def final_figures(metrics: Mapping[str, Any], time: float) -> list[Point]:
+    """Return the measured figures of a run's `metrics` as points of the moment `time`."""
+    return [
+        Point(key, float(value), 0, time)
+        for key, value in metrics.items()
+        if isinstance(value, int | float) and key not in NO_FIGURES
+    ]

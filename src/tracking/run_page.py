@@ -1,0 +1,120 @@
+"""Say what stands on a run's page in MLflow: its tags, settings, description and dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import getpass
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from src.config import Config
+from src.config.schema import DESCRIPTIVE, GROUPS, flatten
+from src.data import available
+from src.data.catalog import fingerprint
+from src.measure.environment import git_commit
+from src.measure.summary import describe, summarize
+from src.tracking.store import ROOT
+
+DESCRIPTION = "mlflow.note.content"
+# Keys that say where results go and whom they may wait for, and not how is trained.
+NO_SETTINGS = ("out", "overwrite", "tracking", "hardware.wait_minutes", "hardware.devices")
+MODULE = "src.train"
+
+
+def tags(config: Config) -> dict[str, str]:
+    """Return the tags of a run to search by, and its description."""
+    shown = {
+        "strategy": config.strategy["name"],
+        "framework": config.framework,
+        "model": config.model["name"],
+        "dataset": config.dataset["name"],
+        "hardware": config.hardware["name"],
+        "workers": str(config.workers),
+        "out": config.out,
+        DESCRIPTION: f"{describe(config)}.",
+    }
+    if config.tracking["study"]:
+        shown |= {"study": config.tracking["study"], "cell": Path(config.out).name}
+    return shown
+
+
+def source_tags() -> dict[str, str]:
+    """Return MLflow's tags for who runs what: the command as typed, the user, the commit."""
+    found = {"mlflow.source.type": "LOCAL", "mlflow.source.name": command(sys.orig_argv)}
+    # A user id may have no name in a container.
+    with contextlib.suppress(OSError, KeyError):
+        found["mlflow.user"] = getpass.getuser()
+    if commit := git_commit(ROOT):
+        found["mlflow.source.git.commit"] = commit.removesuffix("-dirty")
+        if commit.endswith("-dirty"):
+            found["mlflow.source.git.dirty"] = "true"
+    return found
+
+
+def command(words: list[str]) -> str:
+    """Return the command line `words` of an interpreter as it was typed.
+
+    A process of a launcher plugin of Hydra has another command line, and the command's name alone is left.
+    """
+    if MODULE not in words:
+        return f"python -m {MODULE}"
+    return shlex.join(["python", "-m", *words[words.index(MODULE) :]])
+
+
+def parameters(config: Config) -> dict[str, str]:
+    """Return the settings of a run by the key that sets them; those that are left open, as null, are omitted.
+
+    What merely describes a choice, such as the sources of a dataset, is none of them.
+    """
+    settings: dict[str, Any] = {}
+    for key, value in dataclasses.asdict(config).items():
+        if key in GROUPS:
+            settings[key] = value["name"]
+            value = {name: each for name, each in value.items() if name not in DESCRIPTIVE[key]}
+        if isinstance(value, Mapping):
+            settings |= flatten(value, f"{key}.")
+        else:
+            settings[key] = value
+    return {
+        key: str(value)
+        for key, value in settings.items()
+        if value is not None and value != {} and not f"{key}.".startswith(tuple(f"{k}." for k in NO_SETTINGS))
+    }
+
+
+def description(config: Config, metrics: Mapping[str, Any]) -> str:
+    """Return what a run trained, and what has come of it."""
+    result = summarize(metrics).strip() if metrics else "failed: no result"
+    return f"{describe(config)}.\n\n{result}"
+
+
+def dataset_input(dataset: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of MLflow's `Dataset` for a configured dataset, as far as they are known."""
+    fields = {
+        "name": dataset["name"],
+        "digest": fingerprint(dataset),
+        "source_type": dataset["data_source"],
+        "source": json.dumps({"sources": dataset["sources"]}, default=str),
+    }
+    folder = available.locate(dataset)
+    if folder is None:
+        return fields
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    train, test = (
+        min(meta[f"{part}_samples"], dataset.get(limit) or meta[f"{part}_samples"])
+        for part, limit in (("train", "limit"), ("test", "test_limit"))
+    )
+    profile = {"train_samples": train, "test_samples": test, "classes": meta["classes"]}
+    tensors = {"features": ("uint8", [-1, *meta["shape"]]), "targets": ("int64", [-1])}
+    schema = {
+        "mlflow_tensorspec": {
+            part: json.dumps([{"type": "tensor", "tensor-spec": {"dtype": dtype, "shape": shape}}])
+            for part, (dtype, shape) in tensors.items()
+        }
+    }
+    return fields | {"profile": json.dumps(profile), "schema": json.dumps(schema)}

@@ -1,0 +1,60 @@
+"""Give the runs of a sweep one parent run in MLflow, which says what was swept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+
+from src.tracking import run_page
+from src.tracking.completion import complete
+from src.tracking.store import Warned
+from src.tracking.unsent import NoteFile, RunNote
+
+# Variable with the key of the sweep's run; processes of a launcher plugin of Hydra inherit it.
+SWEEP = "SCALEGUIDE_SWEEP"
+NAME_LIMIT = 250
+_sweeps: list[tuple[RunNote, NoteFile]] = []
+
+
+def sweep_key() -> str | None:
+    """Return the key of the sweep's run, `None` if no sweep was begun."""
+    return os.environ.get(SWEEP)
+
+
+def begin_sweep(uri: str | None, swept: Sequence[str], cells: int, *, started: float) -> None:
+    """Prepare the parent run of a sweep; the first of its runs creates it.
+
+    Args:
+        uri: the store's address, `None` where nothing is tracked.
+        swept: the overrides with several values.
+        cells: how many runs the sweep has.
+        started: when the command was given, in seconds since 1970.
+    """
+    if uri is None:
+        return
+    words = " ".join(swept)
+    description = f"Sweep over {words}: {cells} runs." if words else f"Sweep of {cells} run(s)."
+    tags = {"sweep": "parent", "swept": words, "mlflow.note.content": description}
+    name = words[:NAME_LIMIT] or "sweep"
+    note = RunNote(uri=uri, name=name, started=started, tags=run_page.source_tags() | tags)
+    # Without the note, as on a full disk, the runs stand alone.
+    with contextlib.suppress(OSError):
+        _sweeps.append((note, NoteFile.create(note)))
+        os.environ[SWEEP] = note.key
+
+
+def close_sweep(status: str) -> None:
+    """End the sweep's parent run, if a sweep was begun, with MLflow's `status`."""
+    os.environ.pop(SWEEP, None)
+    while _sweeps:
+        note, file = _sweeps.pop()
+        note.status, note.ended = status, time.time()
+        with Warned("the MLflow store can't be reached; the sweep's parent run is ended later") as warned:
+            file.write(note)
+            complete(note)
+        if warned.happened:
+            file.close()
+        else:
+            file.remove()

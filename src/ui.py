@@ -1,0 +1,78 @@
+"""Show the runs in MLflow's UI: `python -m src.ui`, which is `make ui`.
+
+It serves the store of the project, or that of MLFLOW_TRACKING_URI, on 127.0.0.1. A store that is a server has
+a UI of its own, whose address is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from src.config import ConfigError
+from src.config.tracking_address import URI_VARIABLE, check_address, database_path
+from src.tracking.completion import send_unsent
+from src.tracking.moved_store import artifacts_of
+from src.tracking.store import default_uri, is_server, open_store
+
+HOST = "127.0.0.1"
+# MLflow 3 opens in its view for GenAI, whatever kind the experiment is, unless the address says otherwise.
+VIEW = "?workflowType=machine_learning"
+EXIT_MISTAKE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0 once an address is printed, 1 for a store that fails, 2 for a mistake.
+
+    Where a UI is served here, this process becomes its server.
+    """
+    parser = argparse.ArgumentParser("python -m src.ui", description="MLflow's UI over all runs.")
+    parser.add_argument("--port", type=int, default=5000, help="the port on 127.0.0.1 (default: 5000)")
+    port = parser.parse_args(arguments).port
+    uri = default_uri()
+    try:
+        if URI_VARIABLE in os.environ:
+            check_address(os.environ[URI_VARIABLE])
+        if is_server(uri):
+            print(f"{URI_VARIABLE} is set: the runs and their UI are at {uri}")
+            return 0
+        _check_port(port)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_MISTAKE
+    try:
+        # Before the server's processes begin, so that they find all tables, and files where they now are.
+        _, experiment = open_store(uri)
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        print(f"error: the store {uri} can't be opened: {reason[0]}", file=sys.stderr)
+        return 1
+    send_unsent(uri)
+    print(f"{uri}: http://{HOST}:{port}/#/experiments/{experiment}/runs{VIEW}", flush=True)
+    path = database_path(uri)
+    words = ["ui", "--host", HOST, "--port", str(port), "--backend-store-uri", uri]
+    if path is not None:
+        words += ["--default-artifact-root", artifacts_of(path)]
+    # MLflow's own messages, which its client here was told to omit.
+    os.environ.pop("MLFLOW_LOGGING_LEVEL", None)
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", *words])
+
+
+def _check_port(port: int) -> None:
+    """Raise `ConfigError` where nothing can listen at a port of `HOST`."""
+    with socket.socket() as probe:
+        # As a server does, which may follow another one at once.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"port {port}: can't be listened at ({error}); choose another: make ui PORT=5001"
+            ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
