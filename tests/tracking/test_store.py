@@ -1,0 +1,111 @@
+"""Which store a run goes to; that two may begin there at once; that its files survive a move."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from src.tracking import store as tracking_store
+from src.tracking.store import EXPERIMENT, default_uri, open_store, project_folder
+from tests.support import ROOT
+from tests.tracking.recorded import ended, opened
+
+OPEN = """
+import sys
+from src.tracking.store import open_store
+client, experiment = open_store(sys.argv[1])
+client.create_run(experiment)
+"""
+
+
+def test_the_store_is_the_projects_wherever_a_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert default_uri() == f"sqlite:///{ROOT}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///own.db")
+    assert default_uri() == f"sqlite:///{tmp_path}/own.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    assert default_uri() == "http://localhost:5000"
+
+
+@pytest.mark.parametrize("copy", ["standalone/tmpa1b2", "tmpa1b2"])
+def test_an_experiment_in_a_copy_of_dvcs_goes_to_the_projects_store(
+    monkeypatch: pytest.MonkeyPatch, copy: str
+) -> None:
+    monkeypatch.setattr(tracking_store, "ROOT", Path("/home/ada/scaleguide/.dvc/tmp/exps") / copy)
+    assert project_folder() == Path("/home/ada/scaleguide")
+    monkeypatch.setattr(tracking_store, "ROOT", Path("/home/ada/.dvc/scaleguide"))
+    assert project_folder() == Path("/home/ada/.dvc/scaleguide")
+
+
+def test_dvc_names_its_copies_as_this_project_expects() -> None:
+    from dvc.repo import Repo
+    from dvc.repo.experiments.utils import EXEC_TMP_DIR
+
+    assert tracking_store.DVC_COPIES[::2] == (Repo.DVC_DIR, EXEC_TMP_DIR)
+
+
+def test_the_experiment_is_one_of_model_training(store: MlflowClient, tmp_path: Path) -> None:
+    # As an earlier version made it.
+    store.create_experiment(EXPERIMENT)
+    _, experiment = open_store(f"sqlite:///{tmp_path}/mlflow.db")
+    tags = store.get_experiment(experiment).tags
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+@pytest.mark.slow
+def test_two_first_runs_at_once_both_find_a_store(tmp_path: Path) -> None:
+    for attempt in range(2):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        uri = f"sqlite:///{folder}/mlflow.db"
+        both = [
+            subprocess.Popen([sys.executable, "-c", OPEN, uri], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        errors = [process.communicate(timeout=120)[1] for process in both]
+        assert [process.returncode for process in both] == [0, 0], errors
+        client = MlflowClient(uri)
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        assert len(client.search_runs([experiment.experiment_id])) == 2
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_files_of_runs_survive_a_moved_or_copied_folder(
+    empty_store: Path, tmp_path: Path, moved: bool
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after's"
+    before.mkdir()
+    shutil.copy(empty_store, before / "mlflow.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{before}/mlflow.db")
+        tracker = opened(Path("run"))
+        run_id = str(tracker.run_id)
+        tracker.log_results(Path("run"), ended(Path("run"), [2.0]))
+        assert tracker.close("FINISHED", Path("run"))
+    if moved:
+        before.rename(after)
+    else:
+        shutil.copytree(before, after)
+    client, experiment = open_store(f"sqlite:///{after}/mlflow.db")
+    assert "metrics.json" in {entry.path for entry in client.list_artifacts(run_id)}
+    downloaded = client.download_artifacts(run_id, "logs/rank-1.log", str(tmp_path))
+    assert Path(downloaded).read_text() == "said"
+    # New runs, too, leave their files in the folder where the store now is.
+    assert client.create_run(experiment).info.artifact_uri.startswith(f"{(after / 'mlartifacts').as_uri()}/")
+    if not moved:
+        assert MlflowClient(f"sqlite:///{before}/mlflow.db").list_artifacts(run_id)
+
+
+def test_files_elsewhere_stay_where_they_are(store: MlflowClient, tmp_path: Path) -> None:
+    bucket = store.create_experiment("mine", "s3://bucket/mlartifacts")
+    folder = store.create_experiment("other", "file:///data/files")
+    open_store(f"sqlite:///{tmp_path}/mlflow.db")
+    places = [store.get_experiment(each).artifact_location for each in (bucket, folder)]
+    assert places == ["s3://bucket/mlartifacts", "file:///data/files"]
