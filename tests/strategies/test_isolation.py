@@ -6,12 +6,10 @@ import contextlib
 import csv
 import json
 import os
-import re
 import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +25,7 @@ from tests.sockets import Listening, listening, own_namespace
 
 ROOT = Path(__file__).parents[2]
 STRATEGIES = {
-    path.stem: bool(yaml.safe_load(path.read_text()).get("loopback"))
-    for path in sorted((ROOT / "conf/strategy").glob("*.yaml"))
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "conf/strategy").glob("*.yaml"))
 }
 WORDS = (
     *("model=mlp", "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "out=run"),
@@ -47,48 +44,51 @@ def _namespaces() -> None:
         pytest.skip(f"no network namespace here: {reason}")
 
 
-def heard(commands: Any, process: subprocess.Popen[bytes]) -> Iterator[set[Listening]]:
-    """What the run's processes listen at, again and again until it ends."""
-    while process.poll() is None:
-        yield listening(commands.left())
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize(
     ("words", "inside"),
     [
-        *(((f"strategy={name}",), not loopback) for name, loopback in STRATEGIES.items()),
-        (("strategy=ddp", "strategy.all_reduce=backend"), False),
-        (("strategy=ddp", "hardware.isolate=always"), True),
-        (("strategy=parameter_server", "hardware.isolate=always"), True),
+        *(((name,), not described.get("loopback", False)) for name, described in STRATEGIES.items()),
+        (("ddp", "strategy.all_reduce=backend"), False),
+        (("ddp", "hardware.isolate=always"), True),
+        (("parameter_server", "hardware.isolate=always"), True),
     ],
     ids=lambda words: "-".join(words) if isinstance(words, tuple) else None,
 )
 def test_what_a_run_listens_at_is_loopback_or_in_its_namespace(
-    words: tuple[str, ...], inside: bool, commands: Any, mnist: None
+    words: tuple[str, ...], inside: bool, commands: Any, until: Callable[..., float], mnist: None
 ) -> None:
-    process = commands.start(*words, *WORDS)
-    seen: set[Listening] = set().union(*heard(commands, process))
-    assert process.returncode == 0, commands.output()
+    seen: set[Listening] = set()
+    # From its start until it trains.
+    with training(commands, until, f"strategy={words[0]}", *words[1:], seen=seen):
+        seen |= listening(commands.left())
     assert [each for each in seen if each.open and each.namespace == own_namespace()] == []
     assert [each for each in seen if inside and each.namespace == own_namespace()] == []
+    described = STRATEGIES[words[0]]
     # A single process has nobody to listen to.
-    alone = re.search(r"single|tf_custom|tf_mirrored|tf_model_split", words[0])
-    assert bool(seen) == (alone is None)
+    alone = described["launcher"].endswith(".SingleProcess") or described["supports"]["workers"]["max"] == 1
+    assert bool(seen) == (not alone)
     facts = json.loads((commands.folder / "run" / "environment.json").read_text())
     assert facts["isolation"] == {"namespace": inside, "forbidden": None}
     assert commands.left() == []
 
 
 @contextlib.contextmanager
-def training(commands: Any, until: Callable[..., float], *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An endless run that has begun to train; it ends with the block."""
+def training(
+    commands: Any, until: Callable[..., float], *words: str, seen: set[Listening] | None = None
+) -> Iterator[None]:
+    """An endless run that has begun to train, and ends with the block; what it listened at goes to `seen`."""
     process = commands.start(*words, *WORDS, *ENDLESS)
     steps = commands.folder / "run" / "ranks" / "0" / "steps.csv"
-    until(lambda: process.poll() is not None or (steps.exists() and rows(steps)), 120, "the training begins")
+
+    def trains() -> bool:
+        if seen is not None:
+            seen.update(listening(commands.left()))
+        return process.poll() is not None or (steps.exists() and bool(rows(steps)))
+
+    until(trains, 120, "the training begins")
     assert process.poll() is None, commands.output()
     try:
-        yield process
+        yield
     finally:
         process.terminate()
         process.wait(30)
