@@ -128,18 +128,17 @@ class Supervisor:
             # In a thread, which imports MLflow while the ranks import their framework.
             self._tracker.start(self._out, started=started, sweep=sweep)
             begun = time.time()
-            isolation_facts = isolated.enter_context(isolation(self._config))
+            result.environment["isolation"] = isolated.enter_context(isolation(self._config))
             result.processes = processes.start(
                 self._config, self._out, started=started, own_devices=self._own_devices
             )
             training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
             self._tracker.follow(self._out, training)
             forked = all(isinstance(each.process, ForkedProcess) for each in result.processes)
-            result.environment = environment.describe(self._config) | {
+            result.environment |= environment.describe(self._config) | {
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
                 "devices": _describe_devices(result.processes),
-                "isolation": isolation_facts,
                 "seconds": {"parent": begun - started},
             }
             self._watch()
