@@ -32,6 +32,7 @@ def test_a_port_that_is_taken_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_ui_serves_a_prepared_store_and_opens_as_model_training(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

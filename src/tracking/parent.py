@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,28 @@ from src.tracking.sweep import sweep_key
 from src.tracking.unsent import NoteFile, RunNote
 
 # How long the end of a run waits for a store that doesn't answer: a server, and a file that others use.
-SERVER_PATIENCE_SECONDS = 10.0
+SERVER_PATIENCE_SECONDS = 15.0
 FILE_PATIENCE_SECONDS = 60.0
 # Least and greatest time between two attempts to send while the ranks train.
 SEND_SECONDS = 2.0
 RETRY_SECONDS = 30.0
 # What sending may use of one core while the ranks train, for the parent shares their cores.
 CPU_SHARE = 0.01
+
+
+@dataclass
+class _Job:
+    """Something that the thread is to do, and whether it has.
+
+    Attributes:
+        do: the work.
+        ended: is set when it was tried.
+        succeeded: whether it was done without an error.
+    """
+
+    do: Callable[[], None]
+    ended: threading.Event = field(default_factory=threading.Event)
+    succeeded: bool = False
 
 
 class ParentTracker:
@@ -50,8 +66,10 @@ class ParentTracker:
         self._warned = Warned(
             "the MLflow store can't be reached; training goes on, and the run is sent later"
         )
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], None], threading.Event] | None] = queue.SimpleQueue()
+        # Of the run's end; `None` is the last.
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._tried = threading.Event()
+        self._whole = True
         self._abandoned = False
         self._note: RunNote | None = None
         self._file: NoteFile | None = None
@@ -106,7 +124,7 @@ class ParentTracker:
         if self._run is None or self._note is None:
             return
         self._note.ended, self._metrics = time.time(), metrics
-        self._do(lambda: self._send_results(folder))
+        self._whole = self._do(lambda: self._send_results(folder))
 
     def close(self, status: str, folder: Path, *, discarded: bool = False) -> bool:
         """Send `environment.json`, whose timings are complete by now, and end the MLflow run.
@@ -129,9 +147,7 @@ class ParentTracker:
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.write(note)
-        complete = False
-        if not self._warned.happened:
-            complete = self._do(lambda: self._end(folder))
+        complete = self._whole and self._do(lambda: self._end(folder))
         self._jobs.put(None)
         self._abandoned = True
         if self._file is not None:
@@ -143,9 +159,9 @@ class ParentTracker:
 
     def _do(self, job: Callable[[], None]) -> bool:
         """Have the thread do `job`, and wait while the store answers; return whether it was done."""
-        done = threading.Event()
-        self._jobs.put((job, done))
-        return self._wait(done) and not self._warned.happened
+        given = _Job(job)
+        self._jobs.put(given)
+        return self._wait(given.ended) and given.succeeded
 
     def _wait(self, event: threading.Event) -> bool:
         """Wait for an event of the thread; after too long without an answer of the store, give it up."""
@@ -171,11 +187,12 @@ class ParentTracker:
                 self._file.write(self._note)
             self._run.open()
         self._tried.set()
-        pause = SEND_SECONDS
+        pause: float | None = SEND_SECONDS
         while not self._abandoned:
             try:
                 job = self._jobs.get(timeout=pause)
             except queue.Empty:
+                assert pause is not None
                 begun = time.thread_time()
                 with self._warned:
                     self._send_live()
@@ -185,17 +202,19 @@ class ParentTracker:
                 continue
             if job is None:
                 return
-            do, done = job
+            # The run has ended, and its tables with it.
+            pause = None
             with self._warned:
-                do()
-            done.set()
+                job.do()
+                job.succeeded = True
+            job.ended.set()
 
     def _send_live(self) -> None:
         """Send what the ranks have recorded since the last time."""
         assert self._run is not None
         if self._records is not None:
             self._backlog += self._records.read()
-        if self._backlog or self._warned.happened:
+        if self._backlog or self._run.run_id is None:
             self._run.send(self._backlog)
             self._backlog.clear()
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 # Where DVC runs the experiments of `dvc exp run --queue` and `--temp`, in copies that it throws away.
 DVC_COPIES = (".dvc", "tmp", "exps")
 # A request that isn't answered is repeated later, from the record.
-REQUEST_SECONDS = 5
+REQUEST_SECONDS = 10
 
 
 def tracking_uri(config: Config) -> str | None:

@@ -32,11 +32,17 @@ def test_an_address_that_names_no_store_is_answered_with_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     with pytest.raises(ConfigError) as mistake:
-        config("tracking.backend=sqlite")
+        check_address(uri)
     text = str(mistake.value)
     assert text.startswith(f"MLFLOW_TRACKING_URI={uri}: ") and expected in text and "\n" not in text
+
+
+def test_an_address_matters_where_runs_are_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "htp://x")
+    for backend in ("sqlite", "server"):
+        with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI=htp://x: "):
+            config(f"tracking.backend={backend}")
     config("tracking.backend=none")
 
 
