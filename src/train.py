@@ -66,7 +66,7 @@ def _run_command() -> int:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        return _complain(disk_full(Path(error.filename).parent), 1)
+        return _complain(disk_full(Path(error.filename or ".").parent), 1)
     except KeyboardInterrupt:
         return _complain("interrupted", EXIT_INTERRUPTED)
     STATUSES.clear()
@@ -180,9 +180,11 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
     """Run one cell and add its status to `STATUSES`; a cell that meets a full disk is `failed`."""
     started = time.time() if STATUSES else COMMAND_GIVEN
     own: Lease | None = None
-    reservation: Reservation | None = None
+    out = Path(config.out)
     try:
-        reservation = RESERVED[0] if RESERVED else directory_lock.reserve([config])
+        if not any(held.holds(out) for held in RESERVED):
+            # A plugin's process, or a name with the time in it, which Hydra has composed once more.
+            RESERVED.append(directory_lock.reserve([config]))
         lease = HELD[0] if HELD else (own := leases.take([config], wait_for_named=True))
         # Nobody's start-up is what was waited for others to end.
         started += lease.waited_seconds if own or not STATUSES else 0.0
@@ -199,8 +201,8 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
     finally:
         if own is not None:
             own.close()
-        if reservation is not None:
-            reservation.release(Path(config.out))
+        for held in RESERVED:
+            held.release(out)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -53,6 +53,10 @@ class Reservation:
             # It was released, and its file removed, between the two calls.
             os.close(file)
 
+    def holds(self, out: Path) -> bool:
+        """Return whether a directory is reserved here."""
+        return _lock_path(out) in self._files
+
     def release(self, out: Path) -> None:
         """Let others have one directory."""
         self._unlock(_lock_path(out))
