@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
@@ -110,6 +111,9 @@ def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
     backend: str,
 ) -> None:
     process = training(*pair, f"tracking.backend={backend}")
+    if backend == "sqlite":
+        # Ranks don't wait for the tables of a new store, which take seconds.
+        until(lambda: _is_tracked(commands.folder), 60, "the run in MLflow")
     process.send_signal(number)
     until(lambda: process.poll() is not None, SECONDS, "the command's end")
     assert process.returncode == 130
@@ -128,6 +132,15 @@ def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(
     client = MlflowClient(f"sqlite:///{commands.folder}/mlflow.db")
     experiment = client.get_experiment_by_name("scaleguide")
     assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED"]
+
+
+def _is_tracked(folder: Path) -> bool:
+    """Return whether the store in `folder` has a run."""
+    with contextlib.suppress(sqlite3.Error):
+        store = sqlite3.connect(f"file:{folder}/mlflow.db?mode=ro", uri=True)
+        with contextlib.closing(store):
+            return bool(store.execute("select count(*) from runs").fetchone()[0])
+    return False
 
 
 @pytest.mark.slow

@@ -10,17 +10,27 @@ from collections.abc import Sequence
 from src.tracking import run_page
 from src.tracking.completion import complete
 from src.tracking.store import Warned
-from src.tracking.unsent import NoteFile, RunNote
+from src.tracking.unsent import NoteFile, RunNote, note_of
 
 # Variable with the key of the sweep's run; processes of a launcher plugin of Hydra inherit it.
 SWEEP = "SCALEGUIDE_SWEEP"
 NAME_LIMIT = 250
+SOURCE = "mlflow.source.name"
 _sweeps: list[tuple[RunNote, NoteFile]] = []
 
 
 def sweep_key() -> str | None:
     """Return the key of the sweep's run, `None` if no sweep was begun."""
     return os.environ.get(SWEEP)
+
+
+def sweep_source(note: RunNote) -> dict[str, str]:
+    """Return the tag with the command of the sweep to which a run belongs; empty without a sweep.
+
+    A process of a launcher plugin of Hydra doesn't know it from its own command line.
+    """
+    sweep = note.sweep and note_of(note.uri, note.sweep)
+    return {SOURCE: sweep.tags[SOURCE]} if sweep else {}
 
 
 def begin_sweep(uri: str | None, swept: Sequence[str], cells: int, *, started: float) -> None:

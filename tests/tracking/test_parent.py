@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mlflow import MlflowClient
 from src.config.schema import flatten
 from src.tracking import parent, sweep
 from src.tracking.parent import ParentTracker
+from tests.support import ROOT
 from tests.tracking.recorded import STARTED, chosen, ended, history, opened, rank, step
 
 # Nothing listens on the discard port.
@@ -148,6 +150,15 @@ def test_the_runs_of_a_sweep_stand_under_one_that_says_what_was_swept(store: Mlf
     assert "mlflow.parentRunId" not in store.get_run(alone.run_id).data.tags
     alone.close("FINISHED", Path("alone"))
     assert not Path("mlflow.db.unsent").exists()
+
+
+def test_a_rank_can_reach_neither_mlflow_nor_tracking() -> None:
+    finder = ModuleFinder(path=[str(ROOT)])
+    for module in ("src.worker", "src.measure.recorder", "src.runtime.common.context"):
+        finder.import_hook(module)
+    assert "src.measure.recorder" in finder.modules
+    assert not [name for name in finder.modules if name.startswith("src.tracking")]
+    assert "mlflow" not in finder.badmodules
 
 
 def test_no_backend_logs_nothing(tmp_path: Path) -> None:
