@@ -22,6 +22,7 @@ from typing import Any
 from bench import synthetic
 from bench.plain_config import compose
 from bench.power_meter import PowerMeter, integrate
+from src.data import available
 from src.launch.training import train
 from src.machine.devices import visible_gpus
 from src.measure.arithmetic import PARITY_STEPS
@@ -190,6 +191,7 @@ class Rehearsal:
             max_minutes=2,
             **settings,
         )
+        available.ensure(config.dataset)
         lease = leases.take([config])
         try:
             status = train(config, lease.of(leases.request_of(config)), started=time.time(), sweep=False)

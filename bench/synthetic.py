@@ -32,7 +32,7 @@ def read(raw: Path, options: Mapping[str, int]) -> Splits:
     generator = np.random.default_rng(0)
     shape = (options["side"], options["side"], options["channels"])
     counts = {"train": options["train"], "test": options["test"]}
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for part, count in counts.items():
         arrays[f"{part}_images"] = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
         arrays[f"{part}_labels"] = generator.integers(0, CLASSES, count)

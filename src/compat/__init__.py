@@ -19,6 +19,8 @@ torch        PipelineScheduleSingle                   a schedule of one's own; t
              ._step_microbatches, and what it calls   to derive from the class by this method
 torch        _subclasses.FakeTensorMode               shapes without data; tensors on the `meta` device
 torch        nn.modules.batchnorm._BatchNorm          BatchNorm of any dimension; a public base class
+torch        DistributedDataParallel                  what a step under DDP compiles, compiled before it;
+             ._inside_ddp_forward                     a public way to compile ahead
 torch        UntypedStorage._cdata                    whether tensors without data share memory
 mlflow       RunData._metric_objs                     the last step of each metric of a run; a public
                                                       property

@@ -30,20 +30,29 @@ def on_waiting(notice: Callable[[], None]) -> None:
 
 
 class StaticStage(PipelineStage):
-    """A stage whose shapes are given, so that no rank asks another one about them before the first step.
+    """A stage whose shapes are given.
 
-    torch 2.14's stages ask, and older ones greet each other, by tensors on the stage's device, which gloo
-    can't send from a GPU.
+    torch 2.14's stages agree on that before the first step, and older ones greet each other, by tensors on
+    the stage's device. NCCL so connects the ranks, and gloo can't send such tensors from a GPU.
+
+    Attributes:
+        greets: whether the stage does so.
     """
 
+    greets = True
+
     def _warmup_forward_vote(self, has_backward: bool, received_acc: Tensor | None = None) -> Tensor:
+        if self.greets:
+            return super()._warmup_forward_vote(has_backward, received_acc)
         return torch.ones(1, dtype=torch.int32)
 
     def _warmup_backward_result(self, received_result: Tensor | None = None) -> Tensor:
+        if self.greets:
+            return super()._warmup_backward_result(received_result)
         return torch.ones(1, dtype=torch.int32)
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        return []
+        return super()._get_init_p2p_neighbors_ops() if self.greets else []
 
 
 class MicrobatchSchedule(PipelineScheduleSingle):

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from src.compat.torch import as_in_ddp
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.runtime.common import last_good
@@ -80,7 +81,8 @@ class TrainingCallback(pl.Callback):
             checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
             self.resumed = None
         update_rule.set_rate(trainer.optimizers[0], self.rate(self.recorder.steps))
-        module.warm_up(self.feed)
+        with as_in_ddp(trainer.strategy.model):
+            module.warm_up(self.feed)
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
         self._barrier()
         self.recorder.start()

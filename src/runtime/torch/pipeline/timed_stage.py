@@ -62,7 +62,8 @@ class TimedStage(StaticStage):
         self._recorder = recorder
         self._recomputes = recomputes
         self.microbatch = 0
-        self._staging = HostStaging() if stages_through_host(device) else None
+        self.greets = not stages_through_host(device)
+        self._staging = None if self.greets else HostStaging()
         on_waiting(lambda: self._timeline.mark("wait", self.microbatch))
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
