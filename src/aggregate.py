@@ -5,9 +5,10 @@ Speed-up and parity, which only the tables know, are added to the runs in MLflow
 This is the last stage of a study, `aggregate` in dvc.yaml:
 
     python -m src.aggregate             # writes results/<study>/tables and report.html, prints the tables
-    python -m src.aggregate --failed    # prints the failed and missing cells' names alone
+    python -m src.aggregate --failed    # prints the names of failed, missing and skipped cells alone
 
-The exit status is 1 when a cell has failed or is missing; tables and report are written all the same.
+The exit status is 1 when a cell has failed or is missing; tables and report are written all the same. A cell
+that this machine can't run is skipped, and no failure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import shutil
 import sys
 import tempfile
@@ -22,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from src.config import ConfigError, choices
+from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
 from src.report import repeats, tables
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun
@@ -52,27 +54,41 @@ METRICS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stage with command-line arguments, by default those of this process; return the exit status.
 
-    The status is 0, 1 when a cell has failed or is missing, or 2 when no study can be read.
+    The status is 0, 1 when a cell has failed or is missing, or 2 where the file holds no study.
     """
     options = _parse(arguments)
     try:
-        study = yaml.safe_load(options.params.read_text())["study"]
-        cells, name = study["cells"], study["name"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        print(f"{options.params}: no study with a name and cells can be read ({error})", file=sys.stderr)
-        return 2
+        study = _study(options.params)
+    except ConfigError as error:
+        return complain(f"error: {error}", MISTAKE)
+    cells, name = study["cells"], study["name"]
     directory = options.study_dir or Path("results") / name
     runs = study_runs.load(cells or {}, directory / "runs")
     failed = [run for run in runs if run.status in ("failed", "missing")]
+    skipped = [run for run in runs if run.status == "skipped"]
     if options.failed:
-        print("".join(f"{run.cell}\n" for run in failed), end="")
+        print("".join(f"{run.cell}\n" for run in (*failed, *skipped)), end="")
         return 0
     rows = write(study, runs, directory)
     add_figures(rows)
     _print_tables(repeats.summarise(rows))
+    for run in skipped:
+        print(f"skipped: {run.cell}\n  {run.error}\n  elsewhere: {study_runs.retry_command(run)}")
     if failed:
         print(retry_help(failed))
     return 1 if failed else 0
+
+
+def _study(params: Path) -> dict[str, Any]:
+    """Read the study in the file `params`; raise `ConfigError` unless it has a name and cells."""
+    study = choices.read(params).get("study")
+    if not isinstance(study, dict):
+        raise ConfigError(f"{params}: holds no study; `dvc exp run -S study=quick` writes it")
+    if not isinstance(study.get("name"), str) or not re.fullmatch(r"\w[\w.+-]*", study["name"]):
+        raise ConfigError(f"{params}: study.name={study.get('name')}: must be a word, that names a folder")
+    if not isinstance(study.get("cells"), dict) or not study["cells"]:
+        raise ConfigError(f"{params}: study.cells must be a mapping with at least one cell")
+    return study
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -82,7 +98,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--params", type=Path, default=Path("params.yaml"), help="the file that holds the study"
     )
     parser.add_argument("--study-dir", type=Path, help="where its runs/ are (default: results/<study>)")
-    parser.add_argument("--failed", action="store_true", help="print the failed and missing cells and stop")
+    parser.add_argument(
+        "--failed", action="store_true", help="print the failed, missing and skipped cells and stop"
+    )
     return parser.parse_args(arguments)
 
 
@@ -204,5 +222,17 @@ def retry_help(failed: Sequence[StudyRun]) -> str:
     return "\n".join([*blocks, f"{len(failed)} failed; all of them again: make retry"])
 
 
+def _end() -> int:
+    """Run the stage, and end it with one line where it can't go on; return the exit status."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        return complain("interrupted", INTERRUPTED)
+    except OSError as error:
+        return complain(f"error: {error.filename or 'a file'} can't be used: {error.strerror}", FAILURE)
+    except Exception as error:
+        return unexpected(error)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_end())

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from src.data.catalog import UnknownDataset, cache_folder, choice
-from src.data.errors import DataError, clear_disk_errors
+from src.config import ConfigError, choices
+from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
+from src.data.catalog import cache_folder, choice
+from src.data.errors import DataError, DataMistake, clear_disk_errors
 from src.data.sources import fetch
 
 DOWNLOADS = Path("downloads")
@@ -63,15 +63,14 @@ def _keep_only(folder: Path, names: set[str]) -> None:
 
 
 def _study_datasets() -> list[str]:
-    """Return the dataset names in params.yaml; raise `DataError` where there is no list of them."""
+    """Return the dataset names in params.yaml; raise `DataMistake` where there is no list of them."""
     try:
-        names = yaml.safe_load(PARAMS.read_text(encoding="utf-8"))["study"]["datasets"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{PARAMS} must list the datasets to fetch under study.datasets ({error!r})"
-        ) from error
-    if not isinstance(names, list):
-        raise DataError(f"study.datasets in {PARAMS} must be a list of names, got {names!r}")
+        study = choices.read(PARAMS).get("study")
+    except ConfigError as error:
+        raise DataMistake(str(error)) from error
+    names = study.get("datasets") if isinstance(study, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataMistake(f"{PARAMS} must list the datasets to fetch under study.datasets, got {names!r}")
     return names
 
 
@@ -86,8 +85,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         fetch_study(_study_datasets())
     except DataError as error:
-        print(error, file=sys.stderr)
-        return 2 if isinstance(error, UnknownDataset) else 1
+        return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
+    except KeyboardInterrupt:
+        return complain("interrupted", INTERRUPTED)
+    except Exception as error:
+        return unexpected(error)
     return 0
 
 

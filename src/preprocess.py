@@ -10,8 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from src.data.catalog import PREPARED, UnknownDataset, choice
-from src.data.errors import DataError
+from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
+from src.data.catalog import PREPARED, choice
+from src.data.errors import DataError, DataMistake
 from src.data.prepare import prepare
 
 
@@ -25,8 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         prepare(choice(name), Path("data") / name, PREPARED / name)
     except DataError as error:
-        print(error, file=sys.stderr)
-        return 2 if isinstance(error, UnknownDataset) else 1
+        return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
+    except KeyboardInterrupt:
+        return complain("interrupted", INTERRUPTED)
+    except Exception as error:
+        return unexpected(error)
     return 0
 
 

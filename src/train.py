@@ -6,8 +6,14 @@ answered at once, and no run inherits another's memory or threads.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C during the imports below; nothing has begun yet. `main` sets the usual handler again.
+    signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"interrupted\n"), os._exit(130)))
+
 import time
 from pathlib import Path
 from types import FrameType
@@ -16,24 +22,23 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from src.config import Config, ConfigError, command_line, compose
+from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command_line, compose, endings
+from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
 from src.data import available
-from src.data.errors import DataError
-from src.launch import isolation
+from src.data.errors import DataError, DataMistake
+from src.launch import inspection, isolation, not_run
 from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
 from src.launch.training import MISTAKE, Interrupted, train
 from src.machine import process
+from src.machine.folders import FULL
 from src.machine.locks import Lease
 from src.run import directory_lock, leases
 from src.run.directory import status_of
 from src.run.directory_lock import Reservation
-from src.run.exit_status import FULL
 from src.tracking.store import tracking_uri
 from src.tracking.sweep import begin_sweep, close_sweep
 
-EXIT_MISTAKE = 2
-EXIT_INTERRUPTED = 130
 # When this process was started, before any import, in seconds since 1970.
 COMMAND_GIVEN = process.start_time()
 # The statuses of the cells that this process has run, in order.
@@ -43,6 +48,10 @@ STATUSES: list[str | None] = []
 HELD: list[Lease] = []
 # The directories that this process has reserved for the cells of the command, under the same condition.
 RESERVED: list[Reservation] = []
+
+
+class CellError(BaseException):
+    """Carries an error of a cell past Hydra, which would print lines of its own about it."""
 
 
 def main() -> int:
@@ -58,38 +67,29 @@ def main() -> int:
 def _run_command() -> int:
     """Check and run the command line; return the exit status."""
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         line, cells = check(sys.argv[1:])
-    except ConfigError as error:
-        return _complain(f"error: {error}", EXIT_MISTAKE)
-    except DataError as error:
-        return _complain(f"error: {error}", 1)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        return _complain(disk_full(Path(error.filename or ".").parent), 1)
-    except KeyboardInterrupt:
-        return _complain("interrupted", EXIT_INTERRUPTED)
+    except CannotRunHere as error:
+        if error.config is None or not error.config.tracking["study"]:
+            return _answer(error)
+        return _leave_out(error.config, not_run.SKIPPED, error)
+    except (Exception, KeyboardInterrupt) as error:
+        return _answer(error)
+    try:
+        inspection.inspect(cells)
+    except (ConfigError, OwnCodeError) as error:
+        if len(cells) == 1 and cells[0].tracking["study"]:
+            return _leave_out(cells[0], not_run.FAILED, error)
+        return _answer(error)
+    except (Exception, KeyboardInterrupt) as error:
+        return _answer(error)
     STATUSES.clear()
     try:
-        if cells:
-            _take_devices(line, cells)
-            launcher_of(cells[0]).prepare(cells[0])
-        if cells and not line.multirun:
-            _run_cell(cells[0], sweep=False)
-        else:
-            if cells:
-                begin_sweep(
-                    tracking_uri(cells[0]), compose.swept(line.overrides), len(cells), started=COMMAND_GIVEN
-                )
-            conf = str(compose.CONF.absolute())
-            hydra.main(version_base="1.3", config_path=conf, config_name="config")(_run_hydra_job)()
-    except ConfigError as error:
-        return _complain(f"error: {error}", EXIT_MISTAKE)
-    except leases.WaitedTooLong as error:
-        return _complain(f"error: {error}", 1)
-    except KeyboardInterrupt:
-        close_sweep("KILLED")
-        return _complain("interrupted; every rank was ended", EXIT_INTERRUPTED)
+        _run_cells(line, cells)
+    except (Exception, KeyboardInterrupt, CellError) as error:
+        close_sweep("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        return _answer(error.__cause__ or error if isinstance(error, CellError) else error, begun=True)
     finally:
         while HELD:
             HELD.pop().close()
@@ -102,7 +102,50 @@ def _run_command() -> int:
     # In a study the other cells go on, and the aggregate stage reports the failure.
     if not crashed or all(cell.tracking["study"] for cell in cells):
         return 0
-    return EXIT_MISTAKE if MISTAKE in statuses else 1
+    return endings.MISTAKE if MISTAKE in statuses else 1
+
+
+def _run_cells(line: command_line.CommandLine, cells: list[Config]) -> None:
+    """Run all cells, one after the other; where there is none, have Hydra print what it is asked for."""
+    if cells:
+        _take_devices(line, cells)
+        launcher_of(cells[0]).prepare(cells[0])
+    if cells and not line.multirun:
+        _run_cell(cells[0], sweep=False)
+        return
+    if cells:
+        begin_sweep(tracking_uri(cells[0]), compose.swept(line.overrides), len(cells), started=COMMAND_GIVEN)
+    # Hydra then raises errors instead of printing them.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    conf = str(compose.CONF.absolute())
+    hydra.main(version_base="1.3", config_path=conf, config_name="config")(_run_hydra_job)()
+
+
+def _answer(error: BaseException, *, begun: bool = False) -> int:
+    """Print one line about what has ended the command, and return the exit status.
+
+    `begun` says that ranks may have been started.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return complain("interrupted; every rank was ended" if begun else "interrupted", INTERRUPTED)
+    if isinstance(error, ConfigError | DataMistake):
+        return complain(f"error: {error}", endings.MISTAKE)
+    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong):
+        return complain(f"error: {error}", FAILURE)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return complain(disk_full(Path(error.filename or ".")), FAILURE)
+    return unexpected(error)
+
+
+def _leave_out(config: Config, status: str, reason: Exception) -> int:
+    """Record a study's cell that is not run, print why, and return the exit status: the other cells go on."""
+    try:
+        if not RESERVED:
+            RESERVED.append(directory_lock.reserve([config]))
+        not_run.record(config, status, str(reason))
+    except (ConfigError, OSError) as error:
+        return _answer(error)
+    return complain(f"{'error' if status == not_run.FAILED else status}: {reason}", 0)
 
 
 def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]:
@@ -116,7 +159,9 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
 
     Raises:
         ConfigError: for the first mistake in any cell.
+        CannotRunHere: for a cell that another machine could run.
         DataError: for data that can't be fetched or read.
+        OwnCodeError: for a launcher or other code of the user's own that can't be read.
         OSError: on a full disk.
     """
     arguments = command_line.flags_first(arguments)
@@ -125,7 +170,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     # The cells that --help or --cfg is about are checked as well, and nothing is run.
     cells = compose.cells(line)
     for cell in cells:
-        launcher_of(cell).check(cell)
+        _check_launcher(cell)
         isolation.check(cell)
     if line.informational:
         return line, []
@@ -139,6 +184,15 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     for cell in cells:
         _check_samples(cell)
     return line, cells
+
+
+def _check_launcher(config: Config) -> None:
+    """Raise `ConfigError` where the launcher can't run the cell; the error knows the cell."""
+    try:
+        launcher_of(config).check(config)
+    except CannotRunHere as error:
+        error.config = config
+        raise
 
 
 def _check_samples(config: Config) -> None:
@@ -156,7 +210,10 @@ def _run_hydra_job(cfg: DictConfig) -> None:
     """Run one cell of a sweep; Hydra's launcher calls this with the composed cell."""
     words = list(HydraConfig.get().overrides.task)
     groups = [word for word in words if word.split("=")[0] in compose.GROUPS]
-    _run_cell(compose.finish(cfg, words, compose.group_defaults(groups)), sweep=True)
+    try:
+        _run_cell(compose.finish(cfg, words, compose.group_defaults(groups)), sweep=True)
+    except Exception as error:
+        raise CellError from error
 
 
 def _take_devices(line: command_line.CommandLine, cells: list[Config]) -> None:
@@ -191,12 +248,12 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         chosen = lease.of(leases.request_of(config))
         STATUSES.append(train(config, chosen, started=started, sweep=sweep))
     except leases.WaitedTooLong as error:
-        _complain(f"error: {error}", 1)
+        complain(f"error: {error}", 1)
         STATUSES.append("failed")
     except OSError as error:
         if error.errno not in FULL:
             raise
-        _complain(disk_full(Path(config.out)), 1)
+        complain(disk_full(Path(config.out)), 1)
         STATUSES.append("failed")
     finally:
         if own is not None:
@@ -210,11 +267,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted
 
 
-def _complain(text: str, code: int) -> int:
-    """Print `text` to standard error; return the exit status `code`."""
-    print(text, file=sys.stderr)
-    return code
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+    except KeyboardInterrupt as interrupt:
+        status = _answer(interrupt)
+    # What is left to do is short, and must not end in a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from src.config import Config, ConfigError, load
 from src.machine import namespaces, process, quota
-from src.run import exit_status, files, variables
+from src.run import exit_status, files, phases, variables
 from src.run.tables import write_text
 
 if TYPE_CHECKING:
@@ -75,17 +75,19 @@ def _run(path: Path, cores: tuple[int, ...]) -> int:
 
 def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     """Train as one rank of the run in the directory `out`, on these cores."""
+    rank = variables.rank()
+    folder = files.rank_folder(out, rank)
+    phases.announce(folder, phases.importing(config.framework))
     strategy: Strategy = _import(config.strategy["entry"])
     from src.data import available
     from src.measure.recorder import Recorder
     from src.runtime.common.context import RankContext
 
-    rank = variables.rank()
     started = float(os.environ.get(variables.STARTED, time.time()))
     imported = time.time()
-    folder = files.rank_folder(out, rank)
     recorder = Recorder(config, rank, folder, started=started, listeners=[quota.Limit()])
     recorder.facts["import_seconds"] = imported - started
+    phases.announce(folder, phases.MODEL)
     arrays = available.load(config.dataset)
     strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
     if not recorder.finished:

@@ -382,7 +382,7 @@ def test_a_failed_cell_leaves_the_others_tables_and_says_how_to_run_it_again(
     assert f"dvc repro -f -s train@{bad}" in completed.stdout, (
         completed.stdout[-3000:] + completed.stderr[-3000:]
     )
-    assert "math.pi is a float, not a callable" in completed.stdout + completed.stderr
+    assert "math.pi: is a float, not a callable" in completed.stdout + completed.stderr
     table = (tree.folder / "results" / "broken" / "tables" / "accuracy.csv").read_text()
     rows = {line.split(",")[0]: line for line in table.splitlines()[1:]}
     assert rows.keys() == {good, bad}

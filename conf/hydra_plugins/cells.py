@@ -8,17 +8,43 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).parent.parent.parent
+# DVC's process doesn't have the repository on its path.
+sys.path.insert(0, str(ROOT))
+try:
+    from src.config.schema import ConfigError
+finally:
+    sys.path.remove(str(ROOT))
 
 
-def cells(grid: ListConfig, repeat: int = 1) -> DictConfig:
+# The exit status of dvc's own errors.
+DVC_ERROR = 255
+NEEDED = ("strategy", "model", "dataset")
+SCALARS = (str, int, float, bool, type(None))
+
+
+def resolve(grid: Any, repeat: Any = 1, *, _parent_: DictConfig | None = None) -> DictConfig:
+    """Return `cells` of the study that is being composed; end dvc with one line for a mistake in it."""
+    study = None if _parent_ is None else OmegaConf.to_container(_parent_, resolve=False)
+    try:
+        return cells(grid, repeat, study)
+    except ConfigError as error:
+        # As an exception it would reach the user within sentences of OmegaConf and DVC.
+        name = f"study {study['name']}: " if isinstance(study, dict) and "name" in study else ""
+        print(f"error: {name}{error}", file=sys.stderr)
+        raise SystemExit(DVC_ERROR) from error
+
+
+def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) -> DictConfig:
     """Return the cells of a grid by name, each with its overrides for `src.train` and the code it depends on.
 
     Each block of the grid maps keys to values or lists of values; its configurations are the Cartesian
@@ -31,25 +57,19 @@ def cells(grid: ListConfig, repeat: int = 1) -> DictConfig:
     SCALEGUIDE_MAX_MINUTES the minutes of each, which then appear in its name.
 
     Raises:
-        ConfigError: for a cell with a wrong name, type or range, one that occurs twice, or a wrong `repeat`.
+        ConfigError: for a cell with a wrong name, type or range, or one that occurs twice; for a wrong
+            `repeat`, a grid that is none, or a `study` whose name or datasets don't fit.
     """
-    # DVC's process doesn't have the repository on its path.
-    sys.path.insert(0, str(ROOT))
-    try:
-        from src.config import compose
-    finally:
-        sys.path.remove(str(ROOT))
-    rows = [
-        [f"{key}={value}" for key, value in zip(block, values, strict=True)]
-        for block in OmegaConf.to_container(grid)
-        for values in product(*(v if isinstance(v, list) else [v] for v in block.values()))
-    ]
+    from src.config import compose
+
+    rows = _rows(OmegaConf.to_container(grid) if OmegaConf.is_config(grid) else grid)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-        raise compose.ConfigError(f"study.repeat={repeat}: must be a whole number, at least 1")
-    limit = int(os.environ.get("SCALEGUIDE_MAX_CELLS") or len(rows))
-    described = {name: _describe_cell(raw, row) for name, raw, row in compose.name_rows(rows[:limit])}
-    if len(described) < len(rows[:limit]):
-        raise compose.ConfigError("the study's grid names a cell twice")
+        raise ConfigError(f"study.repeat={repeat}: must be a whole number, at least 1")
+    rows = rows[: _most_cells(len(rows))]
+    described = {name: _describe_cell(raw, row) for name, raw, row in compose.name_rows(rows)}
+    if len(described) < len(rows):
+        raise ConfigError("the grid names a cell twice")
+    _check_study(study or {}, [cell["dataset"] for cell in described.values()])
     cells_by_name = {}
     for repetition in range(1, repeat + 1):
         names = list(described)
@@ -59,6 +79,65 @@ def cells(grid: ListConfig, repeat: int = 1) -> DictConfig:
             cell = name if repetition == 1 else f"{name}-r{repetition}"
             cells_by_name[cell] = {**described[name], "configuration": name, "repetition": repetition}
     return OmegaConf.create(cells_by_name)
+
+
+def _rows(grid: Any) -> list[list[str]]:
+    """Return the overrides of each configuration of a grid; raise `ConfigError` where it is no grid."""
+    form = "a list of blocks, as - {strategy: [single, ddp], model: cnn, dataset: mnist}"
+    if not isinstance(grid, list) or not grid:
+        raise ConfigError(f"study.grid={grid}: must be {form}")
+    rows = []
+    for number, block in enumerate(grid, 1):
+        if not isinstance(block, dict) or not block:
+            raise ConfigError(f"study.grid: block {number} is {block!r}; it must be {form}")
+        for key in NEEDED:
+            if key not in block:
+                has = ", ".join(map(str, block))
+                raise ConfigError(f"study.grid: block {number} lacks `{key}`; it has {has}")
+        for key, value in block.items():
+            values = value if isinstance(value, list) else [value]
+            if not isinstance(key, str):
+                raise ConfigError(f"study.grid: block {number} has the key {key!r}, which is no text")
+            if key in NEEDED and not all(isinstance(each, str) for each in values):
+                names = ", ".join(NEEDED)
+                raise ConfigError(f"study.grid: block {number}: {key}={value}: must be a name ({names})")
+            if not values:
+                raise ConfigError(f"study.grid: block {number}: {key}=[]: an empty list gives no cell")
+            if key in ("out", "tracking.study", "overwrite"):
+                raise ConfigError(f"study.grid: block {number}: {key}: is the study's to set; leave it away")
+        rows += [
+            [f"{key}={_typed(value)}" for key, value in zip(block, values, strict=True)]
+            for values in product(*(v if isinstance(v, list) else [v] for v in block.values()))
+        ]
+    return rows
+
+
+def _typed(value: Any) -> str:
+    """Return a value as it is typed in a command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _most_cells(count: int) -> int:
+    """Return SCALEGUIDE_MAX_CELLS, or `count` without it; raise `ConfigError` where it is no number."""
+    limit = os.environ.get("SCALEGUIDE_MAX_CELLS") or str(count)
+    if not limit.isdecimal() or not int(limit):
+        raise ConfigError(f"SCALEGUIDE_MAX_CELLS={limit}: must be a whole number, at least 1")
+    return int(limit)
+
+
+def _check_study(study: Mapping[str, Any], used: Sequence[str]) -> None:
+    """Raise `ConfigError` where a study's name is none for a folder, or `datasets` lacks one that is used."""
+    name, datasets = study.get("name"), study.get("datasets")
+    if "name" in study and (not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]*", name)):
+        raise ConfigError(f"study.name={name}: must be a word of letters, digits, '_', '-' and '.'")
+    if "datasets" not in study:
+        return
+    if not isinstance(datasets, list) or not all(isinstance(each, str) for each in datasets):
+        raise ConfigError(f"study.datasets={datasets}: must be a list of names, as [mnist]")
+    if missing := sorted(set(used) - set(datasets)):
+        raise ConfigError(f"study.datasets={datasets}: lacks {missing[0]}, which the grid uses")
 
 
 def _describe_cell(raw: dict[str, Any], row: list[str]) -> dict[str, Any]:
@@ -80,4 +159,4 @@ def _source_file(path: str) -> str:
     return path.rpartition(".")[0].replace(".", "/") + ".py"
 
 
-OmegaConf.register_new_resolver("cells", cells, replace=True)
+OmegaConf.register_new_resolver("cells", resolve, replace=True)

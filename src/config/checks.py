@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 from collections.abc import Mapping
@@ -11,10 +10,12 @@ from typing import Any
 
 import yaml
 
+from src.config import import_paths
 from src.config.batch_shares import check_batch_shares
+from src.config.choices import check_parity
 from src.config.compiler import check_compiler
 from src.config.run_config import CONF, Config
-from src.config.schema import ConfigError, leaf
+from src.config.schema import CannotRunHere, ConfigError, leaf
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices, quota
 
@@ -32,7 +33,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     Raises:
         ConfigError: for a combination that can't run.
     """
-    _check_described(raw["strategy"])
+    check_parity(raw["strategy"])
     supports = raw["strategy"]["supports"]
     hardware = dict(raw["hardware"])
     if hardware["device"] == "auto":
@@ -60,7 +61,11 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         _check_tracking,
         check_compiler,
     ):
-        check(config)
+        try:
+            check(config)
+        except CannotRunHere as error:
+            error.config = config
+            raise
     return config
 
 
@@ -71,30 +76,6 @@ def _repetitions(study: str | None) -> int:
         return int(known["repeat"]) if known["name"] == study else 1
     except (OSError, KeyError, TypeError, ValueError, yaml.YAMLError):
         return 1
-
-
-def _check_described(strategy: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` where a strategy's file lacks `synchronous`, or `parity` where that is false.
-
-    So it does where `reference` isn't for a strategy of a single device, or it or `baseline` are no options.
-    """
-    file = f"conf/strategy/{strategy['name']}.yaml"
-    if "synchronous" not in strategy:
-        raise ConfigError(f"{file}: needs `synchronous: true`, or false and a `parity` that says why")
-    if strategy["synchronous"] is False and "parity" not in strategy:
-        raise ConfigError(f"{file}: needs `parity`, a few words on why its losses can't equal one device's")
-    for key in ("reference", "baseline"):
-        if not isinstance(strategy.get(key) or {}, Mapping):
-            raise ConfigError(f"{file}: {key}={strategy[key]}: must be options with values, as {{loop: fit}}")
-    reference = strategy.get("reference")
-    if unknown := [option for option in reference or {} if option not in strategy]:
-        raise ConfigError(f"{file}: reference: the strategy has no option {unknown[0]}")
-    alone = strategy["synchronous"] is True and strategy["supports"]["workers"]["max"] == 1
-    if reference is not None and not alone:
-        raise ConfigError(
-            f"{file}: `reference` is for the plain training on one device: `synchronous: true` and one "
-            "worker at most"
-        )
 
 
 def _decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +116,7 @@ def _models_for(framework: str) -> list[str]:
 
 
 def _check_framework(config: Config) -> None:
-    """Raise `ConfigError` where the model lacks the framework, or an import path names no package."""
+    """Raise `ConfigError` where the model lacks the framework, or an import path names nothing."""
     builder = config.model.get(config.framework)
     if not builder:
         frameworks = [name for name in ("torch", "tensorflow") if config.model.get(name)]
@@ -146,15 +127,15 @@ def _check_framework(config: Config) -> None:
         )
     for key, path in (
         ("strategy.entry", config.strategy["entry"]),
-        ("model", builder),
-        ("model.path", config.model.get("path", builder)),
+        ("strategy.serve", config.strategy.get("serve")),
+        (f"model.{config.framework}", builder),
         ("dataset.reader", config.dataset["reader"]),
     ):
-        top, _, rest = path.partition(".")
-        if not top or not rest:
-            raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
-        if importlib.util.find_spec(top) is None:
-            raise ConfigError(f"{key}={path}: no package {top!r} can be imported; give package.module.name")
+        if path is not None:
+            import_paths.check(key, path)
+    # Its module is imported before any rank is started, by a process of its own.
+    if config.model.get("path") is not None:
+        import_paths.check_package("model.path", config.model["path"])
 
 
 def _check_batch(config: Config) -> None:
@@ -191,7 +172,7 @@ def _check_speeds(config: Config) -> None:
         try:
             quota.find()
         except quota.NotAllowed as error:
-            raise ConfigError(f"{key}: {error}") from error
+            raise CannotRunHere(f"{key}: {error}") from error
 
 
 def _check_lists(config: Config) -> None:
@@ -251,26 +232,39 @@ def _check_files(config: Config) -> None:
             f"{config.strategy['name']} trains under {config.framework}"
         )
     for key, path in (("resume", config.resume), ("model.pretrained", config.model.get("pretrained"))):
-        if path is not None and not Path(path).is_file():
-            raise ConfigError(f"{key}={path}: no such file")
+        if path is not None:
+            _check_file(key, path)
+
+
+def _check_file(key: str, path: str) -> None:
+    """Raise `ConfigError` unless `path` is a file that can be read."""
+    if os.path.isdir(path):
+        hint = files[0] if (files := sorted(Path(path).glob("checkpoint.*"))) else "a file in it"
+        raise ConfigError(f"{key}={path}: is a directory; name {hint}")
+    if not os.path.exists(path):
+        raise ConfigError(f"{key}={path}: no such file")
+    if not os.path.isfile(path):
+        raise ConfigError(f"{key}={path}: is no regular file")
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"{key}={path}: can't be read: permission denied")
 
 
 def _check_devices(config: Config) -> None:
-    """Raise `ConfigError` where the machine lacks a device for each worker."""
+    """Raise `CannotRunHere` where the machine lacks a device for each worker."""
     kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
     all_devices = devices.find(kind, per_device)
     count = len(all_devices)
     if not count and kind == "gpu":
-        raise ConfigError("hardware.device=gpu: no NVIDIA GPU is found here; choose hardware.device=cpu")
+        raise CannotRunHere("hardware.device=gpu: no NVIDIA GPU is found here; choose hardware.device=cpu")
     if not count:
-        raise ConfigError(
+        raise CannotRunHere(
             f"hardware.cores_per_device={per_device}: this process may use "
             f"{len(devices.usable_cores())} core(s); choose at most that"
         )
     numbers = config.hardware.get("devices")
     known = [device.index for device in all_devices]
     if numbers is not None and not set(numbers) <= set(known):
-        raise ConfigError(
+        raise CannotRunHere(
             f"hardware.devices={numbers}: the {kind} devices here are {', '.join(map(str, known))}"
         )
     if config.hardware["share_devices"]:
@@ -282,7 +276,7 @@ def _check_devices(config: Config) -> None:
         )
     if config.workers > count:
         noun = f"{kind} device(s)" + (f" of {per_device} core(s)" if kind == "cpu" else "")
-        raise ConfigError(
+        raise CannotRunHere(
             f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "
             "hardware.share_devices=true to check correctness only"
         )

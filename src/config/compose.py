@@ -6,25 +6,25 @@ cell only after the others have run.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
+from src.config import choices, words
 from src.config.checks import resolve
 from src.config.command_line import CommandLine
 from src.config.run_config import CONF, Config
-from src.config.schema import DESCRIPTIVE, GROUPS, RENAMED, ConfigError, check_types, flatten, nearest
+from src.config.schema import GROUPS, CannotRunHere, ConfigError, check_types, flatten, nearest
 
 # Keys that every run's name has in short form, and keys that don't change a run's result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
@@ -44,19 +44,23 @@ def cells(line: CommandLine) -> list[Config]:
     extra = (
         [] if line.config_dir is None else [f"hydra.searchpath=[file://{Path(line.config_dir).absolute()}]"]
     )
-    parsed = _parse(line.overrides)
+    parsed = words.parse(line.overrides)
     for override in parsed:
-        _check_word(override)
+        words.check(override, multirun=line.multirun)
     swept = [override for override in parsed if override.is_sweep_override()]
     if swept and not line.multirun:
         raise ConfigError(f"{swept[0].input_line}: several values are a sweep; put -m before or after them")
     try:
         rows = split_sweep(parsed)
     except HydraException as error:
-        raise ConfigError(f"{_first_line(error)}; list the values instead, as in batch=64,128") from error
+        word = next((str(each.input_line) for each in swept), "")
+        raise ConfigError(
+            f"{word}: {words.first_line(error)}; list the values instead, as in batch=64,128"
+        ) from error
+    folders = [] if line.config_dir is None else [Path(line.config_dir)]
     defaults: dict[tuple[str, ...], dict[str, Any]] = {}
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
-        configs = [_compose_cell(row, extra, defaults) for row in rows]
+        configs = [_compose_cell(row, extra, folders, defaults) for row in rows]
     _check_out(configs)
     return configs
 
@@ -67,16 +71,19 @@ def swept(overrides: Sequence[str]) -> list[str]:
 
 
 def _compose_cell(
-    row: Sequence[str], extra: list[str], defaults: dict[tuple[str, ...], dict[str, Any]]
+    row: Sequence[str],
+    extra: list[str],
+    folders: Sequence[Path],
+    defaults: dict[tuple[str, ...], dict[str, Any]],
 ) -> Config:
     """Compose and check the cell with the overrides `row`.
 
-    `extra` are overrides of Hydra's own. `defaults` caches the composition without other overrides, by
-    choices of groups.
+    `extra` are overrides of Hydra's own, `folders` those of the user's own choices. `defaults` caches the
+    composition without other overrides, by choices of groups.
     """
     groups = tuple(word for word in row if word.split("=")[0] in GROUPS)
     if groups not in defaults:
-        defaults[groups] = _to_dict(_compose([*groups, *extra], {}))
+        defaults[groups] = group_defaults(groups, folders, extra)
     cfg = _compose([*row, *extra], defaults[groups])
     return finish(cfg, row, defaults[groups])
 
@@ -84,8 +91,8 @@ def _compose_cell(
 def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, Any], Sequence[str]]]:
     """Yield (name, composition, overrides) of each row of overrides.
 
-    A study's grid is composed by this function. Types and ranges are checked, but not whether the present
-    machine can run a row. Minutes are capped as by `cap_minutes`, also in the overrides.
+    A study's grid is composed by this function. Rows are checked, but for whether the present machine can run
+    them. Minutes are capped as by `cap_minutes`, also in the overrides.
 
     Raises:
         ConfigError: for a row with a mistake.
@@ -95,9 +102,10 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
         for row in rows:
             groups = tuple(word for word in row if word.split("=")[0] in GROUPS)
             if groups not in defaults:
-                defaults[groups] = group_defaults(list(groups))
+                defaults[groups] = group_defaults(groups)
             plain = defaults[groups]
-            raw = _to_dict(_compose(list(row), plain))
+            raw = _to_dict(_compose(list(row), plain), row)
+            _check_keys(raw, row, plain)
             if (minutes := cap_minutes(raw["max_minutes"])) != raw["max_minutes"]:
                 row = [
                     *(word for word in row if not word.startswith("max_minutes=")),
@@ -105,12 +113,43 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
                 ]
                 raw["max_minutes"] = minutes
             check_types(raw, plain)
-            yield run_name(raw, row, plain), raw, row
+            name = run_name(raw, row, plain)
+            with contextlib.suppress(CannotRunHere):
+                resolve(raw, name)
+            yield name, raw, row
 
 
-def group_defaults(groups: list[str]) -> dict[str, Any]:
-    """Compose the choices of groups, as `model=cnn`, without other overrides; Hydra must be initialized."""
-    return _to_dict(_compose(groups, {}))
+def group_defaults(
+    groups: Sequence[str], folders: Sequence[Path] = (), extra: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Compose the choices of groups, as `model=cnn`, without other overrides; Hydra must be initialized.
+
+    Args:
+        groups: the choices.
+        folders: those of the user's own choices.
+        extra: overrides of Hydra's own.
+
+    Raises:
+        ConfigError: for a choice that there isn't, or whose file isn't what it should be.
+    """
+    choices.check_files(groups, folders)
+    raw = _to_dict(_compose([*groups, *extra], {}), groups)
+    choices.check_described(raw, groups, folders)
+    return raw
+
+
+def _check_keys(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where `++` has added a key to a composition, other than to a mapping `options`."""
+    known = flatten(defaults)
+    for key in flatten(raw):
+        parts = key.split(".")
+        # A key that replaces a mapping, or is within an empty one, is judged by its rule.
+        replaces = any(other.startswith(f"{key}.") for other in known)
+        within = any(".".join(parts[:count]) in known for count in range(1, len(parts) + 1))
+        if replaces or within or "options" in parts[1:-1]:
+            continue
+        word = next((w for w in overrides if w.lstrip("+").startswith(key.partition(".")[0])), key)
+        raise ConfigError(words.no_such_key(word, word.lstrip("+").partition("=")[0], overrides, defaults))
 
 
 def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any]) -> Config:
@@ -124,7 +163,8 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
     Raises:
         ConfigError: for a mistake in the cell.
     """
-    raw = _to_dict(cfg)
+    raw = _to_dict(cfg, overrides)
+    _check_keys(raw, overrides, defaults)
     if "path" in raw["model"] and raw["model"]["path"] is None:
         raise ConfigError(
             "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
@@ -189,33 +229,6 @@ def _check_out(configs: Sequence[Config]) -> None:
         seen.add(path)
 
 
-def _parse(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides; raise `ConfigError` for a word that isn't one."""
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        word = next((w for w in overrides if w in str(error)), " ".join(overrides))
-        raise ConfigError(f"{word}: can't be read as key=value; quote what has brackets or spaces") from error
-
-
-def _check_word(override: Override) -> None:
-    """Raise `ConfigError` for an override that Hydra would accept but Scaleguide can't use."""
-    word, key = str(override.input_line), override.key_or_group
-    if not key:
-        raise ConfigError(f"{word}: names no key; give key=value")
-    group, _, option = key.partition(".")
-    if key in RENAMED:
-        renamed, choices = RENAMED[key]
-        value = word.partition("=")[2]
-        raise ConfigError(f"{word}: is called {renamed} now; choose {renamed}={choices.get(value, value)}")
-    if (override.is_add() or override.is_delete()) and not option.startswith("options") and group != "hydra":
-        raise ConfigError(f"{word}: keys can't be added or removed; give key=value")
-    if key in GROUPS and not override.is_sweep_override() and not isinstance(override.value(), str):
-        raise ConfigError(f"{word}: must name a file of conf/{key}/")
-    if option and _is_descriptive(key):
-        raise ConfigError(f"{word}: {option} describes the {group} and is fixed in conf/{group}/")
-
-
 def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     """Have Hydra compose overrides; raise `ConfigError` in the user's words where that fails.
 
@@ -226,44 +239,16 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     except MissingConfigException as error:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
         if not error.options:
-            raise ConfigError(_first_line(error)) from error
+            raise ConfigError(words.first_line(error)) from error
         options = sorted(error.options)
         raise ConfigError(
             f"{group}={choice}: no such {group}; there are {', '.join(options)}; "
             f"did you mean {nearest(choice, options)}?"
         ) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error, overrides, defaults)) from error
-
-
-def _explain(error: Exception, overrides: list[str], defaults: Mapping[str, Any]) -> str:
-    """Return a sentence for Hydra's error about an override, with the nearest valid key."""
-    match = re.search(r"override '([^']+)'|key '([^']+)'", str(error), re.IGNORECASE)
-    key = (match.group(1) or match.group(2)).lstrip("+~") if match else ""
-    word = next((w for w in overrides if w.lstrip("+~").startswith(f"{key}=")), key)
-    keys = [k for k in flatten(defaults) if not _is_descriptive(k)]
-    group = key.partition(".")[0]
-    if group in GROUPS and "." in key and defaults:
-        options = [k for k in keys if k.startswith(f"{group}.")]
-        if key in options:
-            return f"{word}: is a mapping; add to it with +{key}.name=value"
-        name = next((w for w in overrides if w.startswith(f"{group}=")), f"{group}={defaults[group]['name']}")
-        hint = (
-            f"it has {', '.join(options)}; did you mean {nearest(key, options)}?"
-            if options
-            else "it has no options"
-        )
-        return f"{word}: {name} has no such option; {hint}"
-    keys += GROUPS
-    if key and keys:
-        return f"{word}: no such key; did you mean {nearest(key, keys)}?"
-    return _first_line(error)
-
-
-def _is_descriptive(key: str) -> bool:
-    """Return whether a dotted key describes a choice of a group, and can't be set by users."""
-    group, _, option = key.partition(".")
-    return option.split(".")[0] in DESCRIPTIVE.get(group, ())
+    except yaml.YAMLError as error:
+        raise ConfigError(choices.describe_yaml_error(error)) from error
+    except (HydraException, OmegaConfBaseException, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(words.explain(error, overrides, defaults)) from error
 
 
 def _select(raw: Mapping[str, Any], key: str) -> Any:
@@ -274,15 +259,13 @@ def _select(raw: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def _to_dict(cfg: DictConfig) -> dict[str, Any]:
-    """Return a composition as a dictionary with its interpolations resolved, without Hydra's own keys."""
+def _to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a composition as a dictionary with its interpolations resolved, without Hydra's own keys.
+
+    `overrides` are its own.
+    """
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error)) from error
+    except (OmegaConfBaseException, RecursionError) as error:
+        raise ConfigError(words.explain(error, overrides, {})) from error
     return {key: value for key, value in plain.items() if key != "hydra"}
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().splitlines()[0]

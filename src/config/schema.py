@@ -18,10 +18,61 @@ class ConfigError(Exception):
     """A mistake in the user's configuration; the message is one sentence for the user."""
 
 
+class CannotRunHere(ConfigError):
+    """A configuration that this machine can't run, and another one could.
+
+    The attribute `config` is that configuration, once it is known.
+    """
+
+    config: Any = None
+
+
+class OwnCodeError(Exception):
+    """An error in a model, reader or strategy of the user's own; the message is one sentence."""
+
+
+# Words for keys that other libraries and papers use; by them nothing is set, but the key is suggested.
+SYNONYMS = {
+    **dict.fromkeys(("learning_rate", "lr", "base_lr", "optimizer.learning_rate"), "optimizer.lr"),
+    **dict.fromkeys(("momentum", "optimizer.beta"), "optimizer.momentum"),
+    **dict.fromkeys(("weight_decay", "wd", "l2", "optimizer.wd"), "optimizer.weight_decay"),
+    **dict.fromkeys(("optim", "optimiser", "optimizer.type", "optimizer.kind"), "optimizer.name"),
+    **dict.fromkeys(("clip", "grad_clip", "max_grad_norm", "gradient_clip_val"), "optimizer.clip_norm"),
+    **dict.fromkeys(("warmup", "warmup_steps"), "optimizer.warmup_steps"),
+    **dict.fromkeys(("lr_schedule", "scheduler", "lr_scheduler"), "optimizer.schedule"),
+    **dict.fromkeys(("batch_size", "bs", "global_batch", "global_batch_size", "train_batch_size"), "batch"),
+    **dict.fromkeys(("world_size", "nproc", "nproc_per_node", "num_workers", "gpus", "num_gpus"), "workers"),
+    **dict.fromkeys(("ranks", "np", "n_gpus", "replicas", "num_nodes", "nodes"), "workers"),
+    **dict.fromkeys(("micro_batches", "num_microbatches", "accumulate_grad_batches"), "microbatches"),
+    **dict.fromkeys(("gradient_accumulation", "gradient_accumulation_steps", "chunks"), "microbatches"),
+    **dict.fromkeys(("max_epochs", "num_epochs", "n_epochs", "epoch"), "epochs"),
+    **dict.fromkeys(("minutes", "max_time", "time_limit", "timeout"), "max_minutes"),
+    **dict.fromkeys(("random_seed", "rng_seed"), "seed"),
+    **dict.fromkeys(("dtype", "amp", "mixed_precision", "fp16", "bf16"), "precision"),
+    **dict.fromkeys(("sync_batchnorm", "sync_bn", "bn"), "batchnorm"),
+    **dict.fromkeys(("devices", "device_ids"), "hardware.devices"),
+    **dict.fromkeys(("device", "accelerator"), "hardware.device"),
+    **dict.fromkeys(("output", "output_dir", "out_dir", "save_dir", "run_dir"), "out"),
+    **dict.fromkeys(("checkpoint", "ckpt", "ckpt_path", "resume_from", "load"), "resume"),
+    **dict.fromkeys(("save_every", "checkpoint_interval"), "checkpoint_every"),
+    **dict.fromkeys(("eval_every", "eval_interval", "val_check_interval"), "evaluate_every"),
+    **dict.fromkeys(("arch", "network", "net"), "model"),
+    **dict.fromkeys(("data", "dataset_name"), "dataset"),
+    **dict.fromkeys(("parallelism", "distributed", "method"), "strategy"),
+}
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return the choice closest to `word` in spelling, in whatever case; `choices` must not be empty."""
     spelled = {choice.lower(): choice for choice in choices}
     return spelled[difflib.get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.0)[0]]
+
+
+def nearest_key(word: str, keys: Iterable[str]) -> str:
+    """Return the key that `word` is another name of, or else the closest in spelling, of `keys`."""
+    keys = list(keys)
+    meant = SYNONYMS.get(word.lower(), "")
+    return meant if meant in keys else nearest(word, keys)
 
 
 @dataclass(frozen=True)
@@ -37,6 +88,7 @@ class Rule:
         optional: whether null is allowed.
         lists: whether a list of numbers above 0 or of names is allowed, besides one of `choices`.
         entries: whether the value is a list, of different entries to which all else of the rule applies.
+        filled: whether a text must have a character that isn't a space.
     """
 
     kind: type
@@ -47,6 +99,7 @@ class Rule:
     optional: bool = False
     lists: bool = False
     entries: bool = False
+    filled: bool = False
 
     def check(self, key: str, value: Any) -> None:
         """Raise `ConfigError` unless `value` may stand under `key`."""
@@ -67,11 +120,13 @@ class Rule:
         if not self.fits(value):
             names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
             raise ConfigError(f"{key}={value}: must be {names[self.kind]}")
+        if self.filled and not value.strip():
+            raise ConfigError(f"{key}={value}: must not be empty; leave it away")
         if self.minimum is not None and (value <= self.minimum if self.above else value < self.minimum):
             bound = "above" if self.above else "at least"
-            raise ConfigError(f"{key}={value}: must be {bound} {self.minimum:g}")
+            raise ConfigError(f"{key}={value}: must be {bound} {_number(self.minimum)}")
         if self.maximum is not None and value > self.maximum:
-            raise ConfigError(f"{key}={value}: must be at most {self.maximum:g}")
+            raise ConfigError(f"{key}={value}: must be at most {_number(self.maximum)}")
 
     def _check_entries(self, key: str, value: Any) -> None:
         """Raise `ConfigError` unless `value` is a list of different entries that fit the rule."""
@@ -87,6 +142,11 @@ class Rule:
         if self.kind is int:
             return isinstance(value, int) and not isinstance(value, bool)
         return isinstance(value, self.kind)
+
+
+def _number(bound: float) -> str:
+    """Return a bound as it is typed."""
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _check_list(key: str, value: Any) -> None:
@@ -119,11 +179,11 @@ RULES: dict[str, Rule] = {
     "evaluate_every": Rule(int, minimum=1, optional=True),
     "target_accuracy": Rule(float, minimum=0, maximum=1, optional=True),
     "checkpoint_every": Rule(int, minimum=1, optional=True),
-    "resume": Rule(str, optional=True),
-    "out": Rule(str, optional=True),
+    "resume": Rule(str, optional=True, filled=True),
+    "out": Rule(str, optional=True, filled=True),
     "overwrite": Rule(bool),
     "tracking.backend": Rule(str, ("sqlite", "server", "none")),
-    "tracking.study": Rule(str, optional=True),
+    "tracking.study": Rule(str, optional=True, filled=True),
 }
 # Options whose default says too little about what they may hold.
 OPTION_RULES = {
@@ -131,9 +191,9 @@ OPTION_RULES = {
     "hardware.devices": Rule(int, minimum=0, optional=True, entries=True),
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "dataset.test_limit": Rule(int, minimum=1, optional=True),
-    "model.path": Rule(str, optional=True),
-    "model.pretrained": Rule(str, optional=True),
-    "strategy.mpiexec": Rule(str, optional=True),
+    "model.path": Rule(str, optional=True, filled=True),
+    "model.pretrained": Rule(str, optional=True, filled=True),
+    "strategy.mpiexec": Rule(str, optional=True, filled=True),
 }
 GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.

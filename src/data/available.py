@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from src.data.catalog import PREPARED, cache_folder, fingerprint
+from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint
 from src.data.errors import DataError, clear_disk_errors
 from src.data.sources import fetch
 
@@ -57,6 +57,7 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
     # Imported here because it loads numpy.
     from src.data.prepare import prepare
 
+    check_cache()
     target = _cached(dataset)
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from src.config import ConfigError, choices
 from src.config.schema import nearest
-from src.data.errors import DataError
+from src.data.errors import DataMistake
+from src.machine.folders import obstacle
 
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
@@ -23,7 +23,7 @@ PREPARED = Path("prepared")
 FORM = 1
 
 
-class UnknownDataset(DataError):
+class UnknownDataset(DataMistake):
     """A name that no dataset of conf/dataset/ has."""
 
 
@@ -32,19 +32,20 @@ def choice(name: str) -> dict[str, Any]:
 
     Raises:
         UnknownDataset: for a name without a file; its text has the nearest name.
-        DataError: for a file that gives another name, or lacks a key.
+        DataMistake: for a file that gives another name, lacks a key, or isn't YAML.
     """
     names = sorted(path.stem for path in CHOICES.glob("*.yaml"))
     if name not in names:
         hint = f"; did you mean {nearest(str(name), names)!r}?" if names else ""
         raise UnknownDataset(f"unknown dataset {name!r}: {CHOICES} has {', '.join(names) or 'none'}{hint}")
     path = CHOICES / f"{name}.yaml"
-    dataset = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(dataset, dict) or dataset.get("name") != name:
-        raise DataError(f"{path} must be a mapping with `name: {name}`")
-    for key, kind in {"reader": str, "data_source": str, "files": dict, "sources": list}.items():
-        if not isinstance(dataset.get(key), kind):
-            raise DataError(f"{path}: `{key}` must be a {kind.__name__}, got {dataset.get(key)!r}")
+    try:
+        dataset = choices.read(path)
+        if dataset.get("name") != name:
+            raise DataMistake(f"{path} must be a mapping with `name: {name}`")
+        choices.check_dataset(path, dataset)
+    except ConfigError as error:
+        raise DataMistake(str(error)) from error
     return dataset
 
 
@@ -56,6 +57,15 @@ def cache_folder() -> Path:
     if own := os.environ.get("SCALEGUIDE_CACHE"):
         return Path(own).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "scaleguide"
+
+
+def check_cache() -> None:
+    """Raise `DataMistake` unless the folder outside the repository can be made and written."""
+    folder = cache_folder()
+    if reason := obstacle(folder):
+        named = "SCALEGUIDE_CACHE" if os.environ.get("SCALEGUIDE_CACHE") else "XDG_CACHE_HOME"
+        value = os.environ.get(named) or folder
+        raise DataMistake(f"{named}={value}: {reason}; choose a folder that can be written")
 
 
 def fingerprint(dataset: Mapping[str, Any]) -> str:

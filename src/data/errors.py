@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
+from src.machine.folders import FULL
 
 
 class DataError(Exception):
     """Data that can't be had or can't be used; its text is one sentence for the user."""
 
 
+class DataMistake(DataError):
+    """A mistake in what the user has typed about data."""
+
+
 @contextmanager
 def clear_disk_errors(folder: Path) -> Iterator[None]:
-    """Turn the errors of a full or read-only disk under `folder` into a DataError that names it."""
+    """Turn the errors of a disk under `folder` into a DataError that names it."""
     try:
         yield
     except OSError as error:
@@ -25,9 +28,7 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
             raise DataError(
                 f"the file system {mount_point(folder)} is full: {folder} can't be written"
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise DataError(f"{error.filename or folder} can't be used: {error.strerror}") from error
-        raise
+        raise DataError(f"{error.filename or folder} can't be used: {error.strerror or error}") from error
 
 
 def mount_point(path: Path) -> Path:

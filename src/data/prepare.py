@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
+from src.config import ConfigError, import_paths
+from src.config.import_paths import describe_error
 from src.data.arrays import ARRAY_NAMES, Splits
 from src.data.catalog import fingerprint
-from src.data.errors import DataError, clear_disk_errors
+from src.data.errors import FULL, DataError, DataMistake, clear_disk_errors
 
 CHUNK_BYTES = 1 << 24
 
@@ -33,7 +34,7 @@ def prepare(dataset: Mapping[str, Any], raw: Path, target: Path) -> None:
             raise DataError(
                 f"{name}: {raw / file} is missing; `dvc repro fetch data.dvc preprocess` makes it"
             )
-    splits = _reader(dataset)(raw, dataset.get("options") or {})
+    splits = _read(dataset, raw)
     check(splits, name)
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -86,13 +87,32 @@ def check(splits: Splits, name: str) -> None:
         )
 
 
-def _reader(dataset: Mapping[str, Any]) -> Callable[[Path, dict[str, Any]], Splits]:
+def _read(dataset: Mapping[str, Any], raw: Path) -> Splits:
+    """Call the dataset's reader; raise `DataError` where it can't be imported, or fails."""
+    path = dataset["reader"]
     try:
-        return resolve_name(dataset["reader"])
-    except (ImportError, AttributeError, ValueError) as error:
+        reader = import_paths.resolve("reader", path)
+    except ConfigError as error:
+        raise DataMistake(f"{dataset['name']}: reader {path!r} can't be imported: {error}") from error
+    except (Exception, SystemExit) as error:
         raise DataError(
-            f"{dataset['name']}: reader {dataset['reader']!r} can't be imported: {error}"
+            f"{dataset['name']}: reader {path!r} can't be imported: {describe_error(error)}"
         ) from error
+    try:
+        splits = reader(raw, dataset.get("options") or {})
+    except DataError:
+        raise
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise DataError(f"{dataset['name']}: reader {path}: {describe_error(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise DataError(f"{dataset['name']}: reader {path}: {describe_error(error)}") from error
+    if not isinstance(splits, Splits):
+        raise DataError(
+            f"{dataset['name']}: reader {path}: must return Splits, got a {type(splits).__name__}"
+        )
+    return splits
 
 
 def _write(splits: Splits, folder: Path) -> tuple[list[float], list[float]]:

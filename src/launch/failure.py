@@ -10,6 +10,7 @@ from pathlib import Path
 
 from src.data.errors import mount_point
 from src.launch.supervisor import JobResult
+from src.machine.folders import FULL
 from src.run import exit_status, files
 
 # A file system without room for as much counts as full.
@@ -52,7 +53,7 @@ def _is_full(folder: Path) -> bool:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, PROBE_BYTES)
     except OSError as error:
-        return error.errno in exit_status.FULL
+        return error.errno in FULL
     return False
 
 

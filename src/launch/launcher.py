@@ -7,10 +7,9 @@ without arguments.
 from __future__ import annotations
 
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Protocol
 
-from src.config import Config, ConfigError
+from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import Spawn
@@ -63,12 +62,17 @@ def launcher_of(config: Config) -> Launcher:
 
     Raises:
         ConfigError: where the import path names nothing, or no launcher.
+        OwnCodeError: for an error in the code of a launcher of the user's own.
     """
     path = config.strategy["launcher"]
+    import_paths.check("strategy.launcher", path)
     try:
-        launcher = resolve_name(path)()
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigError(f"strategy.launcher={path}: names no launcher ({error})") from error
+        found = import_paths.resolve("strategy.launcher", path)
+        launcher = found()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise OwnCodeError(f"strategy.launcher={path}: {import_paths.describe_error(error)}") from error
     methods = ("check", "prepare", "process_specs", "open")
     missing = [name for name in methods if not callable(getattr(launcher, name, None))]
     if missing:

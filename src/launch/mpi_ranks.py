@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from io import BufferedRWPair
 from pathlib import Path
 
-from src.config import Config, ConfigError
+from src.config import CannotRunHere, Config
 from src.launch import processes, reaper
 from src.launch.agents import AgentProcess, send_line
 from src.launch.launched import LaunchedProcess
@@ -54,7 +54,7 @@ class MPIRanks:
     """A launcher of one rank a worker, each run by an agent that `mpiexec` has started."""
 
     def check(self, config: Config) -> None:
-        """Raise `ConfigError` where there is no `mpiexec` (`strategy.mpiexec`) or no mpi4py."""
+        """Raise `CannotRunHere` where there is no `mpiexec` (`strategy.mpiexec`) or no mpi4py."""
         program = config.strategy.get("mpiexec")
         if mpiexec_path(config) is None:
             hint = (
@@ -63,9 +63,9 @@ class MPIRanks:
                 if program is None
                 else "no such program, here or on the PATH; leave it away for the one that pip installed"
             )
-            raise ConfigError(f"strategy.mpiexec={program}: {hint}")
+            raise CannotRunHere(f"strategy.mpiexec={program}: {hint}")
         if importlib.util.find_spec("mpi4py") is None:
-            raise ConfigError(f"strategy={config.strategy['name']}: needs mpi4py; `pip install mpi4py`")
+            raise CannotRunHere(f"strategy={config.strategy['name']}: needs mpi4py; `pip install mpi4py`")
 
     def prepare(self, config: Config) -> None:
         """Do nothing: ranks aren't forked, for each process must import and start MPI itself."""

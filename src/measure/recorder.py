@@ -18,7 +18,7 @@ from src.measure import probe
 from src.measure.rank_record import RankRecord
 from src.measure.rank_tables import RankTables
 from src.measure.step_clock import Interval, StepClock
-from src.run import files
+from src.run import files, phases
 from src.run.tables import write_text
 
 # Completed steps are written to disk as often as this.
@@ -115,6 +115,7 @@ class Recorder(StepClock):
         self.facts["probe_before"] = probe.gflops() if self._probes else None
         for listener in self._listeners:
             listener.on_start()
+        phases.announce(self.folder, phases.FIRST_STEP)
         self.facts["startup_seconds"] = time.time() - self._started
         self._last_flush = time.perf_counter()
         self.start_clock()

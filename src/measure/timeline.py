@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, SupportsFloat
 
 from src.measure.step_clock import StepClock
-
 from src.run.tables import write_text
 
 STEPS = 20

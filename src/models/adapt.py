@@ -6,10 +6,11 @@ import errno
 import inspect
 import socket
 from collections.abc import Mapping
-from pkgutil import resolve_name
 from typing import Any
 
 from src.config import Config, ConfigError
+from src.config.import_paths import resolve
+from src.config.schema import nearest
 from src.machine import namespaces
 
 # Errors of connections where there is no network but the loopback interface.
@@ -41,8 +42,9 @@ def build(config: Config, *, classes: int, shape: tuple[int, int, int]) -> Any:
     """
     described = ("name", "torch", "tensorflow", "allowed")
     options = {key: value for key, value in config.model.items() if key not in described}
+    builder = resolve(f"model.{config.framework}", config.model[config.framework])
     try:
-        return resolve_name(config.model[config.framework])(classes=classes, shape=shape, **options)
+        return builder(classes=classes, shape=shape, **options)
     except Exception as error:
         if not namespaces.inside() or (failure := _network_failure(error)) is None:
             raise
@@ -59,3 +61,55 @@ def _network_failure(error: BaseException | None) -> OSError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def call(path: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Call what a user has named as `model.path`, with those of `arguments` that it takes, and `options`.
+
+    Raises:
+        ConfigError: for a path that names nothing, or nothing that can be called; for an option that it
+            doesn't take, or one that it lacks.
+    """
+    factory = resolve("model.path", path)
+    if not callable(factory):
+        raise ConfigError(f"model.path={path}: is {_a(factory)}, not a callable")
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:
+        # Of a function that is not written in Python.
+        return factory(**options)
+    given = {**accepted(signature, arguments), **options}
+    _check_options(path, signature, given)
+    return factory(**given)
+
+
+def check_kind(path: str, model: object, kind: type) -> None:
+    """Raise `ConfigError` unless what `model.path` has returned is of a type."""
+    if not isinstance(model, kind):
+        name = f"{kind.__module__.split('.')[0]}.{'nn.' * (kind.__name__ == 'Module')}{kind.__name__}"
+        raise ConfigError(f"model.path={path}: returned {_a(model)}, not a {name}")
+
+
+def _check_options(path: str, signature: inspect.Signature, given: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where a callable doesn't take what it is given, or needs more."""
+    named = {
+        name: parameter
+        for name, parameter in signature.parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    unknown = [] if open_ended else [name for name in given if name not in named]
+    if unknown:
+        takes = f"it takes {', '.join(named)}; did you mean {nearest(unknown[0], named)}?" if named else ""
+        raise ConfigError(f"model.path={path}: takes no option {unknown[0]!r}; {takes or 'it takes none'}")
+    needed = [name for name, each in named.items() if each.default is each.empty and name not in given]
+    if needed:
+        raise ConfigError(
+            f"model.path={path}: needs the option {needed[0]!r}; give +model.options.{needed[0]}=value"
+        )
+
+
+def _a(value: object) -> str:
+    """Return the name of a value's type with its article."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

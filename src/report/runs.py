@@ -20,7 +20,7 @@ from src.run.tables import Row, read_table
 
 # Statuses of runs that were measured; those of another status have no figures to compare.
 MEASURED = ("ok", "time_limit", "diverged")
-STATUSES = (*MEASURED, "out_of_memory", "failed", "missing")
+STATUSES = (*MEASURED, "out_of_memory", "skipped", "failed", "missing")
 GROUPS = ("strategy", "model", "dataset", "hardware")
 # Keys that name a run's columns, its place or its length rather than a variant of its strategy.
 NOT_VARIANTS = {
@@ -50,13 +50,14 @@ class StudyRun:
 
     Attributes:
         cell: the cell's name.
-        status: one of `STATUSES`; `missing` has no directory, `failed` crashed or left no readable metrics.
+        status: one of `STATUSES`; `missing` has no directory, `failed` crashed or left no readable metrics,
+            `skipped` asked for what the machine lacks.
         directory: the run's directory.
         declared: the cell's keys in the study.
         config: `config.yaml`, empty where it can't be read; likewise the next two.
         metrics: `metrics.json`.
         environment: `environment.json`.
-        error: why the run failed or is missing, if that is known.
+        error: why the run failed, was skipped or is missing, if that is known.
     """
 
     cell: str
@@ -177,6 +178,8 @@ def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> StudyRu
     if status not in STATUSES:
         status = "failed"
         error = "metrics.json is not there or cannot be read"
+    if status == "skipped":
+        error = metrics.get("error")
     if status == "failed":
         error = metrics.get("error") or last_error(directory) or error
     return StudyRun(

@@ -149,9 +149,12 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
-    """Say why runs have no speed-up, what else differs from a baseline, and which runs were not probed."""
+    """Say why runs were skipped or have no speed-up, what differs from a baseline, and what wasn't probed."""
     noted: dict[str, list[str]] = {}
     for row in rows:
+        if row["status"] == "skipped":
+            name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
+            noted.setdefault(f"Skipped on this machine ({row['run'].error})", []).append(name)
         if row.get("baseline_note"):
             what = "The baseline is another" if row.get("baseline") else "No speed-up"
             name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"

@@ -14,6 +14,7 @@ import yaml
 
 from src.config import Config, ConfigError
 from src.machine.exchange import exchange
+from src.machine.folders import obstacle
 from src.run import files
 from src.run.tables import write_text
 
@@ -36,19 +37,27 @@ def status_of(out: Path) -> str | None:
 def check_out(config: Config) -> None:
     """Raise `ConfigError` unless the run may be written to `config.out`.
 
-    It may not replace the current directory, the checkpoint that it resumes from, foreign files, or a run of
-    another configuration without `overwrite`.
+    The directory must be writable. The run may not replace the current directory, the checkpoint that it
+    resumes from, foreign files, or a run of another configuration without `overwrite`.
     """
     out = Path(config.out)
+    if reason := obstacle(out):
+        raise ConfigError(f"out={config.out}: {reason}")
     if out.resolve() in (Path.cwd(), *Path.cwd().parents):
         raise ConfigError(f"out={config.out}: would replace the folder that you stand in; choose another")
     if config.resume is not None and out.resolve() in Path(config.resume).resolve().parents:
         raise ConfigError(
             f"resume={config.resume}: lies in out={config.out}, which is replaced; choose another out"
         )
-    if out.is_file():
-        raise ConfigError(f"out={config.out}: is a file; choose a directory")
-    if not out.exists() or not any(out.iterdir()):
+    if os.path.ismount(out):
+        raise ConfigError(
+            f"out={config.out}: is a mount point, which can't be replaced; choose a folder in it"
+        )
+    if not out.exists():
+        return
+    if reason := obstacle(out.parent):
+        raise ConfigError(f"out={config.out}: {out.parent} {reason}")
+    if not any(out.iterdir()):
         return
     there = _configuration(out)
     if there is None:

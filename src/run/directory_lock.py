@@ -16,8 +16,8 @@ from pathlib import Path
 
 from src.config import Config, ConfigError
 from src.machine import locks
+from src.machine.folders import FULL
 from src.run.directory import check_out, recover
-from src.run.exit_status import FULL
 
 
 @dataclass

@@ -12,6 +12,8 @@ import errno
 import os
 from pathlib import Path
 
+from src.machine.folders import FULL
+
 OK = 0
 CRASH = 1
 OUT_OF_MEMORY = 77
@@ -25,8 +27,6 @@ _ANNOUNCED = (OK, OUT_OF_MEMORY, DISK_FULL, MISTAKE)
 # Statuses of processes that would end in the same way if they were started again.
 FINAL = (OUT_OF_MEMORY, DISK_FULL, MISTAKE)
 
-# Errors of a file system without room, or of a user who has used up a quota there.
-FULL = (errno.ENOSPC, errno.EDQUOT)
 # Names of the out-of-memory errors of torch, Python and TensorFlow.
 OUT_OF_MEMORY_ERRORS = ("OutOfMemoryError", "MemoryError", "ResourceExhaustedError")
 

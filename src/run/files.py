@@ -11,6 +11,7 @@
   ranks/<rank>/                               one rank's records, merged and removed at the end
     steps.csv epochs.csv record.json timeline.json
     notes.txt                                 rank -> parent: a text for the person who waits
+    phase.txt                                 rank -> parent: what it does before its first step
     mistake.txt                               rank -> parent: the user's mistake, in one sentence
     ready                                     serving process -> parent: it takes part in the job
     memory.json                               serving process -> coordinator: its memory after imports
@@ -44,6 +45,7 @@ RANKS = "ranks"
 TRACKED = "tracked"
 RECORD = "record.json"
 NOTES = "notes.txt"
+PHASE = "phase.txt"
 MISTAKE = "mistake.txt"
 READY = "ready"
 MEMORY = "memory.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from src.config import Config
-from src.run import files
+from src.run import files, phases
 from src.run.tables import STEP_FIELDS, parse_rows, read_table
 
 # Without a terminal, a line is printed as often as this.
 PLAIN_SECONDS = 10.0
+# Without a terminal, what comes before the first step is said once it has taken this long.
+PHASE_SECONDS = 5.0
 # Last steps over which a rank's samples/s are averaged.
 RECENT_STEPS = 50
 
@@ -76,6 +79,35 @@ class _RankProgress:
             self._recent = [*self._recent[1 - RECENT_STEPS :], (row["samples"], row["seconds"])]
 
 
+class Phase:
+    """Says what goes on before there is anything to measure: a line on a terminal that goes when it is over.
+
+    Elsewhere a line is printed once the phase has taken some seconds.
+    """
+
+    def __init__(self, text: str, seconds: float) -> None:
+        """Prepare to show `text`, without a terminal after `seconds`."""
+        self._text = text
+        self._status = Console(stderr=True).status(text) if sys.stderr.isatty() else None
+        self._timer = threading.Timer(seconds, self._print)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Phase:
+        if self._status is not None:
+            self._status.start()
+        else:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+        self._timer.cancel()
+
+    def _print(self) -> None:
+        print(f"{self._text} ...", file=sys.stderr, flush=True)
+
+
 class LiveProgress:
     """A display of a run's progress: a bar on a terminal, elsewhere a line every `PLAIN_SECONDS`.
 
@@ -94,6 +126,9 @@ class LiveProgress:
         self._notes_path: Path | None = files.rank_folder(out, 0) / files.NOTES
         self._epochs_path = files.rank_folder(out, 0) / files.EPOCHS
         self._printed_at = time.monotonic()
+        self._out = out
+        # What rank 0 does before its first step, since when, and whether that is printed.
+        self._phase, self._phase_since, self._phase_printed = phases.STARTING, time.monotonic(), False
         self._bar: Progress | None = None
         if sys.stderr.isatty():
             console = Console(stderr=True)
@@ -105,7 +140,7 @@ class LiveProgress:
                 console=console,
                 transient=True,
             )
-            self._task = self._bar.add_task("starting", total=self._steps, figures="")
+            self._task = self._bar.add_task(self._phase, total=self._steps, figures="")
 
     def __enter__(self) -> LiveProgress:
         if self._bar is not None:
@@ -123,12 +158,24 @@ class LiveProgress:
             console = self._bar.console if self._bar is not None else Console(stderr=True)
             console.print(self._notes_path.read_text(), highlight=False, markup=False, soft_wrap=True)
             self._notes_path = None
+        if not self._done:
+            self._read_phase()
         if self._bar is not None:
-            phase = "training" if self._done else "starting"
+            phase = "training" if self._done else self._phase
             self._bar.update(self._task, completed=self._done, description=phase, figures=self._figures())
-        elif self._done and time.monotonic() - self._printed_at > PLAIN_SECONDS:
+        elif not self._done:
+            if not self._phase_printed and time.monotonic() - self._phase_since > PHASE_SECONDS:
+                self._phase_printed = True
+                print(f"  {self._phase} ...", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._printed_at > PLAIN_SECONDS:
             self._printed_at = time.monotonic()
             print(f"  {self._figures()}", file=sys.stderr, flush=True)
+
+    def _read_phase(self) -> None:
+        """Read what rank 0 does before its first step."""
+        phase = phases.current(self._out)
+        if phase != self._phase:
+            self._phase, self._phase_since, self._phase_printed = phase, time.monotonic(), False
 
     @property
     def _done(self) -> float:

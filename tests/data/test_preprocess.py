@@ -129,7 +129,7 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
 
     monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 2)
     reads(dataclasses.replace(SPLITS, train_images=Breaking()))
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(DataError, match="Input/output"):
         prepare(TOY, tmp_path, target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
     assert list(target.parent.iterdir()) == [target], "no temporary folder is left"
@@ -212,6 +212,6 @@ def test_the_command_prepares_from_data_into_prepared(
     assert load(Path("prepared/toy"), limit=None).train_samples == 4
     assert main(["tyo"]) == 2
     assert "did you mean 'toy'?" in capsys.readouterr().err
-    Path("conf/dataset/toy.yaml").write_text(json.dumps(TOY | {"files": {"a": "0"}}))
+    Path("conf/dataset/toy.yaml").write_text(json.dumps(TOY | {"files": {"a": "0" * 64}}))
     assert main(["toy"]) == 1
     assert capsys.readouterr().err.count("\n") == 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import pytest
+
+from src.run import files, phases
 from src.run.progress import LiveProgress
 from tests.support import config
 
@@ -82,3 +86,29 @@ def test_a_resumed_run_counts_what_its_checkpoint_had_done(tmp_path: Path) -> No
     record(tmp_path, 1, "1,6,0.5,50,2.0,0\n")
     progress.tick()
     assert progress._figures() == "step 7/10  loss 2.0000  200 samples/s  1 s left"
+
+
+def test_what_goes_on_before_the_first_step_is_said_once_it_takes_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    progress = LiveProgress(config(), tmp_path, 1280)
+    folder = files.rank_folder(tmp_path, 0)
+    for phase, seconds in (
+        (None, 1),
+        (phases.importing("torch"), 9),
+        (phases.MODEL, 1),
+        (phases.FIRST_STEP, 20),
+    ):
+        if phase is not None:
+            phases.announce(folder, phase)
+        for _ in range(seconds):
+            now += 1
+            progress.tick()
+    assert capsys.readouterr().err.splitlines() == ["  importing torch ...", "  taking the first step ..."]
+    # From then on the steps are what is shown.
+    record(tmp_path, 0, "1,1,0.5,128,2.5,\n")
+    now += 20
+    progress.tick()
+    assert capsys.readouterr().err.startswith("  step 1/10")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from pkgutil import resolve_name
 from typing import Any
 
 import keras
 
-from src.models.adapt import accepted
+from src.models import adapt
 
 
 def build(*, classes: int, shape: tuple[int, int, int], path: str, options: Mapping[str, Any]) -> keras.Model:
@@ -19,13 +17,9 @@ def build(*, classes: int, shape: tuple[int, int, int], path: str, options: Mapp
     `input_shape` that it takes and `options` don't hold.
 
     Raises:
-        TypeError: when `path` doesn't name a callable that returns a Keras model.
+        ConfigError: when `path` doesn't name a callable that takes `options` and returns a Keras model.
     """
-    factory = resolve_name(path)
-    if not callable(factory):
-        raise TypeError(f"model.path={path} is a {type(factory).__name__}, not a callable")
     arguments = {"classes": classes, "num_classes": classes, "shape": shape, "input_shape": shape}
-    model = factory(**{**accepted(inspect.signature(factory), arguments), **options})
-    if not isinstance(model, keras.Model):
-        raise TypeError(f"model.path={path} returned a {type(model).__name__}, not a keras.Model")
+    model = adapt.call(path, arguments, options)
+    adapt.check_kind(path, model, keras.Model)
     return model

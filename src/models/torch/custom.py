@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from pkgutil import resolve_name
 from typing import Any
 
 from torch import nn
 
-from src.models.adapt import accepted
+from src.models import adapt
 
 
 def build(*, classes: int, shape: tuple[int, int, int], path: str, options: Mapping[str, Any]) -> nn.Module:
@@ -20,15 +18,11 @@ def build(*, classes: int, shape: tuple[int, int, int], path: str, options: Mapp
     channels.
 
     Raises:
-        TypeError: when `path` doesn't name a callable that returns a torch module.
+        ConfigError: when `path` doesn't name a callable that takes `options` and returns a torch module.
     """
-    factory = resolve_name(path)
     arguments = {"classes": classes, "num_classes": classes, "shape": shape}
-    if not callable(factory):
-        raise TypeError(f"model.path={path} is a {type(factory).__name__}, not a callable")
-    model = factory(**{**accepted(inspect.signature(factory), arguments), **options})
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model.path={path} returned a {type(model).__name__}, not a torch.nn.Module")
+    model = adapt.call(path, arguments, options)
+    adapt.check_kind(path, model, nn.Module)
     _match_channels(model, shape[2])
     return model
 

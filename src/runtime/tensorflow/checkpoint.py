@@ -165,7 +165,13 @@ def read(context: RankContext) -> dict[str, Any]:
         raise ConfigError(
             f"resume={config.resume}: is no checkpoint of a TensorFlow run; it lacks {', '.join(missing)}"
         )
-    checkpoint |= {key: checkpoint[key].item() for key in SINGLE}
+    try:
+        checkpoint |= {key: checkpoint[key].item() for key in SINGLE}
+        numbers = all(isinstance(checkpoint[key], int) for key in SINGLE if key != "optimizer")
+    except ValueError:
+        numbers = False
+    if not numbers:
+        raise ConfigError(f"resume={config.resume}: is no checkpoint of a TensorFlow run")
     samples = context.arrays.train_samples
     check_checkpoint(config, checkpoint, checkpoint["optimizer"], samples)
     return checkpoint
@@ -213,11 +219,23 @@ def _slots(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[st
     return slots
 
 
-def _assign(owner: keras.Variable, shards: Sequence[Any], checkpoint: Mapping[str, Any], name: str) -> None:
-    """Assign the checkpoint's entry `name` to `shards`, which are cut as the variable `owner` is."""
+def check_model(checkpoint: Mapping[str, Any], model: keras.Model) -> None:
+    """Raise `ConfigError` unless a checkpoint has every variable of a whole model, in its shape."""
+    for variable in model.variables:
+        _value(checkpoint, f"model/{_name(model, variable)}", variable)
+
+
+def _value(checkpoint: Mapping[str, Any], name: str, owner: keras.Variable) -> Any:
+    """Return the checkpoint's entry `name`; raise `ConfigError` unless it has the shape of `owner`."""
     value = checkpoint.get(name)
     if value is None or tuple(value.shape) != tuple(owner.shape):
         raise ConfigError(f"resume: the checkpoint is of another model or optimizer; {name} differs")
+    return value
+
+
+def _assign(owner: keras.Variable, shards: Sequence[Any], checkpoint: Mapping[str, Any], name: str) -> None:
+    """Assign the checkpoint's entry `name` to `shards`, which are cut as the variable `owner` is."""
+    value = _value(checkpoint, name, owner)
     pieces = [value] if len(shards) == 1 else split_value(value, owner)
     for shard, piece in zip(shards, pieces, strict=True):
         shard.assign(piece)

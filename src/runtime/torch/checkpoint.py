@@ -134,14 +134,23 @@ def read(config: Config, samples: int) -> dict[str, Any]:
         ConfigError: when the file is no checkpoint, or its run had another order of samples or another
             optimizer.
     """
+    no_checkpoint = f"resume={config.resume}: is no checkpoint of a run"
     try:
         checkpoint = torch.load(str(config.resume), map_location="cpu", weights_only=True, mmap=True)
-        missing = set(NEEDED) - checkpoint.keys()
+        missing = sorted(set(NEEDED) - checkpoint.keys())
+        if missing:
+            raise ConfigError(f"{no_checkpoint}; it lacks {', '.join(missing)}")
+        optimizer = str(checkpoint["optimizer"]["name"])
+        whole = isinstance(checkpoint["model"], dict) and isinstance(checkpoint["optimizer"]["state"], dict)
+        numbers = all(isinstance(checkpoint[key], int) for key in ("epoch", "step", "seed", "global_batch"))
+        tensors = whole and all(isinstance(value, Tensor) for value in checkpoint["model"].values())
+    except ConfigError:
+        raise
     except Exception as error:
-        raise ConfigError(f"resume={config.resume}: is no checkpoint of a run") from error
-    if missing:
-        raise ConfigError(f"resume={config.resume}: is no checkpoint of a run; it lacks {', '.join(missing)}")
-    check_checkpoint(config, checkpoint, checkpoint["optimizer"]["name"], samples)
+        raise ConfigError(no_checkpoint) from error
+    if not numbers or not tensors:
+        raise ConfigError(no_checkpoint)
+    check_checkpoint(config, checkpoint, optimizer, samples)
     return checkpoint
 
 
@@ -187,16 +196,23 @@ def restore_vector(checkpoint: Mapping[str, Any], module: nn.Module) -> dict[str
     }
 
 
-def _restore_module(checkpoint: Mapping[str, Any], module: nn.Module, prefix: str) -> None:
-    tensors = module.state_dict()
-    for name, value in tensors.items():
+def check_model(checkpoint: Mapping[str, Any], module: nn.Module, prefix: str = "") -> None:
+    """Raise `ConfigError` unless a checkpoint has every tensor of a model, or of a part of it, in its shape.
+
+    `prefix` is what the module's names have before the names in the whole model.
+    """
+    for name, value in module.state_dict().items():
         other = checkpoint["model"].get(name.removeprefix(prefix))
         if other is None or other.shape != value.shape:
             raise ConfigError(
                 f"resume: the checkpoint is of another model; {name.removeprefix(prefix)} differs"
             )
+
+
+def _restore_module(checkpoint: Mapping[str, Any], module: nn.Module, prefix: str) -> None:
+    check_model(checkpoint, module, prefix)
     with torch.no_grad():
-        for name, value in tensors.items():
+        for name, value in module.state_dict().items():
             value.copy_(checkpoint["model"][name.removeprefix(prefix)])
 
 

@@ -1,0 +1,191 @@
+"""Check the files of `conf/<group>/` that the user has chosen: that they can be read, and what they describe.
+
+A mistake raises `ConfigError` with the file and the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from src.config.run_config import CONF
+from src.config.schema import GROUPS, ConfigError, flatten
+
+# The keys that a strategy's file must have, and the type of each.
+STRATEGY: dict[str, type | tuple[type, ...]] = {
+    "framework": str,
+    "entry": str,
+    "launcher": str,
+    "supports": Mapping,
+    "supports.devices": list,
+    "supports.workers": Mapping,
+    "supports.microbatches": Mapping,
+    "supports.shares_batch": bool,
+    "supports.batchnorm": list,
+    "supports.precision": list,
+    **{f"supports.{key}.{bound}": int for key in ("workers", "microbatches") for bound in ("default", "min")},
+    **{f"supports.{key}.max": (int, type(None)) for key in ("workers", "microbatches")},
+}
+DATASET: dict[str, type | tuple[type, ...]] = {
+    "reader": str,
+    "data_source": str,
+    "files": Mapping,
+    "sources": list,
+}
+MODEL: dict[str, type | tuple[type, ...]] = {"torch": (str, type(None)), "tensorflow": (str, type(None))}
+FRAMEWORKS = ("torch", "tensorflow")
+WORDS = {str: "a text", list: "a list", Mapping: "a mapping", bool: "true or false", int: "a whole number"}
+
+
+def find(group: str, name: str, folders: Iterable[Path] = ()) -> Path:
+    """Return the file of a choice: that in `conf/`, else in the first of the user's own `folders`."""
+    paths = [folder / group / f"{name}.yaml" for folder in (CONF, *folders)]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def check_files(row: Sequence[str], folders: Sequence[Path]) -> None:
+    """Raise `ConfigError` where a file that the overrides `row` choose can't be read as a mapping.
+
+    `folders` are those of the user's own choices.
+    """
+    for word in row:
+        group, _, name = word.partition("=")
+        if group in GROUPS and (path := find(group, name.strip("'\""), folders)).is_file():
+            read(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping.
+
+    Raises:
+        ConfigError: for one that can't be read, or holds something else.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is no UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(describe_yaml_error(error, path)) from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must be a mapping, `key: value` on each line")
+    return content
+
+
+def describe_yaml_error(error: yaml.YAMLError, path: Path | None = None) -> str:
+    """Return what is wrong with a YAML file, in one sentence with the file and the line."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).strip().splitlines()[0]
+    where = path or (mark.name if mark else "YAML")
+    line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return f"{where}{line}: is no valid YAML: {problem}"
+
+
+def check_described(raw: Mapping[str, Any], row: Sequence[str], folders: Sequence[Path]) -> None:
+    """Raise `ConfigError` where a chosen file lacks a key that the program reads, or has it of another type.
+
+    Args:
+        raw: the composition of `row`.
+        row: choices of groups, as `model=cnn`.
+        folders: those of the user's own choices.
+    """
+    chosen = dict(word.split("=", 1) for word in row)
+    files: dict[str, Path] = {}
+    for group in GROUPS:
+        if not isinstance(raw.get(group), Mapping):
+            raise ConfigError(f"{group}={raw.get(group)}: must be a mapping, from a file of conf/{group}/")
+        name = raw[group].get("name")
+        files[group] = find(group, chosen.get(group, str(name)).strip("'\""), folders)
+        if group != "model" or name is not None:
+            _check_name(files[group], group, name)
+    _check_keys(files["strategy"], raw["strategy"], STRATEGY)
+    _check_keys(files["model"], raw["model"], MODEL)
+    _check_strategy(files["strategy"], raw)
+    if not any(raw["model"][framework] for framework in FRAMEWORKS):
+        raise ConfigError(f"{files['model']}: needs the import path of a builder, as `torch` or `tensorflow`")
+    check_dataset(files["dataset"], raw["dataset"])
+    for key, value in read(CONF / "hardware/local.yaml").items():
+        if key not in raw["hardware"]:
+            raise ConfigError(f"{files['hardware']}: lacks `{key}`, as {key}: {value} in local.yaml")
+
+
+def _check_name(file: Path, group: str, name: Any) -> None:
+    """Raise `ConfigError` unless `name` can be a part of the name of a run and of its files."""
+    plain = r"[\w.+-]*" if group != "model" else r"[\w.+:-]*"
+    if not isinstance(name, str) or not re.fullmatch(rf"\w{plain}", name):
+        raise ConfigError(f"{file}: `name` must be a word of letters, digits, '_', '-' and '.', got {name!r}")
+
+
+def _check_keys(file: Path, content: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` unless the file's `content` has the keys of `kinds`, with values of these types."""
+    for key, kind in kinds.items():
+        value: Any = content
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                raise ConfigError(f"{file}: lacks `{key}`; docs/extending.md says what it is")
+            value = value[part]
+        # True is an int.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            first = kind[0] if isinstance(kind, tuple) else kind
+            raise ConfigError(f"{file}: `{key}` must be {WORDS[first]}, got {value!r}")
+
+
+def _check_strategy(file: Path, raw: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a strategy of another framework, or one that needs a key that there isn't."""
+    strategy = raw["strategy"]
+    if strategy["framework"] not in FRAMEWORKS:
+        raise ConfigError(f"{file}: `framework` must be torch or tensorflow, got {strategy['framework']!r}")
+    if not strategy["supports"]["devices"] or set(strategy["supports"]["devices"]) - {"cpu", "gpu"}:
+        raise ConfigError(f"{file}: `supports.devices` must list cpu, gpu or both")
+    keys = flatten(raw)
+    for need in strategy["supports"].get("needs") or ():
+        if not isinstance(need, Mapping) or not {"is", "at_most", "at_least"} & need.keys():
+            raise ConfigError(f"{file}: `supports.needs` has {need!r}; it lists {{key: ..., is: ...}}")
+        if need.get("key") not in keys:
+            raise ConfigError(f"{file}: `supports.needs` names {need.get('key')!r}, which is no key")
+
+
+def check_dataset(file: Path, dataset: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where a dataset lacks a key, or has files that lie elsewhere or have no sum."""
+    _check_keys(file, dataset, DATASET)
+    for name, digest in dataset["files"].items():
+        parts = Path(str(name)).parts
+        if not isinstance(name, str) or not parts or name.startswith("/") or ".." in parts or "\0" in name:
+            raise ConfigError(f"{file}: `files` has {name!r}; name files below the dataset's own folder")
+        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise ConfigError(
+                f"{file}: `files.{name}` must be the sha256 of its bytes (64 hexadecimal digits), "
+                f"got {digest!r}"
+            )
+    for source in dataset["sources"]:
+        if not isinstance(source, Mapping) or not all(isinstance(value, str) for value in source.values()):
+            raise ConfigError(f"{file}: `sources` has {source!r}; it lists mappings, as {{url: https://...}}")
+
+
+def check_parity(strategy: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where a strategy's file lacks `synchronous`, or `parity` where that is false.
+
+    So it does where `reference` isn't for a strategy of a single device, or it or `baseline` are no options.
+    """
+    file = f"conf/strategy/{strategy['name']}.yaml"
+    if "synchronous" not in strategy:
+        raise ConfigError(f"{file}: needs `synchronous: true`, or false and a `parity` that says why")
+    if strategy["synchronous"] is False and "parity" not in strategy:
+        raise ConfigError(f"{file}: needs `parity`, a few words on why its losses can't equal one device's")
+    for key in ("reference", "baseline"):
+        if not isinstance(strategy.get(key) or {}, Mapping):
+            raise ConfigError(f"{file}: {key}={strategy[key]}: must be options with values, as {{loop: fit}}")
+    reference = strategy.get("reference")
+    if unknown := [option for option in reference or {} if option not in strategy]:
+        raise ConfigError(f"{file}: reference: the strategy has no option {unknown[0]}")
+    alone = strategy["synchronous"] is True and strategy["supports"]["workers"]["max"] == 1
+    if reference is not None and not alone:
+        raise ConfigError(
+            f"{file}: `reference` is for the plain training on one device: `synchronous: true` and one "
+            "worker at most"
+        )

@@ -1,0 +1,163 @@
+"""Find what an import path names: without importing anything, or for good, with a sentence where it fails.
+
+The parent must not import what may import a framework, and a user's module may. So it looks for the module's
+file and reads which names it defines; what can't be told that way is left to the process that imports it.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import pkgutil
+import traceback
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from src.config.schema import ConfigError, OwnCodeError, nearest
+
+# Calls by which a module may define names that its text doesn't show.
+HIDDEN = {"globals", "setattr", "exec", "vars", "locals"}
+
+
+def check(key: str, path: str) -> None:
+    """Check an import path as far as that goes without importing anything.
+
+    Args:
+        key: the key that holds the path, for messages.
+        path: `package.module.name`.
+
+    Raises:
+        ConfigError: for a path that names nothing.
+        OwnCodeError: for a module that is no valid Python.
+    """
+    spec = check_package(key, path)
+    module, *rest = path.split(".")
+    while rest and spec.submodule_search_locations is not None:
+        inner = _spec(f"{module}.{rest[0]}", list(spec.submodule_search_locations))
+        if inner is None:
+            break
+        spec, module = inner, f"{module}.{rest.pop(0)}"
+    if not rest:
+        raise ConfigError(f"{key}={path}: is a module; name what it is to use from it")
+    names = _names_in(spec, key, path)
+    if names is not None and rest[0] not in names:
+        found = [*names, *_modules_in(spec)]
+        raise ConfigError(f"{key}={path}: {_lacks(module, rest[0], found)}")
+
+
+def check_package(key: str, path: str) -> ModuleSpec:
+    """Return the specification of an import path's first package; raise `ConfigError` where it has none."""
+    top, *rest = path.split(".")
+    if not all(part.isidentifier() for part in (top, *rest)) or not rest:
+        raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
+    spec = _spec(top, None)
+    if spec is None:
+        raise ConfigError(f"{key}={path}: no package {top!r} can be imported; give package.module.name")
+    return spec
+
+
+def resolve(key: str, path: str) -> Any:
+    """Import and return what an import path names.
+
+    An error of the module itself is raised as it is.
+
+    Raises:
+        ConfigError: for a path that names nothing.
+    """
+    module, *rest = path.split(".")
+    try:
+        found = pkgutil.resolve_name(f"{module}:")
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ConfigError(f"{key}={path}: no package {module!r} can be imported") from error
+    if not rest:
+        raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
+    for part in rest:
+        inner = f"{module}.{part}"
+        if hasattr(found, "__path__") and importlib.util.find_spec(inner) is not None:
+            found, module = pkgutil.resolve_name(f"{inner}:"), inner
+            continue
+        if not hasattr(found, part):
+            public = [name for name in dir(found) if not name.startswith("_")]
+            public += [each.name for each in pkgutil.iter_modules(getattr(found, "__path__", []))]
+            raise ConfigError(f"{key}={path}: {_lacks(module, part, public)}")
+        found, module = getattr(found, part), inner
+    return found
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error of the user's own code in one line, with the file and line where it was raised."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{name}: {error.msg}, at {error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_ours(frame.filename)]
+    where = f", at {own[-1].filename}:{own[-1].lineno}" if own else ""
+    return f"{name}: {text}{where}" if text else f"{name}{where}"
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether a traceback's file is the project's, or one of Python's importing machinery."""
+    return file.startswith("<frozen") or Path(__file__).parents[1] in Path(file).parents
+
+
+def _spec(name: str, locations: Sequence[str] | None) -> ModuleSpec | None:
+    """Find a module in `locations`, or a top-level one, without importing its package."""
+    if locations is not None:
+        return PathFinder.find_spec(name, locations)
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+
+
+def _lacks(module: str, name: str, names: Sequence[str]) -> str:
+    """Return that `module` has no `name`, with the nearest of the names that it has."""
+    hint = f"; did you mean {nearest(name, names)}?" if names else ""
+    return f"{module} has no {name!r}{hint}"
+
+
+def _modules_in(spec: ModuleSpec) -> list[str]:
+    """Return the names of the modules in a package's folders."""
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    return [path.stem for folder in folders for path in folder.glob("[!_]*.py")]
+
+
+def _names_in(spec: ModuleSpec, key: str, path: str) -> set[str] | None:
+    """Return the names that a module's source defines; `None` where only importing it would tell."""
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        # A folder without __init__.py defines nothing.
+        return set() if spec.origin is None and spec.submodule_search_locations is not None else None
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes(), spec.origin)
+    except (SyntaxError, ValueError) as error:
+        raise OwnCodeError(f"{key}={path}: {describe_error(error)}") from error
+    except OSError:
+        return None
+    names = set(_bound(tree.body))
+    hidden = {
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    return None if {"*", "__getattr__"} & names or HIDDEN & hidden else names
+
+
+def _bound(statements: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the names that statements bind in the scope that they stand in."""
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name
+            continue
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).split(".")[0] for alias in statement.names)
+            continue
+        for child in ast.walk(statement):
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+                yield child.id
+            elif isinstance(child, ast.stmt) and child is not statement:
+                yield from _bound([child])

@@ -1,0 +1,56 @@
+"""Tell why no folder can be made or written at a path, before anything depends on it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+# Where the kernel shows its objects as files, and keeps nothing that is written; and what of it is a disk.
+PSEUDO, EXCEPTIONS = ("/proc", "/sys", "/dev"), ("/dev/shm",)
+# Characters that names and paths below a folder may need besides the folder's own.
+SPARE_NAME, SPARE_PATH = 16, 160
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def obstacle(path: Path) -> str | None:
+    """Return why no folder can be made and written at `path`, in words that follow a colon, or `None`.
+
+    A folder that is there already must be writable. Nothing is left behind.
+
+    Raises:
+        OSError: where the disk is full.
+    """
+    try:
+        return _obstacle(path)
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        return f"can't be written: {error.strerror or error}"
+    except ValueError as error:
+        # A null character.
+        return f"can't be written: {error}"
+
+
+def _obstacle(path: Path) -> str | None:
+    """Return what `obstacle` does, but raise its errors."""
+    path = Path(os.path.abspath(path))
+    there = path
+    while not os.path.lexists(there) and there != there.parent:
+        if len(os.fsencode(there.name)) > os.pathconf("/", "PC_NAME_MAX") - SPARE_NAME:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        there = there.parent
+    if not there.exists():
+        return f"{'' if there == path else f'{there} '}is a link to {os.readlink(there)}, which isn't there"
+    if not there.is_dir():
+        return f"{'' if there == path else f'{there} '}is a file; choose a directory"
+    if len(os.fsencode(path)) > os.pathconf(there, "PC_PATH_MAX") - SPARE_PATH:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    real = there.resolve()
+    shown = next((folder for folder in PSEUDO if real.is_relative_to(folder)), None)
+    if shown and not any(real.is_relative_to(folder) for folder in EXCEPTIONS):
+        return f"can't be written: {shown} holds the kernel's objects and no files"
+    # The one way to know: access(2) tells root too much, and nothing of attributes, quotas or servers.
+    with tempfile.TemporaryDirectory(prefix=".tried-", dir=there):
+        return None

@@ -1,0 +1,72 @@
+"""Build one cell's model and read its checkpoint, before any rank is started.
+
+`python -m src.preflight CONFIG ANSWER` is run by the parent (`src.launch.inspection`), which imports no
+framework. CONFIG is the path of the cell's resolved configuration. ANSWER is written as JSON: empty if all is
+well, `mistake` with a sentence on what the user has typed or named, or `failure` with one on an error of the
+user's own code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from src.config import Config, ConfigError, import_paths, load
+from src.data import available
+from src.machine import process
+from src.run.tables import write_text
+from src.run.variables import PARENT
+
+
+def main() -> None:
+    """Look into the configuration, and answer."""
+    if PARENT in os.environ:
+        process.die_with(int(os.environ[PARENT]))
+    answer: dict[str, str] = {}
+    try:
+        look_into(load(Path(sys.argv[1])), Path(sys.argv[1]).parent)
+    except ConfigError as mistake:
+        answer["mistake"] = str(mistake)
+    except BaseException as error:
+        answer["failure"] = import_paths.describe_error(error)
+    write_text(Path(sys.argv[2]), json.dumps(answer))
+    # Threads of a framework may block an orderly exit.
+    os._exit(0)
+
+
+def look_into(config: Config, folder: Path) -> None:
+    """Import the strategy, build the model and read the checkpoint of a run, on the CPU.
+
+    `folder` takes the place of the run's directory.
+
+    Raises:
+        ConfigError: for a path that names nothing, options that a model doesn't take, or a checkpoint that
+            the run can't go on from.
+        BaseException: whatever the user's own code raises.
+    """
+    from src.runtime.common.context import RankContext
+
+    import_paths.resolve("strategy.entry", config.strategy["entry"])
+    if config.strategy.get("serve") is not None:
+        import_paths.resolve("strategy.serve", config.strategy["serve"])
+    arrays = available.load(config.dataset)
+    context = RankContext(config, 0, 1, arrays, folder, (0,))
+    if config.framework == "torch":
+        from src.runtime.torch import checkpoint, setup
+
+        model = setup.build(context)
+        if config.resume is not None:
+            checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
+    else:
+        from src.runtime.tensorflow import checkpoint as keras_checkpoint
+        from src.runtime.tensorflow import setup as keras_setup
+
+        keras_model = keras_setup.build(context)
+        if config.resume is not None:
+            keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
+
+
+if __name__ == "__main__":
+    main()
