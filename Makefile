@@ -44,7 +44,7 @@ study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch
 	@python -m src.libraries
 	dvc exp run -S study=$(NAME)$(if $(REPEAT), -S study.repeat=$(REPEAT))
 
-retry: $(INSTALLED)  ## run the study's failed cells again, then the tables
+retry: $(INSTALLED)  ## run the study's failed and skipped cells again, then the tables
 	@set -e; for cell in $$(python -m src.aggregate --failed); do dvc repro -f -s "train@$$cell"; done
 	dvc repro
 

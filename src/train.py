@@ -20,6 +20,7 @@ from types import FrameType
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command_line, compose, endings
@@ -132,6 +133,8 @@ def _answer(error: BaseException, *, begun: bool = False) -> int:
         return complain(f"error: {error}", endings.MISTAKE)
     if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong):
         return complain(f"error: {error}", FAILURE)
+    if isinstance(error, HydraException):
+        return complain(f"error: {error}", endings.MISTAKE)
     if isinstance(error, OSError) and error.errno in FULL:
         return complain(disk_full(Path(error.filename or ".")), FAILURE)
     return unexpected(error)

@@ -39,7 +39,7 @@ def cells(line: CommandLine) -> list[Config]:
     Raises:
         ConfigError: for the first mistake in any cell.
     """
-    if line.config_dir is not None and not Path(line.config_dir).is_dir():
+    if line.config_dir is not None and not (line.config_dir and Path(line.config_dir).is_dir()):
         raise ConfigError(f"--config-dir {line.config_dir}: no such folder")
     extra = (
         [] if line.config_dir is None else [f"hydra.searchpath=[file://{Path(line.config_dir).absolute()}]"]
@@ -52,11 +52,13 @@ def cells(line: CommandLine) -> list[Config]:
         raise ConfigError(f"{swept[0].input_line}: several values are a sweep; put -m before or after them")
     try:
         rows = split_sweep(parsed)
-    except HydraException as error:
+    except (HydraException, ValueError) as error:
         word = next((str(each.input_line) for each in swept), "")
         raise ConfigError(
             f"{word}: {words.first_line(error)}; list the values instead, as in batch=64,128"
         ) from error
+    if not rows:
+        raise ConfigError(f"{swept[0].input_line}: has no value, so that the sweep has no cell")
     folders = [] if line.config_dir is None else [Path(line.config_dir)]
     defaults: dict[tuple[str, ...], dict[str, Any]] = {}
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
@@ -148,8 +150,9 @@ def _check_keys(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapp
         within = any(".".join(parts[:count]) in known for count in range(1, len(parts) + 1))
         if replaces or within or "options" in parts[1:-1]:
             continue
-        word = next((w for w in overrides if w.lstrip("+").startswith(key.partition(".")[0])), key)
-        raise ConfigError(words.no_such_key(word, word.lstrip("+").partition("=")[0], overrides, defaults))
+        typed = [(w, w.lstrip("+").partition("=")[0]) for w in overrides]
+        word, name = next(((w, k) for w, k in typed if f"{key}.".startswith(f"{k}.")), (key, key))
+        raise ConfigError(words.no_such_key(word, name, overrides, defaults))
 
 
 def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any]) -> Config:
@@ -237,7 +240,9 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     try:
         return compose("config", overrides=overrides)
     except MissingConfigException as error:
-        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        group, _, choice = str(error.missing_cfg_file).partition("/")
+        if group not in GROUPS:
+            group, _, choice = str(error.missing_cfg_file).rpartition("/")
         if not error.options:
             raise ConfigError(words.first_line(error)) from error
         options = sorted(error.options)

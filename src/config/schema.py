@@ -119,6 +119,7 @@ class Rule:
             return
         if not self.fits(value):
             names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+            names[dict] = "a mapping, as {name: value}"
             raise ConfigError(f"{key}={value}: must be {names[self.kind]}")
         if self.filled and not value.strip():
             raise ConfigError(f"{key}={value}: must not be empty; leave it away")
@@ -279,6 +280,6 @@ def _option_rule(default: Any, allowed: Any) -> Rule:
     # A bounded number may be 25 or 25.5, however its default is written; `whole` says otherwise.
     if kind is int and bounds and not bounds.get("whole"):
         kind = float
-    if kind not in (int, float, bool, str):
+    if kind not in (int, float, bool, str, dict):
         return Rule(object)
     return Rule(kind, minimum=bounds.get("min"), maximum=bounds.get("max"))

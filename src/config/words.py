@@ -21,7 +21,10 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        word = next((w for w in overrides if w in str(error)), " ".join(overrides))
+        if len(overrides) > 1:
+            for word in overrides:
+                parse([word])
+        word = " ".join(overrides)
         raise ConfigError(f"{word}: can't be read as key=value; quote what has brackets or spaces") from error
 
 
@@ -37,12 +40,17 @@ def check(override: Override, *, multirun: bool) -> None:
         raise ConfigError(f"{word}: is called {renamed} now; choose {renamed}={choices.get(value, value)}")
     if (override.is_add() or override.is_delete()) and not option.startswith("options") and group != "hydra":
         raise ConfigError(f"{word}: keys can't be added or removed; give key=value")
-    if key in GROUPS and not override.is_sweep_override() and not isinstance(override.value(), str):
+    if key in GROUPS and not override.is_sweep_override() and not _is_name(override.value()):
         raise ConfigError(f"{word}: must name a file of conf/{key}/")
     if option and is_descriptive(key):
         raise ConfigError(f"{word}: {option} describes the {group} and is fixed in conf/{group}/")
     if group == "hydra" and not override.is_delete() and not override.is_sweep_override():
         _check_hydra(word, option, override.value(), multirun=multirun)
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether a value can name a file of a group's folder, or of one below."""
+    return isinstance(value, str) and not value.startswith("/") and ".." not in value.split("/")
 
 
 def _check_hydra(word: str, option: str, value: Any, *, multirun: bool) -> None:
@@ -53,6 +61,14 @@ def _check_hydra(word: str, option: str, value: Any, *, multirun: bool) -> None:
         raise ConfigError(
             f"{word}: cells don't change folders, for `out` is relative to this one; leave it away"
         )
+    if (
+        option == "sweep.subdir"
+        and multirun
+        and (str(value).startswith("/") or ".." in str(value).split("/"))
+    ):
+        raise ConfigError(f"{word}: must be a folder below hydra.sweep.dir")
+    if option == "sweep.dir" and multirun and not value:
+        raise ConfigError(f"{word}: must name a folder; leave it away for one below runs/sweeps/")
     if option == "sweep.dir" and multirun and isinstance(value, str):
         # Times of the day and the like come in later parts.
         reason = obstacle(Path(value.partition("${")[0] or "."))
@@ -70,6 +86,8 @@ def explain(error: Exception, overrides: Sequence[str], defaults: Mapping[str, A
 
     `defaults` is the composition of the choices of groups, which says what keys there are; it may be empty.
     """
+    if merged := re.match(r"Error merging override (.*)", str(error)):
+        return f"{merged.group(1)}: is no value that Hydra takes"
     match = re.search(r"override '([^']+)'|key '([^']+)'", str(error), re.IGNORECASE)
     key = (match.group(1) or match.group(2)).lstrip("+~").partition("=")[0] if match else ""
     word = next((w for w in overrides if w.lstrip("+~").startswith(f"{key}=")), key)
@@ -84,6 +102,8 @@ def no_such_key(word: str, key: str, overrides: Sequence[str], defaults: Mapping
     """Return that `word` sets a key that there isn't, with the nearest one that there is."""
     keys = [k for k in flatten(defaults) if not is_descriptive(k)]
     group = key.partition(".")[0]
+    if group == "hydra":
+        return f"{word}: Hydra has no such key"
     if group in GROUPS and "." in key:
         options = [k for k in keys if k.startswith(f"{group}.")]
         if key in options:

@@ -55,17 +55,19 @@ def cache_folder() -> Path:
     It is SCALEGUIDE_CACHE, or `scaleguide` under XDG_CACHE_HOME, or ~/.cache/scaleguide.
     """
     if own := os.environ.get("SCALEGUIDE_CACHE"):
-        return Path(own).expanduser().absolute()
+        return Path(os.path.abspath(os.path.expanduser(own)))
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "scaleguide"
 
 
 def check_cache() -> None:
     """Raise `DataMistake` unless the folder outside the repository can be made and written."""
     folder = cache_folder()
+    if (own := os.environ.get("SCALEGUIDE_CACHE", "")).startswith("~") and os.path.expanduser(own) == own:
+        raise DataMistake(f"SCALEGUIDE_CACHE={own}: there is no such user")
     if reason := obstacle(folder):
         named = "SCALEGUIDE_CACHE" if os.environ.get("SCALEGUIDE_CACHE") else "XDG_CACHE_HOME"
         value = os.environ.get(named) or folder
-        raise DataMistake(f"{named}={value}: {reason}; choose a folder that can be written")
+        raise DataMistake(f"{named}={value}: {reason}")
 
 
 def fingerprint(dataset: Mapping[str, Any]) -> str:

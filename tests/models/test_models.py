@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from src.config import ConfigError
 from src.models import adapt
 from tests.support import config, run_ranks
 
@@ -98,15 +99,15 @@ def test_options_reach_the_callable() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("math.pi", "model.path=math.pi is a float, not a callable"),
+        ("math.pi", "model.path=math.pi: is a float, not a callable"),
         (
             "collections.Counter",
-            r"model.path=collections.Counter returned a Counter, not a torch\.nn\.Module",
+            r"model.path=collections.Counter: returned a Counter, not a torch\.nn\.Module",
         ),
     ],
 )
 def test_a_path_that_names_no_model_is_said(path: str, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(ConfigError, match=message):
         build("model=custom", f"model.path={path}")
 
 
@@ -146,7 +147,7 @@ def test_keras_stems_are_those_of_the_torch_twins(keras_says: dict[str, Any]) ->
 def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
     assert keras_says["custom"] == [None, 10]
     assert keras_says["mistakes"] == [
-        "model.path=math.pi is a float, not a callable",
+        "model.path=math.pi: is a float, not a callable",
         "model.path=collections.Counter returned a Counter, not a keras.Model",
     ]
 
