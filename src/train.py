@@ -137,6 +137,8 @@ def _answer(error: BaseException, *, begun: bool = False) -> int:
         return complain(f"error: {error}", endings.MISTAKE)
     if isinstance(error, OSError) and error.errno in FULL:
         return complain(disk_full(Path(error.filename or ".")), FAILURE)
+    if isinstance(error, OSError) and error.filename is not None:
+        return complain(f"error: {error.filename}: {error.strerror}", FAILURE)
     return unexpected(error)
 
 
@@ -167,6 +169,8 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
         OwnCodeError: for a launcher or other code of the user's own that can't be read.
         OSError: on a full disk.
     """
+    if not os.path.exists("."):
+        raise ConfigError("the folder that you stand in is not there any more")
     arguments = command_line.flags_first(arguments)
     line = command_line.parse(arguments)
     sys.argv[1:] = arguments

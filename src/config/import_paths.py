@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import pkgutil
 import traceback
 from collections.abc import Iterator, Sequence
@@ -34,16 +35,24 @@ def check(key: str, path: str) -> None:
     """
     spec = check_package(key, path)
     module, *rest = path.split(".")
-    while rest and spec.submodule_search_locations is not None:
-        inner = _spec(f"{module}.{rest[0]}", list(spec.submodule_search_locations))
-        if inner is None:
-            break
+    folders = list(spec.submodule_search_locations or ())
+    while rest and folders:
+        try:
+            inner = PathFinder.find_spec(f"{module}.{rest[0]}", folders)
+        except KeyError:
+            # A package without __init__.py, which looks for its parent among the imported ones.
+            inner = ModuleSpec(rest[0], None, is_package=True)
+            folders = [inside for folder in folders if os.path.isdir(inside := f"{folder}/{rest[0]}")]
+        else:
+            if inner is None:
+                break
+            folders = list(inner.submodule_search_locations or ())
         spec, module = inner, f"{module}.{rest.pop(0)}"
     if not rest:
         raise ConfigError(f"{key}={path}: is a module; name what it is to use from it")
     names = _names_in(spec, key, path)
     if names is not None and rest[0] not in names:
-        found = [*names, *_modules_in(spec)]
+        found = [*names, *(each.name for each in pkgutil.iter_modules(folders))]
         raise ConfigError(f"{key}={path}: {_lacks(module, rest[0], found)}")
 
 
@@ -52,7 +61,10 @@ def check_package(key: str, path: str) -> ModuleSpec:
     top, *rest = path.split(".")
     if not all(part.isidentifier() for part in (top, *rest)) or not rest:
         raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
-    spec = _spec(top, None)
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
     if spec is None:
         raise ConfigError(f"{key}={path}: no package {top!r} can be imported; give package.module.name")
     return spec
@@ -105,26 +117,10 @@ def _is_ours(file: str) -> bool:
     return file.startswith("<frozen") or Path(__file__).parents[1] in Path(file).parents
 
 
-def _spec(name: str, locations: Sequence[str] | None) -> ModuleSpec | None:
-    """Find a module in `locations`, or a top-level one, without importing its package."""
-    if locations is not None:
-        return PathFinder.find_spec(name, locations)
-    try:
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return None
-
-
 def _lacks(module: str, name: str, names: Sequence[str]) -> str:
     """Return that `module` has no `name`, with the nearest of the names that it has."""
     hint = f"; did you mean {nearest(name, names)}?" if names else ""
     return f"{module} has no {name!r}{hint}"
-
-
-def _modules_in(spec: ModuleSpec) -> list[str]:
-    """Return the names of the modules in a package's folders."""
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    return [path.stem for folder in folders for path in folder.glob("[!_]*.py")]
 
 
 def _names_in(spec: ModuleSpec, key: str, path: str) -> set[str] | None:

@@ -28,13 +28,12 @@ def obstacle(path: Path) -> str | None:
         if error.errno in FULL:
             raise
         return f"can't be written: {error.strerror or error}"
-    except ValueError as error:
-        # A null character.
-        return f"can't be written: {error}"
 
 
 def _obstacle(path: Path) -> str | None:
     """Return what `obstacle` does, but raise its errors."""
+    if "\0" in str(path):
+        return "can't be written: has a null character"
     path = Path(os.path.abspath(path))
     there = path
     while not os.path.lexists(there) and there != there.parent:
