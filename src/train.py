@@ -175,10 +175,16 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     line = command_line.parse(arguments)
     sys.argv[1:] = arguments
     # The cells that --help or --cfg is about are checked as well, and nothing is run.
-    cells = compose.cells(line)
-    for cell in cells:
-        _check_launcher(cell)
-        isolation.check(cell)
+    try:
+        cells = compose.cells(line)
+        for cell in cells:
+            _check_launcher(cell)
+            isolation.check(cell)
+    except CannotRunHere as error:
+        if line.multirun or line.informational:
+            # Of several cells none is run before all can be.
+            raise ConfigError(str(error)) from error
+        raise
     if line.informational:
         return line, []
     reservation = directory_lock.reserve(cells)

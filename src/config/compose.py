@@ -69,7 +69,7 @@ def cells(line: CommandLine) -> list[Config]:
 
 def swept(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that give several values, as they were typed."""
-    return [str(override.input_line) for override in _parse(overrides) if override.is_sweep_override()]
+    return [str(override.input_line) for override in words.parse(overrides) if override.is_sweep_override()]
 
 
 def _compose_cell(
