@@ -48,9 +48,11 @@ def look_into(config: Config, folder: Path) -> None:
     """
     from src.runtime.common.context import RankContext
 
-    import_paths.resolve("strategy.entry", config.strategy["entry"])
-    if config.strategy.get("serve") is not None:
-        import_paths.resolve("strategy.serve", config.strategy["serve"])
+    for key in ("entry", "serve"):
+        path = config.strategy.get(key)
+        # Those of the project are known, and one under mpiexec would start MPI here.
+        if path is not None and not path.startswith("src."):
+            import_paths.resolve(f"strategy.{key}", path)
     arrays = available.load(config.dataset)
     context = RankContext(config, 0, 1, arrays, folder, (0,))
     if config.framework == "torch":
