@@ -29,7 +29,7 @@ from src.run.variables import PARENT, THREADS
 
 OWN = "src."
 # A mistake is told within this time, and then in one line.
-SILENT_SECONDS = 15.0
+SILENT_SECONDS = 30.0
 
 
 def inspect(cells: Sequence[Config]) -> None:
