@@ -178,8 +178,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     try:
         cells = compose.cells(line)
         for cell in cells:
-            _check_launcher(cell)
-            isolation.check(cell)
+            _check_launch(cell)
     except CannotRunHere as error:
         if line.multirun or line.informational:
             # Of several cells none is run before all can be.
@@ -199,10 +198,11 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     return line, cells
 
 
-def _check_launcher(config: Config) -> None:
-    """Raise `ConfigError` where the launcher can't run the cell; the error knows the cell."""
+def _check_launch(config: Config) -> None:
+    """Raise `ConfigError` where the cell can't be launched as it is to be; the error knows the cell."""
     try:
         launcher_of(config).check(config)
+        isolation.check(config)
     except CannotRunHere as error:
         error.config = config
         raise

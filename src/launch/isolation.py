@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from src.config import Config, ConfigError
+from src.config import CannotRunHere, Config
 from src.machine.namespaces import NAMESPACE, Namespace, NotAllowed
 
 
@@ -24,9 +24,9 @@ def isolates(config: Config) -> bool:
 
 
 def check(config: Config) -> None:
-    """Raise `ConfigError` where every run is to have a namespace, and the system forbids that."""
+    """Raise `CannotRunHere` where every run is to have a namespace, and the system forbids that."""
     if config.hardware["isolate"] == "always" and (reason := _why_forbidden()) is not None:
-        raise ConfigError(
+        raise CannotRunHere(
             f"hardware.isolate=always: this system lets no network namespace be made ({reason}); choose auto "
             "or never"
         )
