@@ -222,3 +222,12 @@ JOBS = ("server", "coordinator")
 def named(commands: Any, name: str) -> list[psutil.Process]:
     """The run's processes with a name."""
     return [process for process in commands.left() if process.name() == name]
+
+
+def test_a_model_that_downloads_ends_with_the_key_that_lets_it(commands: Any, mnist: None) -> None:
+    model = ("model=custom", "model.path=tests.models.downloading.build", *WORDS[1:])
+    ended = commands.run("strategy=ddp", "hardware.isolate=always", *model)
+    assert ended.returncode == 2
+    assert "error: model=tests.models.downloading.build: wants to download something" in ended.stderr
+    assert "hardware.isolate=never" in ended.stderr
+    assert commands.left() == []
