@@ -142,7 +142,8 @@ def _check_strategy(file: Path, raw: Mapping[str, Any]) -> None:
         raise ConfigError(f"{file}: `framework` must be torch or tensorflow, got {strategy['framework']!r}")
     if not strategy["supports"]["devices"] or set(strategy["supports"]["devices"]) - {"cpu", "gpu"}:
         raise ConfigError(f"{file}: `supports.devices` must list cpu, gpu or both")
-    keys = flatten(raw)
+    # `machine` is the processor's architecture.
+    keys = {"machine", *flatten(raw)}
     for need in strategy["supports"].get("needs") or ():
         if not isinstance(need, Mapping) or not {"is", "at_most", "at_least"} & need.keys():
             raise ConfigError(f"{file}: `supports.needs` has {need!r}; it lists {{key: ..., is: ...}}")
