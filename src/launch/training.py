@@ -98,9 +98,11 @@ def _train(
         merged = time.time()
         tracker.log_results(directory.work, metrics)
         seconds = {"merge": merged - ended, "tracking": time.time() - merged}
-        environment.complete(directory.work, attempts, seconds)
         outcome = "KILLED" if job.interrupted or discarded else "FAILED" if failed else "FINISHED"
-        tracked = tracker.close(outcome, directory.work, discarded=discarded)
+        try:
+            environment.complete(directory.work, attempts, seconds)
+        finally:
+            tracked = tracker.close(outcome, directory.work, discarded=discarded)
     if discarded:
         print(f"{disturbance(metrics)}; it is measured again, {left} time(s) at most", flush=True)
         return None

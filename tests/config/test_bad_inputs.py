@@ -30,11 +30,6 @@ TRACEBACK = ("Traceback", "HYDRA_FULL_ERROR")
 
 # With these words a process imports a framework; the tests' own server has done so already.
 LOOKED_INTO = ("model.path", "resume=", "model=mlp", "model.pretrained", "partition", "checkpoint_every")
-LATER = {
-    "d_outlinkempty": pytest.mark.xfail(
-        strict=False, reason="a directory that is a link is claimed elsewhere"
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -120,9 +115,7 @@ def checkpoint(place: Place) -> None:
     os.replace(f"{place.paths['tmp']}/run/checkpoint.pt", place.paths["ck"])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=LATER[name]) if name in LATER else name for name in CASES]
-)
+@pytest.mark.parametrize("name", list(CASES))
 def test_it_ends_with_a_sentence_and_leaves_nothing(
     name: str, place: Place, request: pytest.FixtureRequest
 ) -> None:
@@ -176,7 +169,6 @@ def test_a_program_without_its_configuration_says_so(gone: str, says: str, tmp_p
     assert {path.name for path in tmp_path.iterdir()} <= {"src", "conf"}
 
 
-@pytest.mark.xfail(strict=False, reason="what lies beside a run's directory is handled elsewhere")
 def test_a_file_in_the_place_of_an_unfinished_run_is_no_traceback(place: Place) -> None:
     case = Case("model=mlp out={tmp}/taken", out=False)
     beside = Path(place.filled("{tmp}/taken.partial"))

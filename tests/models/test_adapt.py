@@ -33,7 +33,7 @@ def test_a_download_is_answered_with_the_key_only_where_there_is_no_network(
     plain = config()
     model = {"name": "fetched", "torch": f"{__name__}.build"}
     chosen = dataclasses.replace(plain, model=model)
-    monkeypatch.setattr(adapt, "resolve_name", lambda path: build)
+    monkeypatch.setattr(adapt, "resolve", lambda key, path: build)
     if isolated:
         monkeypatch.setenv(NAMESPACE, "net:[1] /proc/1/ns")
     with pytest.raises(ConfigError if isolated else Exception) as raised:
@@ -44,6 +44,6 @@ def test_a_download_is_answered_with_the_key_only_where_there_is_no_network(
 
 def test_a_builders_own_error_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAMESPACE, "net:[1] /proc/1/ns")
-    monkeypatch.setattr(adapt, "resolve_name", lambda path: lambda **_: 1 / 0)
+    monkeypatch.setattr(adapt, "resolve", lambda key, path: lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         adapt.build(config(), classes=10, shape=(28, 28, 1))

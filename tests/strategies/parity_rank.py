@@ -32,6 +32,7 @@ from src.data import available, order
 from src.launch.tf_workers import free_addresses
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
+from src.run import files
 from src.run.variables import TOKEN, ClusterSpec, new_token
 from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
@@ -179,6 +180,7 @@ def train(config: Config, folder: Path, rank: int) -> None:
         whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
     )
     world = config.workers
+    (folder / files.RANKS).mkdir(parents=True, exist_ok=True)
     context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
     recorder = Recorder(config, rank, folder / str(rank), started=time.time())
     if "serve" in config.strategy:

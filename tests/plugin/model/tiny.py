@@ -37,7 +37,7 @@ def normalised(num_classes: int) -> nn.Module:
 
 def broken_on_rank_0() -> nn.Module:
     """Raises on rank 0, while the others wait for it."""
-    if os.environ["RANK"] == "0":
+    if os.environ.get("RANK") == "0":
         raise RuntimeError("the glue has not dried")
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 

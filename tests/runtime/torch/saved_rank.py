@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from src.config import run_config as configuration
 from src.data import available
 from src.measure.recorder import Recorder
+from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.torch.pipeline.stage_module import StageModule
 
@@ -79,6 +80,7 @@ def main() -> None:
         most.clear()
         config, folder = configuration.load(Path(name)), out / Path(name).stem
         (folder / str(rank)).mkdir(parents=True, exist_ok=True)
+        (folder / files.RANKS).mkdir(exist_ok=True)
         cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
         context = RankContext(config, rank, config.workers, available.load(config.dataset), folder, cores)
         recorder = Recorder(config, rank, folder / str(rank), started=time.time())
