@@ -47,6 +47,8 @@ STATUSES: list[str | None] = []
 # The devices that this process holds for all cells of the command; none where Hydra's launcher is a plugin,
 # whose processes each take devices for one cell.
 HELD: list[Lease] = []
+# The signals that have asked this process to end.
+INTERRUPTED_BY: list[int] = []
 # The directories that this process has reserved for the cells of the command, under the same condition.
 RESERVED: list[Reservation] = []
 
@@ -69,7 +71,7 @@ def _run_command() -> int:
     """Check and run the command line; return the exit status."""
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, _interrupt)
         line, cells = check(sys.argv[1:])
     except CannotRunHere as error:
         if error.config is None or not error.config.tracking["study"]:
@@ -127,7 +129,7 @@ def _answer(error: BaseException, *, begun: bool = False) -> int:
 
     `begun` says that ranks may have been started.
     """
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) or INTERRUPTED_BY:
         return complain("interrupted; every rank was ended" if begun else "interrupted", INTERRUPTED)
     if isinstance(error, ConfigError | DataMistake):
         return complain(f"error: {error}", endings.MISTAKE)
@@ -276,7 +278,8 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise `Interrupted`, as a signal handler."""
+    """Raise `Interrupted`, as a signal handler, and remember it: a library may raise another error of it."""
+    INTERRUPTED_BY.append(number)
     raise Interrupted
 
 

@@ -324,7 +324,8 @@ def test_a_run_that_hangs_is_ended_at_its_limit(commands, mnist: None) -> None:
     )
     assert completed.returncode == 1
     assert "longer than its wall-clock limit" in completed.stderr
-    assert len(completed.stderr.splitlines()) == 1
+    # After five seconds it says what takes so long; the rest is one line.
+    assert len([line for line in completed.stderr.splitlines() if not line.startswith("  ")]) == 1
     assert (commands.folder / "run/logs/rank-0.log").read_text() == "asleep\n"
     assert json.loads((commands.folder / "run/metrics.json").read_text())["status"] == "failed"
     assert commands.left() == []

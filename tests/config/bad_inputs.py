@@ -178,7 +178,6 @@ CASES: dict[str, Case] = {
         "dataset.limit=1280 resume={ck} model=mlp epochs=3", "is of another model; 1.weight differs"
     ),
     "b_m_syntax2": _broken_model("mods.syntax.x", "SyntaxError", words="strategy=tf_single"),
-    "d_outlinkempty": _mistake("out={fix}/link", "out={fix}/link", "is a link", out=False),
     "d_m_os_exit0": _failure("model=custom model.path=mods.worse.exit0", "mods.worse.exit0"),
     "d_m_os_exit79": _failure("model=custom model.path=mods.worse.exit79", "mods.worse.exit79"),
     "d_outreadonly": _mistake("out={ro}/x", "out={ro}/x: can't be written", "Read-only", out=False),

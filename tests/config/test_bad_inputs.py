@@ -169,6 +169,18 @@ def test_a_program_without_its_configuration_says_so(gone: str, says: str, tmp_p
     assert {path.name for path in tmp_path.iterdir()} <= {"src", "conf"}
 
 
+def test_a_link_to_an_empty_directory_leads_there(place: Place) -> None:
+    """The list's `d_outlinkempty`."""
+    target = Path(place.filled("{tmp}/target"))
+    try:
+        completed = place.run(Case("model=mlp out={fix}/link", out=False))
+        assert (completed.returncode, completed.stderr) == (0, "")
+        assert (target / "metrics.json").exists()
+    finally:
+        shutil.rmtree(target)
+        target.mkdir()
+
+
 def test_a_file_in_the_place_of_an_unfinished_run_is_no_traceback(place: Place) -> None:
     case = Case("model=mlp out={tmp}/taken", out=False)
     beside = Path(place.filled("{tmp}/taken.partial"))

@@ -16,6 +16,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from src.config import ConfigError
 from src.data import arrays, available
 from src.measure.recorder import Recorder
 from src.models import adapt
@@ -53,7 +54,7 @@ def trainable(model: keras.Model) -> int:
 def mistake(path: str) -> str:
     try:
         custom(path)
-    except TypeError as error:
+    except (ConfigError, TypeError) as error:
         return str(error)
     return "no mistake"
 

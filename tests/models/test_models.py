@@ -148,7 +148,7 @@ def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
     assert keras_says["custom"] == [None, 10]
     assert keras_says["mistakes"] == [
         "model.path=math.pi: is a float, not a callable",
-        "model.path=collections.Counter returned a Counter, not a keras.Model",
+        "model.path=collections.Counter: returned a Counter, not a keras.Model",
     ]
 
 
