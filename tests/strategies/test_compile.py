@@ -55,9 +55,9 @@ def test_losses_are_those_of_the_written_model(
     assert compiled == pytest.approx(plain, abs=1e-4)
     # The other order of sums shows that something was compiled.
     assert len(compiled) == PARITY_STEPS
-    # What was compiled in the start-up is in no step: the first one is no minute long.
+    # What was compiled in the start-up is in no step, but one worker may wait here for the other to be ready.
     with (commands.folder / "run" / "steps.csv").open(newline="") as file:
-        assert float(next(csv.DictReader(file))["seconds"]) < 5
+        assert float(next(csv.DictReader(file))["seconds"]) < 15
 
 
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
