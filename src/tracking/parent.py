@@ -25,7 +25,7 @@ from src.tracking.mlflow_run import MLflowRun
 from src.tracking.points import Point
 from src.tracking.records import LiveRecords
 from src.tracking.store import Warned, is_server, tracking_uri
-from src.tracking.sweep import sweep_key, sweep_source
+from src.tracking.sweep import sweep_command, sweep_key
 from src.tracking.unsent import NoteFile, RunNote
 
 # How long the end of a run waits for a store that doesn't answer: a server, and a file that others use.
@@ -188,7 +188,7 @@ class ParentTracker:
         """Open the run, send records every few seconds, and do jobs until the last one, as the thread."""
         assert self._run is not None and self._note is not None
         with self._warned:
-            self._note.tags = {**self._note.tags, **run_page.source_tags(), **sweep_source(self._note)}
+            self._note.tags = {**self._note.tags, **run_page.source_tags(), **sweep_command(self._note)}
             if self._file is not None:
                 self._file.write(self._note)
             self._run.open()

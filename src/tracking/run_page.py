@@ -24,6 +24,8 @@ DESCRIPTION = "mlflow.note.content"
 # Keys that say where results go and whom they may wait for, and not how is trained.
 NO_SETTINGS = ("out", "overwrite", "tracking", "hardware.wait_minutes", "hardware.devices")
 MODULE = "src.train"
+# Tag with the command as typed: MLflow shows of a source what follows its last slash.
+COMMAND = "command"
 
 
 def tags(config: Config) -> dict[str, str]:
@@ -44,8 +46,12 @@ def tags(config: Config) -> dict[str, str]:
 
 
 def source_tags() -> dict[str, str]:
-    """Return MLflow's tags for who runs what: the command as typed, the user, the commit."""
-    found = {"mlflow.source.type": "LOCAL", "mlflow.source.name": command(sys.orig_argv)}
+    """Return the tags for who runs what: the program, the command as typed, the user, the commit."""
+    found = {
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.name": f"{MODULE.replace('.', '/')}.py",
+        COMMAND: command(sys.orig_argv),
+    }
     # A user id may have no name in a container.
     with contextlib.suppress(OSError, KeyError):
         found["mlflow.user"] = getpass.getuser()

@@ -15,7 +15,6 @@ from src.tracking.unsent import NoteFile, RunNote, note_of
 # Variable with the key of the sweep's run; processes of a launcher plugin of Hydra inherit it.
 SWEEP = "SCALEGUIDE_SWEEP"
 NAME_LIMIT = 250
-SOURCE = "mlflow.source.name"
 _sweeps: list[tuple[RunNote, NoteFile]] = []
 
 
@@ -24,13 +23,13 @@ def sweep_key() -> str | None:
     return os.environ.get(SWEEP)
 
 
-def sweep_source(note: RunNote) -> dict[str, str]:
+def sweep_command(note: RunNote) -> dict[str, str]:
     """Return the tag with the command of the sweep to which a run belongs; empty without a sweep.
 
     A process of a launcher plugin of Hydra doesn't know it from its own command line.
     """
     sweep = note.sweep and note_of(note.uri, note.sweep)
-    return {SOURCE: sweep.tags[SOURCE]} if sweep else {}
+    return {run_page.COMMAND: sweep.tags[run_page.COMMAND]} if sweep else {}
 
 
 def begin_sweep(uri: str | None, swept: Sequence[str], cells: int, *, started: float) -> None:

@@ -56,7 +56,8 @@ def test_a_runs_page_has_source_user_commit_description_and_dataset(
     tracker = opened(Path("run"), "dataset.limit=1280")
     run = store.get_run(tracker.run_id)
     tags = {key.removeprefix("mlflow."): value for key, value in run.data.tags.items()}
-    assert tags["source.name"] == "python -m src.train 'strategy.partition=[1, 2]' -m batch=1,2"
+    assert tags["source.name"] == "src/train.py"
+    assert tags["command"] == "python -m src.train 'strategy.partition=[1, 2]' -m batch=1,2"
     assert (tags["source.type"], tags["user"]) == ("LOCAL", "ada")
     assert (tags["source.git.commit"], tags["source.git.dirty"]) == ("c0ffee", "true")
     assert tags["note.content"].startswith("ddp trains cnn on mnist, batch 128, 2 cpu worker(s)")
