@@ -68,7 +68,11 @@ def used(environment: dict[str, str], then: str = "") -> float:
 
 @pytest.mark.parametrize(
     "speed",
-    [pytest.param(0.5, marks=pytest.mark.slow), 0.25, pytest.param(0.05, marks=pytest.mark.slow)],
+    [
+        pytest.param(0.5, marks=pytest.mark.slow),
+        pytest.param(0.25, marks=pytest.mark.slow),
+        pytest.param(0.05, marks=pytest.mark.slow),
+    ],
 )
 def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float) -> None:
     environment = quota.prepare(hardware(1.0, speed), 1, 1)

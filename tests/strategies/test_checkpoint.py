@@ -39,7 +39,7 @@ STRATEGIES = {
 # Who wrote, and who goes on.
 PAIRS = [
     pytest.param("resnet18", "single", "pipeline", marks=pytest.mark.slow),
-    ("cnn", "pipeline", "ddp"),
+    pytest.param("cnn", "pipeline", "ddp", marks=pytest.mark.slow),
     pytest.param("cnn", "ddp", "model_split", marks=pytest.mark.slow),
     pytest.param("cnn", "model_split", "single", marks=pytest.mark.slow),
 ]
