@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from src.data.arrays import Splits
+from src.data.samples import ArraySource, Splits
 
 CLASSES = 10
 
@@ -18,7 +18,7 @@ def dataset(side: int, channels: int, train: int, test: int) -> dict[str, Any]:
     return {
         "name": f"random_{side}x{side}x{channels}",
         "reader": "bench.synthetic.read",
-        "data_source": "generated",
+        "source": "generated",
         "files": {},
         "sources": [],
         "options": {"side": side, "channels": channels, "train": train, "test": test},
@@ -31,9 +31,9 @@ def read(raw: Path, options: Mapping[str, int]) -> Splits:
     """Generate the images and labels of a dataset's `options`; nothing is read from `raw`."""
     generator = np.random.default_rng(0)
     shape = (options["side"], options["side"], options["channels"])
-    counts = {"train": options["train"], "test": options["test"]}
-    arrays: dict[str, np.ndarray] = {}
-    for part, count in counts.items():
-        arrays[f"{part}_images"] = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
-        arrays[f"{part}_labels"] = generator.integers(0, CLASSES, count)
-    return Splits(**arrays, names=tuple(map(str, range(CLASSES))))
+
+    def split(count: int) -> ArraySource:
+        images = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+        return ArraySource((images,), (generator.integers(0, CLASSES, count),))
+
+    return Splits(split(options["train"]), split(options["test"]), names=tuple(map(str, range(CLASSES))))

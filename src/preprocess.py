@@ -1,7 +1,6 @@
 """Turn a dataset's raw files into arrays that can be mapped into memory: dvc.yaml's stage `preprocess`.
 
-`python -m src.preprocess NAME` reads data/NAME and writes prepared/NAME: train_images.npy, train_labels.npy,
-test_images.npy, test_labels.npy and meta.json.
+`python -m src.preprocess NAME` reads data/NAME and writes prepared/NAME: the arrays, and meta.json.
 """
 
 from __future__ import annotations

@@ -294,8 +294,8 @@ def test_data_that_nobody_gives_are_one_sentence(commands, tmp_path: Path) -> No
         yaml.safe_dump(
             {
                 "name": "absent",
-                "reader": "src.data.idx.read",
-                "data_source": "original",
+                "reader": "src.data.readers.idx.read",
+                "source": "original",
                 "files": {"train-images-idx3-ubyte": "0" * 64},
                 # A port that is reserved, so that nobody listens there.
                 "sources": [{"url": "http://127.0.0.1:1/{file}"}, {"path": "/nowhere/{file}"}],

@@ -25,8 +25,8 @@ def arguments() -> argparse.Namespace:
 
 def training_arrays(folder: str) -> tuple[np.ndarray, np.ndarray]:
     """Return a folder's normalised float images [samples, channels, height, width], and labels [samples]."""
-    images = np.load(f"{folder}/train_images.npy").transpose(0, 3, 1, 2)
-    return (images.astype(np.float32) / 255 - 0.1307) / 0.3081, np.load(f"{folder}/train_labels.npy")
+    images = np.load(f"{folder}/train-inputs-0.npy").transpose(0, 3, 1, 2)
+    return (images.astype(np.float32) / 255 - 0.1307) / 0.3081, np.load(f"{folder}/train-targets-0.npy")
 
 
 class Clock:

@@ -32,7 +32,7 @@ STRATEGY: dict[str, type | tuple[type, ...]] = {
 }
 DATASET: dict[str, type | tuple[type, ...]] = {
     "reader": str,
-    "data_source": str,
+    "source": str,
     "files": Mapping,
     "sources": list,
 }

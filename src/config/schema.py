@@ -204,7 +204,7 @@ DESCRIPTIVE = {
         *("reference", "baseline", "supports", "allowed"),
     ),
     "model": ("name", "torch", "tensorflow", "allowed"),
-    "dataset": ("name", "reader", "data_source", "files", "sources", "allowed"),
+    "dataset": ("name", "reader", "source", "files", "sources", "allowed"),
     "hardware": ("name", "allowed"),
 }
 

@@ -1,62 +1,96 @@
-"""Define the arrays that a run trains on, as a reader returns them and as ranks map them into memory."""
+"""Define the arrays that a run trains on, as ranks map them into memory."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from src.data.errors import DataError
+from src.data.samples import Samples
 
-ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
+SPLITS = ("train", "test")
+KINDS = ("inputs", "targets")
 
 
 @dataclass(frozen=True)
-class Splits:
-    """A dataset as a reader returns it.
+class Split:
+    """A split of a prepared dataset, read-only and mapped into memory.
 
-    Images are uint8 [samples, height, width, channels], labels int64 [samples]. Images may be memory maps, or
-    any array that has a shape and a dtype and loads the rows that it is sliced by, because a dataset can be
-    larger than memory. `names` holds one name a class, in the order of the labels.
+    Attributes:
+        inputs: one array [samples, ...] for each of the model's inputs.
+        targets: one array [samples, ...] for each target.
     """
 
-    train_images: np.ndarray
-    train_labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
-    names: tuple[str, ...]
+    inputs: tuple[np.ndarray, ...]
+    targets: tuple[np.ndarray, ...]
+
+    def __len__(self) -> int:
+        return len(self.inputs[0])
+
+    def read(self, indices: slice | np.ndarray) -> Samples:
+        """Copy the samples of `indices` out of the maps."""
+        return Samples(
+            tuple(np.array(array[indices]) for array in self.inputs),
+            tuple(np.array(array[indices]) for array in self.targets),
+        )
+
+    def part(self, rows: slice) -> Split:
+        """Return the split of a contiguous part of the samples."""
+        return Split(tuple(a[rows] for a in self.inputs), tuple(a[rows] for a in self.targets))
 
 
 @dataclass(frozen=True)
 class Arrays:
     """A prepared dataset.
 
-    Images are read-only uint8 maps [samples, height, width, channels], labels int64 [samples].
-    `shape` is (height, width, channels); `mean` and `std` are those of all training pixels / 255, by channel.
+    Attributes:
+        train: the training samples.
+        test: the test samples.
+        shape: (height, width, channels) of the images, which are the first input.
+        names: one name for each class, or for each number that is predicted.
+        mean: mean of all training pixels / 255, by channel.
+        std: standard deviation of the same.
+        data_source: `original` or `generated`.
     """
 
-    train_images: np.ndarray
-    train_labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
+    train: Split
+    test: Split
     shape: tuple[int, int, int]
-    classes: int
+    names: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_source: str
-    names: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """Return the number of classes, or of the numbers that are predicted."""
+        return len(self.names)
 
     @property
     def train_samples(self) -> int:
         """Return the number of training samples."""
-        return len(self.train_labels)
+        return len(self.train)
 
     @property
     def test_samples(self) -> int:
         """Return the number of test samples."""
-        return len(self.test_labels)
+        return len(self.test)
+
+    def first(self, train: int | None = None, test: int | None = None) -> Arrays:
+        """Return the dataset of the first `train` and `test` samples, or all."""
+        return dataclasses.replace(
+            self, train=self.train.part(slice(train)), test=self.test.part(slice(test))
+        )
+
+
+def file_name(split: str, kind: str, number: int) -> str:
+    """Return the name of the file that holds input or target `number` of a split."""
+    return f"{split}-{kind}-{number}.npy"
 
 
 def load(folder: Path, limit: int | None = None, test_limit: int | None = None) -> Arrays:
@@ -67,26 +101,33 @@ def load(folder: Path, limit: int | None = None, test_limit: int | None = None) 
     Raises:
         DataError: if a limit is below 1, or the folder holds no complete prepared dataset.
     """
-    limits = {"train": limit, "test": test_limit}
-    for value in limits.values():
+    for value in (limit, test_limit):
         if value is not None and value < 1:
             raise DataError(f"limit must be at least 1, got {value}")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAY_NAMES}
-    except (OSError, ValueError) as error:
+        train, test = (_map(folder, split, meta) for split in SPLITS)
+    except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{folder} holds no complete prepared dataset ({error}); "
             "`dvc repro fetch data.dvc preprocess` makes it"
         ) from error
-    mapped = {name: array[: limits[name.partition("_")[0]]] for name, array in mapped.items()}
     height, width, channels = meta["shape"]
-    return Arrays(
-        **mapped,
+    arrays = Arrays(
+        train,
+        test,
         shape=(height, width, channels),
-        classes=meta["classes"],
+        names=tuple(meta["names"]),
         mean=tuple(meta["mean"]),
         std=tuple(meta["std"]),
         data_source=meta["data_source"],
-        names=tuple(meta["names"]),
     )
+    return arrays.first(limit, test_limit)
+
+
+def _map(folder: Path, split: str, meta: dict[str, Any]) -> Split:
+    inputs, targets = (
+        tuple(np.load(folder / file_name(split, kind, number), mmap_mode="r") for number in range(meta[kind]))
+        for kind in KINDS
+    )
+    return Split(inputs, targets)

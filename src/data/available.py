@@ -20,8 +20,6 @@ from src.data.sources import fetch
 if TYPE_CHECKING:
     from src.data.arrays import Arrays
 
-PREPARED_FILES = ("meta.json", "train_images.npy", "train_labels.npy", "test_images.npy", "test_labels.npy")
-
 
 def load(dataset: Mapping[str, Any]) -> Arrays:
     """Map the arrays of a configured dataset, fetched and prepared if need be, within its limits.
@@ -80,10 +78,9 @@ def _cached(dataset: Mapping[str, Any]) -> Path:
 
 
 def _is_prepared(folder: Path, wanted: str) -> bool:
-    if not all((folder / file).is_file() for file in PREPARED_FILES):
-        return False
     try:
-        return json.loads((folder / "meta.json").read_text(encoding="utf-8"))["fingerprint"] == wanted
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        return meta["fingerprint"] == wanted and all((folder / file).is_file() for file in meta["files"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

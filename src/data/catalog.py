@@ -20,7 +20,7 @@ from src.machine.folders import obstacle
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
-FORM = 1
+FORM = 2
 
 
 class UnknownDataset(DataMistake):
@@ -75,6 +75,6 @@ def fingerprint(dataset: Mapping[str, Any]) -> str:
 
     They change with whatever changes the arrays, and so not with `sources` or limits.
     """
-    parts = {key: dataset.get(key) for key in ("name", "reader", "data_source", "files", "options")}
+    parts = {key: dataset.get(key) for key in ("name", "reader", "source", "files", "options")}
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -77,7 +77,7 @@ def metrics_of(
         "strategy": config.strategy["name"],
         "model": config.model["name"],
         "dataset": config.dataset["name"],
-        "data_source": config.dataset["data_source"],
+        "data_source": config.dataset["source"],
         "hardware": config.hardware["name"],
         "total_seconds": total_seconds,
         "shared_device": bool(config.hardware["share_devices"]),

@@ -104,7 +104,7 @@ def dataset_input(dataset: Mapping[str, Any]) -> dict[str, str]:
     fields = {
         "name": dataset["name"],
         "digest": fingerprint(dataset),
-        "source_type": dataset["data_source"],
+        "source_type": dataset["source"],
         "source": json.dumps({"sources": dataset["sources"]}, default=str),
     }
     folder = available.locate(dataset)

@@ -115,7 +115,7 @@ def _choices(folder: Path) -> None:
     mlp = yaml.safe_load((ROOT / "conf/model/mlp.yaml").read_text())
     local = yaml.safe_load((ROOT / "conf/hardware/local.yaml").read_text())
     first = next(iter(mnist["files"]))
-    small = {"reader": "mods.reader.badreader", "data_source": "generated", "files": {}, "sources": []}
+    small = {"reader": "mods.reader.badreader", "source": "generated", "files": {}, "sources": []}
     limits = {"options": {}, "limit": None, "test_limit": None}
     nowhere = [{"path": "/nonexistent/{file}"}]
     datasets: dict[str, Any] = {

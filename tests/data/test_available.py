@@ -46,8 +46,8 @@ def toy(tmp_path: Path) -> dict[str, Any]:
             files[name] = hashlib.sha256(body).hexdigest()
     return {
         "name": "toy",
-        "reader": "src.data.idx.read",
-        "data_source": "original",
+        "reader": "src.data.readers.idx.read",
+        "source": "original",
         "files": files,
         "sources": [{"path": f"{tmp_path}/own/{{file}}"}],
         "options": {},
@@ -60,7 +60,7 @@ def test_what_is_missing_is_made_in_the_cache_and_then_found(toy: dict[str, Any]
     folder = ensure(toy)
     assert folder == cache_folder() / "prepared" / f"toy-{fingerprint(toy)}"
     assert locate(toy) == folder
-    assert load(folder, limit=None).train_images[5, :, :, 0].tolist() == [[20, 21], [22, 23]]
+    assert load(folder, limit=None).train.inputs[0][5, :, :, 0].tolist() == [[20, 21], [22, 23]]
     assert list(folder.parent.iterdir()) == [folder]
     assert not list(Path.cwd().iterdir()), "nothing is written into the project"
 
@@ -76,28 +76,28 @@ def test_stale_and_incomplete_data_are_passed_over(toy: dict[str, Any], tmp_path
     named = toy | {"options": {"names": ["a", "b", "c"]}}
     assert locate(named) is None
     assert load(ensure(named), limit=None).names == ("a", "b", "c")
-    Path("prepared/toy/test_labels.npy").unlink()
+    Path("prepared/toy/test-targets-0.npy").unlink()
     assert locate(toy) is None
     Path("prepared/toy/meta.json").write_text("{")
     assert locate(toy) is None
 
 
 def test_a_damaged_cache_folder_is_made_anew(toy: dict[str, Any]) -> None:
-    (ensure(toy) / "train_images.npy").unlink()
+    (ensure(toy) / "train-inputs-0.npy").unlink()
     assert load(ensure(toy), limit=None).train_samples == 6
 
 
 def test_neither_the_limit_nor_the_mirrors_make_prepared_data_stale(toy: dict[str, Any]) -> None:
     same = toy | {"limit": 3, "sources": []}
     assert fingerprint(same) == fingerprint(toy)
-    for change in ({"files": {}}, {"options": {"size": 8}}, {"reader": "a.b"}, {"data_source": "generated"}):
+    for change in ({"files": {}}, {"options": {"size": 8}}, {"reader": "a.b"}, {"source": "generated"}):
         assert fingerprint(toy | change) != fingerprint(toy)
 
 
 def test_two_processes_that_ensure_at_once_both_find_whole_data(toy: dict[str, Any]) -> None:
     code = (
         "import json, sys; from src.data.available import ensure; from src.data.arrays import load;"
-        "print(load(ensure(json.load(sys.stdin)), None).train_images.sum())"
+        "print(load(ensure(json.load(sys.stdin)), None).train.inputs[0].sum())"
     )
     racers = [
         subprocess.Popen(
@@ -141,7 +141,7 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "text", ["name: other", "[]", "name: toy", "{name: toy, reader: a, data_source: a, files: 1}"]
+    "text", ["name: other", "[]", "name: toy", "{name: toy, reader: a, source: a, files: 1}"]
 )
 def test_a_dataset_file_that_is_wrong_is_named(text: str) -> None:
     Path("conf/dataset").mkdir(parents=True)
@@ -176,4 +176,15 @@ def test_real_mnist_is_the_published_one(capsys: pytest.CaptureFixture[str]) -> 
     assert (arrays.train_samples, arrays.test_samples) == (60_000, 10_000)
     assert arrays.mean[0] == pytest.approx(0.1307, abs=5e-5)
     assert arrays.std[0] == pytest.approx(0.3081, abs=5e-5)
-    assert np.bincount(arrays.test_labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(arrays.test.targets[0]).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]

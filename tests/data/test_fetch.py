@@ -32,7 +32,7 @@ def add(name: str, files: dict[str, str], sources: list[dict[str, str]]) -> None
     dataset = {
         "name": name,
         "reader": "a.read",
-        "data_source": "original",
+        "source": "original",
         "files": files,
         "sources": sources,
     }

@@ -14,23 +14,35 @@ import numpy as np
 import pytest
 
 import src.data.prepare
-from src.data.arrays import Splits, load
+from src.data.arrays import load
 from src.data.available import fingerprint
 from src.data.errors import DataError, mount_point
 from src.data.prepare import prepare
+from src.data.samples import ArraySource, Samples, Splits
 from src.preprocess import main
 
-SPLITS = Splits(
-    train_images=np.array([[[[0, 255]]], [[[255, 255]]], [[[0, 255]]], [[[255, 255]]]], dtype=np.uint8),
-    train_labels=np.array([0, 1, 2, 1], dtype=np.int64),
-    test_images=np.array([[[[7, 8]]]], dtype=np.uint8),
-    test_labels=np.array([2], dtype=np.int64),
-    names=("cat", "dog", "emu"),
-)
+IMAGES = np.array([[[[0, 255]]], [[[255, 255]]], [[[0, 255]]], [[[255, 255]]]], dtype=np.uint8)
+LABELS = np.array([0, 1, 2, 1], dtype=np.int64)
+TEST_IMAGES = np.array([[[[7, 8]]]], dtype=np.uint8)
+
+
+def splits(
+    images: np.ndarray = IMAGES,
+    labels: np.ndarray = LABELS,
+    test_images: np.ndarray = TEST_IMAGES,
+    test_label: int = 2,
+    names: tuple[str, ...] = ("cat", "dog", "emu"),
+) -> Splits:
+    """Return a dataset of a few samples."""
+    train, test = ArraySource((images,), (labels,)), ArraySource((test_images,), (np.array([test_label]),))
+    return Splits(train, test, names)
+
+
+SPLITS = splits()
 TOY: dict[str, Any] = {
     "name": "toy",
     "reader": "toy_reader.read",
-    "data_source": "generated",
+    "source": "generated",
     "files": {},
     "sources": [],
     "options": {},
@@ -55,11 +67,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 def test_arrays_come_back_mapped_and_equal(tmp_path: Path) -> None:
     prepare(TOY, tmp_path, tmp_path / "toy")
     arrays = load(tmp_path / "toy", limit=None)
-    for name in ("train_images", "train_labels", "test_images", "test_labels"):
-        mapped = getattr(arrays, name)
+    given = [IMAGES, LABELS, TEST_IMAGES, np.array([2])]
+    maps = [array for split in (arrays.train, arrays.test) for array in (*split.inputs, *split.targets)]
+    for mapped, array in zip(maps, given, strict=True):
         assert isinstance(mapped, np.memmap)
-        assert mapped.dtype == getattr(SPLITS, name).dtype
-        np.testing.assert_array_equal(mapped, getattr(SPLITS, name))
+        assert mapped.dtype == array.dtype
+        np.testing.assert_array_equal(mapped, array)
     assert (arrays.shape, arrays.classes, arrays.names) == ((1, 1, 2), 3, ("cat", "dog", "emu"))
     assert (arrays.train_samples, arrays.test_samples, arrays.data_source) == (4, 1, "generated")
     assert json.loads((tmp_path / "toy" / "meta.json").read_text())["fingerprint"] == fingerprint(TOY)
@@ -79,19 +92,11 @@ def test_statistics_and_arrays_do_not_depend_on_the_chunks(
     images = np.random.default_rng(0).integers(0, 256, (101, 5, 4, 3), dtype=np.uint8)
     # Neither contiguous nor in C order: what a reader slices and turns is written as it looks.
     turned = images.transpose(0, 2, 1, 3)[::-1]
-    reads(
-        dataclasses.replace(
-            SPLITS,
-            train_images=turned,
-            train_labels=np.zeros(101, dtype=np.int64),
-            test_images=turned[:1],
-            test_labels=np.zeros(1, dtype=np.int64),
-        )
-    )
+    reads(splits(turned, np.zeros(101, dtype=np.int64), turned[:1], 0))
     monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 7 * 60)
     prepare(TOY, tmp_path, tmp_path / "toy")
     arrays = load(tmp_path / "toy", limit=None)
-    np.testing.assert_array_equal(arrays.train_images, turned)
+    np.testing.assert_array_equal(arrays.train.inputs[0], turned)
     np.testing.assert_allclose(arrays.mean, (turned / 255).mean(axis=(0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(arrays.std, (turned / 255).std(axis=(0, 1, 2)), rtol=1e-12)
 
@@ -100,8 +105,8 @@ def test_statistics_and_arrays_do_not_depend_on_the_chunks(
 def test_a_limit_takes_the_first_training_samples_only(tmp_path: Path) -> None:
     prepare(TOY, tmp_path, tmp_path / "toy")
     arrays = load(tmp_path / "toy", limit=3)
-    assert arrays.train_labels.tolist() == [0, 1, 2]
-    assert (arrays.train_samples, len(arrays.train_images), arrays.test_samples) == (3, 3, 1)
+    assert arrays.train.targets[0].tolist() == [0, 1, 2]
+    assert (arrays.train_samples, len(arrays.train.inputs[0]), arrays.test_samples) == (3, 3, 1)
     assert load(tmp_path / "toy", limit=99).train_samples == 4
     with pytest.raises(DataError, match="at least 1"):
         load(tmp_path / "toy", limit=0)
@@ -114,29 +119,24 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
     prepare(TOY, tmp_path, target)
     before = {path.name: path.read_bytes() for path in target.iterdir()}
 
-    class Breaking:
-        """An array on a disk that fails when its second half is read."""
+    class Breaking(ArraySource):
+        """A split on a disk that fails when its second half is read."""
 
-        dtype, shape = np.dtype(np.uint8), (4, 1, 1, 2)
-
-        def __len__(self) -> int:
-            return 4
-
-        def __getitem__(self, rows: slice) -> np.ndarray:
-            if rows.start:
+        def read(self, start: int, stop: int) -> Samples:
+            if start:
                 raise OSError(5, "Input/output error")
-            return np.ones((1, 1, 1, 2), dtype=np.uint8)
+            return super().read(start, stop)
 
     monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 2)
-    reads(dataclasses.replace(SPLITS, train_images=Breaking()))
+    reads(dataclasses.replace(SPLITS, train=Breaking((IMAGES,), (LABELS,))))
     with pytest.raises(DataError, match="Input/output"):
         prepare(TOY, tmp_path, target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
     assert list(target.parent.iterdir()) == [target], "no temporary folder is left"
 
-    reads(dataclasses.replace(SPLITS, test_labels=np.array([0], dtype=np.int64)))
+    reads(splits(test_label=0))
     prepare(TOY, tmp_path, target)
-    assert load(target, limit=None).test_labels.tolist() == [0]
+    assert load(target, limit=None).test.targets[0].tolist() == [0]
     assert list(target.parent.iterdir()) == [target]
 
 
@@ -154,26 +154,22 @@ def test_a_full_disk_names_its_mount_point(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        ({"images": IMAGES.astype(np.float32)}, "train input must be images, uint8 .* got float32"),
+        ({"images": IMAGES[..., 0]}, r"got uint8 \[1, 1, 1\]"),
+        ({"labels": LABELS[:3]}, "4 inputs but 3 targets"),
+        ({"test_images": TEST_IMAGES[:0]}, "the test split has no samples"),
         (
-            {"train_images": SPLITS.train_images.astype(np.float32)},
-            "train_images must be uint8 .* got float32",
+            {"test_images": TEST_IMAGES[..., :1]},
+            r"training samples are uint8 \[1, 1, 2\] .*, test samples uint8 \[1, 1, 1\]",
         ),
-        ({"train_images": SPLITS.train_images[..., 0]}, r"got uint8 \[4, 1, 1\]"),
-        ({"train_labels": SPLITS.train_labels.astype(np.int32)}, "train_labels must be int64 .* got int32"),
-        ({"train_labels": SPLITS.train_labels[:3]}, "but 3 train_labels"),
-        ({"test_images": SPLITS.test_images[:0], "test_labels": SPLITS.test_labels[:0]}, "but 0 test_labels"),
-        (
-            {"test_images": SPLITS.test_images[..., :1]},
-            r"training images are \[1, 1, 2\], test images \[1, 1, 1\]",
-        ),
-        ({"names": ("cat", "dog")}, "train_labels run from 0 to 2, but there are names for classes 0 to 1"),
-        ({"test_labels": np.array([-1])}, "test_labels run from -1 to -1"),
+        ({"names": ("cat", "dog")}, "train labels run from 0 to 2, but there are names for classes 0 to 1"),
+        ({"test_label": -1}, "test labels run from -1 to -1"),
     ],
 )
 def test_arrays_that_break_the_contract_are_refused(
     reads: Callable[[Any], None], tmp_path: Path, change: dict[str, Any], sentence: str
 ) -> None:
-    reads(dataclasses.replace(SPLITS, **change))
+    reads(splits(**change))
     with pytest.raises(DataError, match=f"^toy: .*{sentence}"):
         prepare(TOY, tmp_path, tmp_path / "toy")
     assert not list(tmp_path.iterdir())
@@ -186,7 +182,7 @@ def test_missing_raw_data_name_the_command_that_makes_them(tmp_path: Path) -> No
         load(tmp_path / "toy", limit=None)
 
 
-@pytest.mark.parametrize("reader", ["no_such_module.read", "src.data.idx.no_such_function", "read"])
+@pytest.mark.parametrize("reader", ["no_such_module.read", "src.data.readers.idx.no_such_function", "read"])
 def test_a_reader_that_cannot_be_imported_is_named(tmp_path: Path, reader: str) -> None:
     with pytest.raises(DataError, match=f"reader '{reader}' can't be imported"):
         prepare(TOY | {"reader": reader}, tmp_path, tmp_path / "toy")
@@ -195,7 +191,7 @@ def test_a_reader_that_cannot_be_imported_is_named(tmp_path: Path, reader: str) 
 @pytest.mark.usefixtures("reads")
 def test_a_truncated_array_is_refused(tmp_path: Path) -> None:
     prepare(TOY, tmp_path, tmp_path / "toy")
-    path = tmp_path / "toy" / "train_images.npy"
+    path = tmp_path / "toy" / "train-inputs-0.npy"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match="holds no complete prepared dataset"):
         load(tmp_path / "toy", limit=None)

@@ -8,7 +8,6 @@ are `<name>.json`, the recorder's files in `<name>/0/`, and, from the first case
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
@@ -146,9 +145,7 @@ def train(config: Config, folder: Path, *, stopped: bool) -> dict[str, Any]:
     One that is `stopped` is late from its eleventh step on.
     """
     whole = available.load(config.dataset)
-    few = dataclasses.replace(
-        whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
-    )
+    few = whole.first(test=TESTED)
     context = RankContext(config, 0, 1, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
     recorder = Recorder(config, 0, folder / "0", started=time.time(), probes=False)
     StepPolicy.is_late = (lambda *_: recorder.steps > 10) if stopped else is_late

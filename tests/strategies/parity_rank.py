@@ -176,9 +176,7 @@ keep_own.__annotations__ = {
 def train(config: Config, folder: Path, rank: int) -> None:
     """One training, as `src.worker` starts it."""
     whole = available.load(config.dataset)
-    few = dataclasses.replace(
-        whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
-    )
+    few = whole.first(test=TESTED)
     world = config.workers
     (folder / files.RANKS).mkdir(parents=True, exist_ok=True)
     context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])

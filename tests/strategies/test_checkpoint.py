@@ -138,9 +138,9 @@ def test_plain_torch_reads_it(whole: Callable[[str], Path]) -> None:
     mean, std = (torch.tensor(value).view(1, -1, 1, 1) for value in (data.mean, data.std))
     with torch.no_grad():
         model.eval()
-        images = torch.from_numpy(data.test_images.copy()).permute(0, 3, 1, 2)
+        images = torch.tensor(data.test.inputs[0]).permute(0, 3, 1, 2)
         logits = model((images.float() / 255 - mean) / std)
-        right = int((logits.argmax(1) == torch.tensor(data.test_labels)).sum())
+        right = int((logits.argmax(1) == torch.tensor(data.test.targets[0])).sum())
     accuracy = json.loads((written / "metrics.json").read_text())["accuracy"]
     assert right / 1000 == pytest.approx(accuracy, abs=1.1e-3)
 

@@ -278,9 +278,10 @@ def test_an_evaluation_scores_the_average_and_changes_no_training(trained: dict[
         if name != key
     }
     model.load_state_dict(average)
-    images = arrays.test_images[:TESTED].transpose(0, 3, 1, 2) / 255
+    tested = arrays.test.read(slice(TESTED))
+    images = tested.inputs[0].transpose(0, 3, 1, 2) / 255
     logits = model(torch.from_numpy((images - arrays.mean[0]) / arrays.std[0]))
-    loss = functional.cross_entropy(logits, torch.from_numpy(arrays.test_labels[:TESTED].copy()))
+    loss = functional.cross_entropy(logits, torch.from_numpy(tested.targets[0]))
     assert [each[0].evaluation[0] for each in (seldom, often)] == pytest.approx([loss.item()] * 2, rel=1e-5)
 
 

@@ -7,7 +7,6 @@ CASES is a folder as `parity_rank` has it. The first case has the most devices: 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
@@ -143,9 +142,7 @@ def sum_of_clipped(optimizer: update_rule.UpdateRule, pairs: Any) -> list[Any]:
 def train(config: Config, folder: Path, rank: int, world: int) -> None:
     """One training, as `src.worker` starts it."""
     whole = available.load(config.dataset)
-    few = dataclasses.replace(
-        whole, test_images=whole.test_images[:TESTED], test_labels=whole.test_labels[:TESTED]
-    )
+    few = whole.first(test=TESTED)
     context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
     recorder = Recorder(config, rank, folder / str(rank), started=time.time())
     resolve_name(config.strategy["entry"])(context, recorder)

@@ -70,8 +70,8 @@ class Evaluation:
         arrays = self._context.arrays
         total = np.zeros(2)
         for parts in self._pieces():
-            images = self._distribute(arrays.test_images, parts)
-            labels = self._distribute(arrays.test_labels, parts)
+            images = self._distribute(arrays.test.inputs[0], parts)
+            labels = self._distribute(arrays.test.targets[0], parts)
             total += self._step(images, labels).numpy()
         loss, accuracy = (float(value) for value in total / arrays.test_samples)
         return loss, accuracy, time.perf_counter() - start

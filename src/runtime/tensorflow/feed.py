@@ -29,7 +29,7 @@ def batches(context: RankContext, epoch: int, *, first: int = 0) -> tf.data.Data
         epoch: the epoch, from 0.
         first: how many of the epoch's batches to leave out, which a resumed run has trained on already.
     """
-    images, labels = context.arrays.train_images, context.arrays.train_labels
+    images, labels = context.arrays.train.inputs[0], context.arrays.train.targets[0]
     start = epoch * steps_per_epoch(context)
 
     def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -54,7 +54,7 @@ def replica_batches(
         steps_at_once: how many steps a call of the training function takes.
         first: how many steps are done already, over all epochs; a resumed run goes on after them.
     """
-    images, labels = context.arrays.train_images, context.arrays.train_labels
+    images, labels = context.arrays.train.inputs[0], context.arrays.train.targets[0]
     all_replicas = replicas * context.world_size
     size = context.config.global_batch
     parts = [

@@ -17,7 +17,7 @@ from src.runtime.common.context import RankContext
 Batch = tuple[Tensor | None, Tensor | None]
 
 
-def to_inputs(context: RankContext, images: Tensor, device: torch.device) -> Tensor:
+def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) -> Tensor:
     """Normalise uint8 images [batch, height, width, channels]; return [batch, channels, height, width].
 
     The result is on `device` and has torch's default dtype: fp32, or float64 where a test asks for sharper
@@ -44,8 +44,9 @@ def _mean_and_scale(
     return centre * 255, 1 / (deviation * 255)
 
 
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor from the host's memory to `device`; to a GPU without waiting for what that still does."""
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Make a tensor of an array on `device`; on a GPU without waiting for what that still does."""
+    tensor = torch.from_numpy(array)
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
@@ -117,17 +118,11 @@ class Feed:
             for piece in range(self.parts):
                 with self.recorder.waiting_for_input():
                     part = indices[order.even_slice(len(indices), piece, self.parts)]
-                    batch = self._images(part), self._labels(part)
+                    batch = self._read(part)
                 yield batch
 
-    def _images(self, indices: np.ndarray) -> Tensor | None:
-        if not self.images:
-            return None
-        return to_inputs(
-            self.context, torch.from_numpy(self.context.arrays.train_images[indices]), self.device
-        )
-
-    def _labels(self, indices: np.ndarray) -> Tensor | None:
-        if not self.labels:
-            return None
-        return to_device(torch.from_numpy(self.context.arrays.train_labels[indices]), self.device)
+    def _read(self, indices: np.ndarray) -> Batch:
+        train = self.context.arrays.train
+        images = to_inputs(self.context, train.inputs[0][indices], self.device) if self.images else None
+        labels = to_device(train.targets[0][indices], self.device) if self.labels else None
+        return images, labels

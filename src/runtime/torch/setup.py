@@ -56,7 +56,7 @@ def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
 
 def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:
     """Return the facts of the whole model for the record; its costs are measured on `device`."""
-    sample = to_inputs(context, torch.from_numpy(context.arrays.test_images[:4].copy()), device)
+    sample = to_inputs(context, context.arrays.test.read(slice(4)).inputs[0], device)
     counted: RankRecord = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "batch_statistics": has_batch_statistics(model),

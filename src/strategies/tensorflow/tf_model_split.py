@@ -127,7 +127,7 @@ class SplitModel:
 def _plan(context: RankContext, graph: KerasGraph, devices: Sequence[str]) -> Plan:
     """Plan the cut by costs that are measured on the first device."""
     size: int = context.config.microbatch
-    images: Any = setup.normalise(context, tf.constant(context.arrays.train_images[:size]))
+    images: Any = setup.normalise(context, tf.constant(context.arrays.train.inputs[0][:size]))
     with tf.device(devices[0]):
         measured = cost.costs(graph, images)
     demands = planning.demands_of(context.config, overlaps=False)

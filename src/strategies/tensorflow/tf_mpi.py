@@ -168,17 +168,15 @@ def _shared_evaluation(
     """
     arrays = context.arrays
     part = order.even_slice(arrays.test_samples, context.rank, world.size)
-    images, labels = arrays.test_images[part], arrays.test_labels[part]
-    rank_context = dataclasses.replace(
-        context, arrays=dataclasses.replace(arrays, test_images=images, test_labels=labels)
-    )
+    own = arrays.test.part(part)
+    rank_context = dataclasses.replace(context, arrays=dataclasses.replace(arrays, test=own))
     score = Evaluation(rank_context, tf.distribute.get_strategy(), copy.forward)
 
     def evaluate() -> tuple[float, float, float]:
         start = time.perf_counter()
         _broadcast(_floating(copy.buffers), world)
         loss, accuracy, _ = score()
-        total = world.sum(np.array([loss, accuracy]) * len(labels))
+        total = world.sum(np.array([loss, accuracy]) * len(own))
         loss, accuracy = (total / arrays.test_samples).tolist()
         return loss, accuracy, time.perf_counter() - start
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -22,9 +23,10 @@ def train(context: RankContext, recorder: Recorder) -> None:
         model.parameters(), config.optimizer["lr"], weight_decay=config.strategy["shrink"]
     )
 
-    def inputs(part: object) -> tuple[Tensor, Tensor]:
-        images = torch.tensor(arrays.train_images[part]).permute(0, 3, 1, 2).float() / 255
-        return images, torch.tensor(arrays.train_labels[part])
+    def inputs(part: np.ndarray) -> tuple[Tensor, Tensor]:
+        samples = arrays.train.read(part)
+        images = torch.from_numpy(samples.inputs[0]).permute(0, 3, 1, 2).float() / 255
+        return images, torch.from_numpy(samples.targets[0])
 
     steps = order.steps_per_epoch(arrays.train_samples, config.batch)
     recorder.facts |= {"steps_per_epoch": steps, "parameters": sum(p.numel() for p in model.parameters())}

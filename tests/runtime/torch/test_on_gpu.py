@@ -23,7 +23,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch.testing._internal.distributed.fake_pg import FakeProcessGroup, FakeStore
 
 from src.config import ConfigError
-from src.data.arrays import Arrays
+from src.data.arrays import Arrays, Split
 from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
@@ -77,8 +77,9 @@ def arrays() -> Arrays:
     images = generator.integers(0, 256, (train + test, 28, 28, 1), dtype=np.uint8)
     labels = generator.integers(0, 10, train + test)
     return Arrays(
-        *(images[:train], labels[:train], images[train:], labels[train:]),
-        *((28, 28, 1), 10, (0.1,), (0.3,), "generated", tuple("0123456789")),
+        Split((images[:train],), (labels[:train],)),
+        Split((images[train:],), (labels[train:],)),
+        *((28, 28, 1), tuple("0123456789"), (0.1,), (0.3,), "generated"),
     )
 
 

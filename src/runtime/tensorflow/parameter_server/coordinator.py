@@ -81,7 +81,8 @@ class TensorFlowCoordinator(AsyncCoordinator):
         """
         self._free.acquire()
         arrays = self._context.arrays
-        images, labels = arrays.train_images[indices], arrays.train_labels[indices]
+        samples = arrays.train.read(indices)
+        images, labels = samples.inputs[0], samples.targets[0]
         batch = tf.constant(images), tf.constant(labels), tf.constant(done, tf.int64)
         remote = self._cluster.schedule(self._model.steps[len(indices)], args=batch)
 
@@ -124,7 +125,7 @@ class TensorFlowCoordinator(AsyncCoordinator):
         remotes = [
             self._cluster.schedule(
                 self._model.score,
-                args=(tf.constant(arrays.test_images[part]), tf.constant(arrays.test_labels[part])),
+                args=(tf.constant(arrays.test.inputs[0][part]), tf.constant(arrays.test.targets[0][part])),
             )
             for part in order.pieces(whole, self._context.config.evaluation_batch)
         ]

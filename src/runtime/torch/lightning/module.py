@@ -16,7 +16,7 @@ from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
 from src.runtime.torch import checkpoint, compilation, peak, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, to_inputs
+from src.runtime.torch.feed import Batch, Feed, to_device, to_inputs
 
 
 class TrainingModule(pl.LightningModule):
@@ -124,9 +124,9 @@ class TrainingModule(pl.LightningModule):
             for part in order.pieces(
                 self.split.part(context.rank, arrays.test_samples), context.config.evaluation_batch
             ):
-                images = torch.from_numpy(arrays.test_images[part].copy())
-                labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
-                logits = self.model(to_inputs(context, images, device)).float()
+                samples = arrays.test.read(part)
+                labels = to_device(samples.targets[0], device)
+                logits = self.model(to_inputs(context, samples.inputs[0], device)).float()
                 totals += setup.sums(
                     functional.cross_entropy(logits, labels, reduction="sum"), logits, labels
                 )

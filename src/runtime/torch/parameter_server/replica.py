@@ -13,7 +13,7 @@ from torch.nn import functional
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import compilation, setup, update_rule
-from src.runtime.torch.feed import to_inputs
+from src.runtime.torch.feed import to_device, to_inputs
 
 NO_TERMS = WorkerTerms()
 
@@ -35,8 +35,8 @@ class Replica:
 
     def warm_up(self) -> None:
         """Compile the model for a worker's micro-batch, if that is configured."""
-        images = self._context.arrays.train_images[: self._context.config.microbatch].copy()
-        inputs = to_inputs(self._context, torch.from_numpy(images), self._device)
+        samples = self._context.arrays.train.read(slice(self._context.config.microbatch))
+        inputs = to_inputs(self._context, samples.inputs[0], self._device)
         compilation.warm_up(self._context, self.model, [inputs])
 
     def parameters(self) -> Tensor:
@@ -90,8 +90,9 @@ class Replica:
         for parameter in self._parameters:
             parameter.grad = None
         for part in np.array_split(indices, parts):
-            images = to_inputs(context, torch.from_numpy(context.arrays.train_images[part]), self._device)
-            labels = torch.from_numpy(context.arrays.train_labels[part]).to(self._device)
+            samples = context.arrays.train.read(part)
+            images = to_inputs(context, samples.inputs[0], self._device)
+            labels = to_device(samples.targets[0], self._device)
             with self._precision():
                 logits = self.model(images)
                 loss = functional.cross_entropy(logits, labels)
@@ -114,10 +115,10 @@ class Replica:
         context, part = self._context, slice(first, last)
         self.model.eval()
         try:
-            images = torch.from_numpy(context.arrays.test_images[part].copy())
-            labels = torch.from_numpy(context.arrays.test_labels[part].copy()).to(self._device)
+            samples = context.arrays.test.read(part)
+            labels = to_device(samples.targets[0], self._device)
             with compilation.without(context):
-                logits = self.model(to_inputs(context, images, self._device)).float()
+                logits = self.model(to_inputs(context, samples.inputs[0], self._device)).float()
             loss = functional.cross_entropy(logits, labels, reduction="sum")
             return setup.sums(loss, logits, labels)[:2].double().cpu().numpy()
         finally:

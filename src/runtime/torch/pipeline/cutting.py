@@ -22,7 +22,7 @@ from src.runtime.torch.feed import to_inputs
 
 def example_images(context: RankContext, samples: int, device: torch.device) -> Tensor:
     """Return the first training images, normalised [samples, channels, height, width], on `device`."""
-    return to_inputs(context, torch.from_numpy(context.arrays.train_images[:samples].copy()), device)
+    return to_inputs(context, context.arrays.train.read(slice(samples)).inputs[0], device)
 
 
 def empty_images(context: RankContext, samples: int, device: torch.device) -> Tensor:

@@ -43,7 +43,7 @@ from src.runtime.torch import (
     update_rule,
 )
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, to_inputs
+from src.runtime.torch.feed import Batch, Feed, to_device, to_inputs
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
@@ -249,7 +249,7 @@ class StageModule(TrainingModule):
             for part in self._test_pieces():
                 results = self.model(*self._evaluation_inputs(part, device))
                 if self.last:
-                    labels = torch.from_numpy(arrays.test_labels[part].copy()).to(device)
+                    labels = to_device(arrays.test.read(part).targets[0], device)
                     logits = results.float()
                     loss = functional.cross_entropy(logits, labels, reduction="sum")
                     totals += setup.sums(loss, logits, labels)
@@ -269,7 +269,7 @@ class StageModule(TrainingModule):
     def _evaluation_inputs(self, part: slice, device: torch.device) -> tuple[Tensor, ...]:
         arrays = self.context.arrays
         if self.first:
-            return (to_inputs(self.context, torch.from_numpy(arrays.test_images[part].copy()), device),)
+            return (to_inputs(self.context, arrays.test.read(part).inputs[0], device),)
         received = receive_buffers(self._received[part.stop - part.start], device)
         for tensor in received:
             transfer.recv(tensor.detach(), self.context.rank - 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from src.data.errors import DataError
-from src.data.idx import read, read_array
+from src.data.readers.idx import read, read_array
 
 
 def write_idx(path: Path, array: np.ndarray, kind: int = 0x08) -> None:
@@ -28,11 +28,11 @@ def raw(tmp_path: Path) -> Path:
 
 def test_images_come_as_rows_of_height_width_channel(raw: Path) -> None:
     splits = read(raw, {})
-    assert splits.train_images.shape == (5, 2, 3, 1)
-    assert splits.test_images.shape == (2, 2, 3, 1)
-    assert splits.train_images[1, :, :, 0].tolist() == [[6, 7, 8], [9, 10, 11]]
-    assert splits.train_labels.tolist() == [0, 1, 2, 3, 4]
-    assert splits.train_labels.dtype == np.int64
+    train, test = (split.read(0, len(split)) for split in (splits.train, splits.test))
+    assert (train.inputs[0].shape, test.inputs[0].shape) == ((5, 2, 3, 1), (2, 2, 3, 1))
+    assert train.inputs[0][1, :, :, 0].tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert train.targets[0].tolist() == [0, 1, 2, 3, 4]
+    assert train.targets[0].dtype == np.int64
     assert splits.names == ("0", "1", "2", "3", "4")
 
 
@@ -41,7 +41,7 @@ def test_classes_can_be_named(raw: Path) -> None:
 
 
 def test_images_stay_on_disk(raw: Path) -> None:
-    assert isinstance(read(raw, {}).train_images, np.memmap)
+    assert isinstance(read(raw, {}).train.read(0, 2).inputs[0], np.memmap)
 
 
 @pytest.mark.parametrize("length", [0, 3, 9, 15, 16, 45])

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from src.data.arrays import Splits
 from src.data.errors import DataError
+from src.data.samples import ArraySource, Splits
 
 UNSIGNED_BYTE = 0x08
 
@@ -31,18 +31,17 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
     Raises:
         DataError: for a file that is not idx, is cut short, or disagrees with its partner.
     """
-    train_images, train_labels = _split(raw, "train")
-    test_images, test_labels = _split(raw, "t10k")
-    names = options.get("names") or [str(label) for label in range(int(train_labels.max(initial=0)) + 1)]
-    return Splits(train_images, train_labels, test_images, test_labels, tuple(names))
+    train, test = _split(raw, "train"), _split(raw, "t10k")
+    names = options.get("names") or [str(label) for label in range(int(train.targets[0].max(initial=0)) + 1)]
+    return Splits(train, test, tuple(names))
 
 
-def _split(raw: Path, prefix: str) -> tuple[np.ndarray, np.ndarray]:
+def _split(raw: Path, prefix: str) -> ArraySource:
     images = read_array(raw / f"{prefix}-images-idx3-ubyte", dimensions=3)
     labels = read_array(raw / f"{prefix}-labels-idx1-ubyte", dimensions=1)
     if len(images) != len(labels):
         raise DataError(f"{raw}: {len(images)} {prefix} images but {len(labels)} {prefix} labels")
-    return images[..., np.newaxis], labels.astype(np.int64)
+    return ArraySource((images[..., np.newaxis],), (labels.astype(np.int64),))
 
 
 def read_array(path: Path, dimensions: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from src.data import idx
-from src.data.arrays import Splits
+from src.data.readers import idx
+from src.data.samples import ArraySource, SampleSource, Splits
 
 
 def read(raw: Path, options: dict[str, Any]) -> Splits:
@@ -21,14 +21,14 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
         DataError: for a file that is not idx, is cut short, or disagrees with its partner.
     """
     whole = idx.read(raw, options)
-    train, test, size = options["train"], options["test"], options["size"]
-    return Splits(
-        resized(whole.train_images[:train], size),
-        whole.train_labels[:train],
-        resized(whole.test_images[:test], size),
-        whole.test_labels[:test],
-        whole.names,
-    )
+    size = options["size"]
+    train = _enlarged(whole.train, options["train"], size)
+    return Splits(train, _enlarged(whole.test, options["test"], size), whole.names)
+
+
+def _enlarged(source: SampleSource, count: int, size: int) -> ArraySource:
+    samples = source.read(0, count)
+    return ArraySource((resized(samples.inputs[0], size),), samples.targets)
 
 
 def resized(images: np.ndarray, size: int) -> np.ndarray:

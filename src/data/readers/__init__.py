@@ -1,0 +1,1 @@
+"""Read datasets in the formats in which they are published."""
