@@ -115,7 +115,7 @@ def dataset_input(dataset: Mapping[str, Any]) -> dict[str, str]:
         min(meta[f"{part}_samples"], dataset.get(limit) or meta[f"{part}_samples"])
         for part, limit in (("train", "limit"), ("test", "test_limit"))
     )
-    profile = {"train_samples": train, "test_samples": test, "classes": meta["classes"]}
+    profile = {"train_samples": train, "test_samples": test, "classes": len(meta["names"])}
     tensors = {"features": ("uint8", [-1, *meta["shape"]]), "targets": ("int64", [-1])}
     schema = {
         "mlflow_tensorspec": {
