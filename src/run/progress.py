@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from src.config import Config
 from src.run import files, phases
-from src.run.tables import STEP_FIELDS, parse_rows, read_table
+from src.run.growing_table import GrowingTable
+from src.run.tables import read_table
 
 # Without a terminal, a line is printed as often as this.
 PLAIN_SECONDS = 10.0
@@ -35,8 +36,7 @@ class _RankProgress:
         self.samples = 0.0
         self.seconds = 0.0
         self.loss: float | None = None
-        self._path = path
-        self._offset = 0
+        self._table = GrowingTable(path)
         self._recent: list[tuple[float, float]] = []
 
     @property
@@ -53,23 +53,11 @@ class _RankProgress:
 
     def read(self) -> None:
         """Read the steps that were recorded since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                if file.seek(0, 2) < self._offset:
-                    # The rank was started again from an earlier step, and its table cut to that.
-                    self._offset, self.samples, self.seconds = 0, 0.0, 0.0
-                file.seek(self._offset)
-                new = file.read()
-        except OSError:
-            return
-        # The last line may be half written.
-        whole = new[: new.rfind(b"\n") + 1]
-        lines = whole.decode().splitlines()
-        if self._offset == 0:
-            # The first line is the heading.
-            lines = lines[1:]
-        self._offset += len(whole)
-        for row in parse_rows(lines, STEP_FIELDS):
+        rows = self._table.read()
+        if self._table.replaced:
+            # The rank was started again from an earlier step, and its table cut to that.
+            self.samples, self.seconds = 0.0, 0.0
+        for row in rows:
             if self.samples == 0:
                 # Of a run that resumes a checkpoint the first step isn't step 1; earlier ones were alike.
                 self.samples = (row["step"] - 1) * row["samples"]
