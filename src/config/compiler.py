@@ -6,14 +6,14 @@ import os
 import shutil
 
 from src.config.run_config import Config
-from src.config.schema import ConfigError
+from src.config.schema import CannotRunHere
 
 
 def check_compiler(config: Config) -> None:
-    """Raise `ConfigError` where a model is to be compiled and there is no C++ compiler, which torch needs."""
+    """Raise `CannotRunHere` where a model is to be compiled and torch finds no C++ compiler."""
     compiler = os.environ.get("CXX", "g++")
     if config.strategy.get("compile", False) and shutil.which(compiler) is None:
-        raise ConfigError(
+        raise CannotRunHere(
             f"strategy.compile=true: torch.compile needs a C++ compiler, and there is no {compiler} here; "
             "install one, name yours by the variable CXX, or choose strategy.compile=false"
         )

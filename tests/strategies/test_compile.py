@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from src.config import ConfigError
+from src.config import CannotRunHere
 from src.measure.arithmetic import PARITY_STEPS
 from tests.support import config
 
@@ -63,5 +63,5 @@ def test_losses_are_those_of_the_written_model(
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     config("strategy=single", "strategy.compile=false")
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ConfigError, match="there is no no-such-compiler here"):
+    with pytest.raises(CannotRunHere, match="there is no no-such-compiler here"):
         config("strategy=single", "strategy.compile=true")
