@@ -105,7 +105,7 @@ def _run_command() -> int:
     # In a study the other cells go on, and the aggregate stage reports the failure.
     if not crashed or all(cell.tracking["study"] for cell in cells):
         return 0
-    return endings.MISTAKE if MISTAKE in statuses else 1
+    return endings.MISTAKE if MISTAKE in statuses else FAILURE
 
 
 def _run_cells(line: command_line.CommandLine, cells: list[Config]) -> None:
@@ -263,12 +263,12 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         chosen = lease.of(leases.request_of(config))
         STATUSES.append(train(config, chosen, started=started, sweep=sweep))
     except leases.WaitedTooLong as error:
-        complain(f"error: {error}", 1)
+        complain(f"error: {error}", FAILURE)
         STATUSES.append("failed")
     except OSError as error:
         if error.errno not in FULL:
             raise
-        complain(disk_full(Path(config.out)), 1)
+        complain(disk_full(Path(config.out)), FAILURE)
         STATUSES.append("failed")
     finally:
         if own is not None:

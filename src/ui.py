@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from src.config import ConfigError
+from src.config.endings import FAILURE, MISTAKE, complain
 from src.config.tracking_address import URI_VARIABLE, check_address, database_path
 from src.tracking.completion import send_unsent
 from src.tracking.moved_store import artifacts_of
@@ -21,7 +22,6 @@ from src.tracking.store import default_uri, is_server, open_store
 HOST = "127.0.0.1"
 # MLflow 3 opens in its view for GenAI, whatever kind the experiment is, unless the address says otherwise.
 VIEW = "?workflowType=machine_learning"
-EXIT_MISTAKE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,15 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         _check_port(port)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_MISTAKE
+        return complain(f"error: {error}", MISTAKE)
     try:
         # Before the server's processes begin, so that they find all tables, and files where they now are.
         _, experiment = open_store(uri)
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        print(f"error: the store {uri} can't be opened: {reason[0]}", file=sys.stderr)
-        return 1
+        return complain(f"error: the store {uri} can't be opened: {reason[0]}", FAILURE)
     send_unsent(uri)
     print(f"{uri}: http://{HOST}:{port}/#/experiments/{experiment}/runs{VIEW}", flush=True)
     path = database_path(uri)
