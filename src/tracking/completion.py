@@ -8,6 +8,7 @@ from pathlib import Path
 from src.config import load
 from src.config.tracking_address import database_path
 from src.run import files
+from src.run.directory import PARTIAL
 from src.tracking import run_page
 from src.tracking.mlflow_run import MLflowRun
 from src.tracking.records import recorded_points
@@ -16,8 +17,6 @@ from src.tracking.unsent import RunNote, ownerless_notes
 
 # MLflow's codes of errors that come again however often a request is repeated, as for a run that was deleted.
 REFUSED = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
-# Ending of the directory of a run that is to replace an older one.
-PARTIAL = ".partial"
 
 
 def send_unsent(uri: str) -> int:
