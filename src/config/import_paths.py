@@ -18,8 +18,15 @@ from typing import Any
 
 from src.config.schema import ConfigError, OwnCodeError, nearest
 
+# What the import paths of this project's own code begin with.
+OWN = "src."
 # Calls by which a module may define names that its text doesn't show.
 HIDDEN = {"globals", "setattr", "exec", "vars", "locals"}
+
+
+def is_own(path: str) -> bool:
+    """Return whether an import path names code of this project, and not the user's."""
+    return path.startswith(OWN)
 
 
 def check(key: str, path: str) -> None:

@@ -20,14 +20,13 @@ from typing import Any
 
 import yaml
 
-from src.config import Config, ConfigError, OwnCodeError
+from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.launcher import LocalLauncher, launcher_of
 from src.launch.spawn import Process, spawn_child
 from src.launch.warm_start import spawn_for
 from src.run.progress import Phase
 from src.run.variables import PARENT, THREADS
 
-OWN = "src."
 # A mistake is told within this time, and then in one line.
 SILENT_SECONDS = 30.0
 
@@ -46,7 +45,7 @@ def inspect(cells: Sequence[Config]) -> None:
 def is_needed(config: Config) -> bool:
     """Return whether a run uses code or files that only a process with the framework can look into."""
     paths = [config.strategy["entry"], config.strategy.get("serve"), config.model[config.framework]]
-    foreign = any(path is not None and not path.startswith(OWN) for path in paths)
+    foreign = any(path is not None and not import_paths.is_own(path) for path in paths)
     files = (config.resume, config.model.get("path"), config.model.get("pretrained"))
     return foreign or any(value is not None for value in files)
 
@@ -110,10 +109,10 @@ def _blamed(config: Config) -> str:
     if config.model.get("path") is not None:
         return f"model.path={config.model['path']}"
     builder = config.model[config.framework]
-    if not builder.startswith(OWN):
+    if not import_paths.is_own(builder):
         return f"model.{config.framework}={builder}"
     entry = config.strategy["entry"]
-    return f"model={config.model['name']}" if entry.startswith(OWN) else f"strategy.entry={entry}"
+    return f"model={config.model['name']}" if import_paths.is_own(entry) else f"strategy.entry={entry}"
 
 
 def _read(answer: Path) -> dict[str, str] | None:
