@@ -4,7 +4,7 @@ The reaper reads lines from a pipe whose other end the command has, and `mpiexec
 which inherit it. When the last of them has ended, however that happens, the pipe ends, and the reaper removes
 what the lines name:
 
-    folder /tmp/scaleguide-x           a folder with a socket
+    folder /.../scaleguide-x           a folder with a socket
     cgroups /sys/.../scaleguide-4711-  cgroups whose paths begin so
     segments 1700000000.0              MPICH's shared memory that was made since then and nobody uses
 

@@ -19,7 +19,7 @@ from tests.support import config
         ("http://", "give http://host:port"),
         ("http://host:port", "give http://host:port"),
         ("folder", "is no store that MLflow can keep runs in"),
-        ("file:///tmp/mlruns", "is no store that MLflow can keep runs in"),
+        ("file:///data/mlruns", "is no store that MLflow can keep runs in"),
         ("sqlite:///folder", "is a folder"),
         ("sqlite:///", "names no file"),
         ("sqlite:///:memory:", "names no file"),
