@@ -36,12 +36,12 @@ def test_the_store_is_the_projects_wherever_a_command_runs(
 
 @pytest.mark.parametrize("copy", ["standalone/tmpa1b2", "tmpa1b2"])
 def test_an_experiment_in_a_copy_of_dvcs_goes_to_the_projects_store(
-    monkeypatch: pytest.MonkeyPatch, copy: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: str
 ) -> None:
-    monkeypatch.setattr(tracking_store, "ROOT", Path("/home/ada/scaleguide/.dvc/tmp/exps") / copy)
-    assert project_folder() == Path("/home/ada/scaleguide")
-    monkeypatch.setattr(tracking_store, "ROOT", Path("/home/ada/.dvc/scaleguide"))
-    assert project_folder() == Path("/home/ada/.dvc/scaleguide")
+    monkeypatch.setattr(tracking_store, "ROOT", tmp_path.joinpath("scaleguide", ".dvc", "tmp", "exps", copy))
+    assert project_folder() == tmp_path / "scaleguide"
+    monkeypatch.setattr(tracking_store, "ROOT", tmp_path / ".dvc/scaleguide")
+    assert project_folder() == tmp_path / ".dvc/scaleguide"
 
 
 def test_dvc_names_its_copies_as_this_project_expects() -> None:
