@@ -20,9 +20,8 @@ from src.config.tracking_address import SERVERS, SQLITE, URI_VARIABLE, database_
 from src.tracking import moved_store
 
 EXPERIMENT = "scaleguide"
-# By these MLflow's UI opens the experiment as model training, and not in its view for GenAI.
+# By this key MLflow's UI shows a description.
 EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",
     "mlflow.note.content": "Trainings by Scaleguide: one run a training, and one a sweep over its trainings.",
 }
 ROOT = Path(__file__).parents[2]
