@@ -43,21 +43,28 @@ def plain(module_commands: Callable[[], Any], mnist: None) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", COMPILED)
 def test_losses_are_those_of_the_written_model(
-    strategy: str, plain: list[float], module_commands: Callable[[], Any]
+    strategy: str, plain: list[float], module_commands: Callable[[], Any], tmp_path: Path
 ) -> None:
     if shutil.which("g++") is None:
         pytest.skip("there is no C++ compiler, g++")
     commands = module_commands()
     words = f"strategy={strategy} strategy.compile=true out=run".split()
-    completed = commands.run(*words, *WORDS, *SETTINGS)
+    # A rank that is forked has read torch's variables before.
+    words.append("hardware.start_method=spawn")
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCH_LOGS": "recompiles"}
+    completed = commands.run(*words, *WORDS, *SETTINGS, **variables)
     assert completed.returncode == 0, completed.stderr
     compiled = losses(commands.folder / "run")
-    assert compiled == pytest.approx(plain, abs=1e-4)
-    # The other order of sums shows that something was compiled.
     assert len(compiled) == PARITY_STEPS
-    # What was compiled in the start-up is in no step, but one worker may wait here for the other to be ready.
-    with (commands.folder / "run" / "steps.csv").open(newline="") as file:
-        assert float(next(csv.DictReader(file))["seconds"]) < 15
+    assert compiled == pytest.approx(plain, abs=1e-4)
+    assert list(tmp_path.rglob("*.so")), "nothing was compiled"
+    # What was compiled in the start-up serves the steps.
+    logs = [path.read_text() for path in (commands.folder / "run" / "logs").iterdir()]
+    assert logs and not any("Recompiling" in log for log in logs)
+    # A coordinator's first step includes its wait for the workers, which compile meanwhile.
+    if not strategy.startswith("parameter_server"):
+        with (commands.folder / "run" / "steps.csv").open(newline="") as file:
+            assert float(next(csv.DictReader(file))["seconds"]) < 5
 
 
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

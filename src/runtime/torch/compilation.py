@@ -41,12 +41,9 @@ def warm_up(context: RankContext, model: nn.Module, inputs: Sequence[Tensor]) ->
     if not is_configured(context):
         return
     device = inputs[0].device
-    bf16 = context.config.precision == "bf16"
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # Without a cache of weights in bf16, as Lightning trains.
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=bf16, cache_enabled=False)
     with _unchanged(model, device):
-        with torch.enable_grad(), autocast:
+        with torch.enable_grad(), autocast(context, device):
             results = model(*inputs)
         leaves = [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
         roots = [
@@ -55,6 +52,16 @@ def warm_up(context: RankContext, model: nn.Module, inputs: Sequence[Tensor]) ->
         # Not `backward`, which would fill gradients and have DDP exchange them.
         if roots and leaves:
             torch.autograd.grad(roots, leaves, [torch.ones_like(root) for root in roots], allow_unused=True)
+
+
+def autocast(context: RankContext, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in bf16 within the block, if that is configured, as Lightning does: without a cache of weights.
+
+    A model is compiled anew where this differs between two calls, the cache of a disabled autocast included.
+    """
+    if context.config.precision != "bf16":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def without(context: RankContext) -> AbstractContextManager[object]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -93,7 +90,7 @@ class Replica:
             samples = context.arrays.train.read(part)
             images = to_inputs(context, samples.inputs[0], self._device)
             labels = to_device(samples.targets[0], self._device)
-            with self._precision():
+            with compilation.autocast(context, self._device):
                 logits = self.model(images)
                 loss = functional.cross_entropy(logits, labels)
             # The micro-batch's contribution to the global batch's mean, whatever its size.
@@ -123,12 +120,6 @@ class Replica:
             return setup.sums(loss, logits, labels)[:2].double().cpu().numpy()
         finally:
             self.model.train()
-
-    @contextlib.contextmanager
-    def _precision(self) -> Iterator[None]:
-        bf16 = self._context.config.precision == "bf16"
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=bf16):
-            yield
 
 
 def _floating(model: nn.Module) -> list[Tensor]:
