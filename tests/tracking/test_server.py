@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from tests.support import ROOT
 from tests.tracking.recorded import history
 
 SECONDS = 120
@@ -82,6 +83,16 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.kill()
 
 
+@pytest.fixture
+def where(tmp_path: Path) -> dict[str, str]:
+    """The variable by which the program is that of a project of the test's own, which has its notes on runs."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("src", "conf"):
+        (project / name).symlink_to(ROOT / name)
+    return {"PYTHONPATH": str(project)}
+
+
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -90,11 +101,11 @@ def rows(path: Path) -> list[dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("back", ["while it trains", "after the run"])
 def test_a_server_killed_in_the_middle_and_back_has_every_point_once(
-    commands: Any, mnist: None, server: Server, until: Any, back: str
+    commands: Any, mnist: None, server: Server, where: dict[str, str], until: Any, back: str
 ) -> None:
     server.start()
     until(server.answers, SECONDS, "the server")
-    where = {"MLFLOW_TRACKING_URI": server.uri, "SCALEGUIDE_MAX_MINUTES": str(MINUTES)}
+    where |= {"MLFLOW_TRACKING_URI": server.uri, "SCALEGUIDE_MAX_MINUTES": str(MINUTES)}
     process = commands.start(*WORDS, "out=run", **where)
     client = MlflowClient(server.uri)
 
@@ -147,13 +158,16 @@ def test_a_server_killed_in_the_middle_and_back_has_every_point_once(
 
 
 @pytest.mark.slow
-def test_a_server_that_accepts_and_never_answers_holds_up_nobody(commands: Any, mnist: None) -> None:
+def test_a_server_that_accepts_and_never_answers_holds_up_nobody(
+    commands: Any, mnist: None, where: dict[str, str], tmp_path: Path
+) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen(64)
         address = f"http://127.0.0.1:{mute.getsockname()[1]}"
         completed = commands.run(
             *("model=mlp", "dataset.limit=6400", "hardware.device=cpu", "out=run"),
+            **where,
             MLFLOW_TRACKING_URI=address,
         )
     assert completed.returncode == 0, completed.stderr
@@ -161,3 +175,5 @@ def test_a_server_that_accepts_and_never_answers_holds_up_nobody(commands: Any, 
     environment = json.loads((commands.folder / "run" / "environment.json").read_text())
     assert environment["seconds"]["tracking"] < 30
     assert json.loads((commands.folder / "run" / "metrics.json").read_text())["mlflow_run_id"] is None
+    # What is to be sent later is remembered.
+    assert len(list((tmp_path / "project/runs/.unsent").glob("*.json"))) == 1
