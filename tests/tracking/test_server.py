@@ -85,7 +85,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def where(tmp_path: Path) -> dict[str, str]:
-    """The variable by which the program is that of a project of the test's own, which has its notes on runs."""
+    """Have the program be that of a project of the test's own, which has its notes on runs: a variable."""
     project = tmp_path / "project"
     project.mkdir()
     for name in ("src", "conf"):
