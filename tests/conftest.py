@@ -30,11 +30,13 @@ LIMIT = 240.0
 class Commands:
     """Runs `python -m src.train` in `folder`, which is empty at first.
 
-    `forks` says that its ranks may be forked from processes that all tests share.
+    `forks` says that its ranks may be forked from processes that all tests share. `python` is how Python is
+    started, by default as here.
     """
 
     def __init__(self, folder: Path) -> None:
         self.forks = True
+        self.python = [sys.executable]
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._outputs = folder.with_name(f"{folder.name}-outputs")
@@ -44,10 +46,13 @@ class Commands:
         """Start the command; `output` gives what it printed."""
         if self.forks:
             start_fork_server("tensorflow" if any("strategy=tf_" in word for word in words) else "torch")
-        inherited = {key: value for key, value in os.environ.items() if key != "SCALEGUIDE_MAX_MINUTES"}
+        left_out = (
+            {"SCALEGUIDE_MAX_MINUTES"} if self.forks else {"SCALEGUIDE_MAX_MINUTES", variables.FORK_SERVERS}
+        )
+        inherited = {key: value for key, value in os.environ.items() if key not in left_out}
         with (self._outputs / "out").open("wb") as out, (self._outputs / "err").open("wb") as err:
             return subprocess.Popen(
-                [sys.executable, "-m", "src.train", *words],
+                [*self.python, "-m", "src.train", *words],
                 cwd=self.folder,
                 # By default the store would be the repository's.
                 env={

@@ -39,6 +39,28 @@ def config(*words: str) -> Config:
 
 
 @contextlib.contextmanager
+def holder(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start Python with `arguments`, a program that takes something and then prints `held`.
+
+    It is killed when the block is left.
+    """
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
 def ranks(
     module: str,
     arguments: Sequence[str | Path],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -17,7 +17,7 @@ import pytest
 
 from src.machine.devices import usable_cores
 from tests.conftest import Commands
-from tests.support import ROOT, STEPS
+from tests.support import ROOT, STEPS, holder
 
 pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 
@@ -38,25 +38,9 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def hold() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a process that has taken CPU devices, by their numbers."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*numbers: int) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.machine.lock_holder", "cpu", "alone", *map(str, numbers)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with contextlib.ExitStack() as stack:
+        words = ("-m", "tests.machine.lock_holder", "cpu", "alone")
+        yield lambda *numbers: stack.enter_context(holder(*words, *map(str, numbers)))
 
 
 def environment(folder: Path) -> dict:

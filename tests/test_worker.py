@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 from src.machine import memory_kills
 from tests.conftest import Commands
-from tests.support import ROOT
 
 RUN = (
     *("model=custom", "model.path=tests.plugin.model.ending.build", "dataset.limit=640", "out=run"),
@@ -98,18 +96,11 @@ def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_out_of_memory(
     mnist: None, commands: Commands, small_memory: Path
 ) -> None:
     into = f"import os, sys; open({str(small_memory / 'cgroup.procs')!r}, 'w').write(str(os.getpid())); "
-    command = ["-m", "src.train", *RUN, "strategy=ddp", "workers=2", "hardware.start_method=spawn"]
-    command += ["+model.options.how=eat", "+model.options.rank=1"]
-    completed = subprocess.run(
-        # Ranks that are forked by a server outside would be outside, too.
-        [sys.executable, "-c", f"{into} {AGAIN}", *command],
-        cwd=commands.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    # Ranks that are forked by a server outside would be outside, too.
+    commands.forks = False
+    commands.python = [sys.executable, "-c", f"{into} {AGAIN}"]
+    further = ("strategy=ddp", "workers=2", "hardware.start_method=spawn")
+    completed = commands.run(*RUN, *further, "+model.options.how=eat", "+model.options.rank=1")
     assert completed.returncode == 0, completed.stderr
     assert json.loads((commands.folder / "run/metrics.json").read_text())["status"] == "out_of_memory"
     assert commands.left() == []

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from src.machine import devices, locks
 from src.machine.locks import NoFolder, Request, Taken, take
-from tests.support import ROOT
+from tests import support
 
 
 @pytest.fixture(autouse=True)
@@ -35,23 +34,11 @@ def gpus(count: int = 1, *, numbers: tuple[int, ...] | None = None) -> Request:
     return Request("gpu", 1, numbers, False, count)
 
 
-@contextlib.contextmanager
-def holder(*numbers: int, kind: str = "cpu", shared: str = "alone") -> Iterator[subprocess.Popen[str]]:
+def holder(
+    *numbers: int, kind: str = "cpu", shared: str = "alone"
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """Another process that has taken devices, which must exist here in truth."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.machine.lock_holder", kind, shared, *map(str, numbers)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return support.holder("-m", "tests.machine.lock_holder", kind, shared, *map(str, numbers))
 
 
 def test_each_command_has_the_first_free_devices() -> None:

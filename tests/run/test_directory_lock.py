@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +19,10 @@ from src.config import Config, ConfigError, command_line, compose
 from src.run.directory import RunDirectory
 from src.run.directory_lock import Reservation, reserve
 from tests.conftest import Commands
-from tests.support import ROOT
+from tests.support import holder
 
 Make = Callable[..., Config]
-Hold = Callable[..., subprocess.Popen[str]]
+Hold = Callable[[str], subprocess.Popen[str]]
 # Reserves a directory until its input ends.
 HOLDER = """
 import sys
@@ -52,25 +51,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 @pytest.fixture
 def hold() -> Iterator[Hold]:
     """Starts a process that has reserved a directory."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(out: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, out],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with contextlib.ExitStack() as stack:
+        yield lambda out: stack.enter_context(holder("-c", HOLDER, out))
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ import pytest
 
 from src.config import ConfigError
 from src.launch.spawn import KEEP_FREED_MEMORY
-from src.run.variables import FORK_SERVERS
 from tests.conftest import Commands
-from tests.support import ROOT, config, run_ranks
+from tests.support import config, run_ranks
 
 
 @pytest.mark.parametrize("world", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
@@ -65,16 +64,9 @@ def test_four_workers_train_in_a_container_s_64_mb(mnist: None, commands: Comman
     words = ("strategy=ddp", "workers=4", "model=mlp", "model.hidden=4000", "dataset.limit=1280", "out=run")
     further = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none")
     # Ranks that are forked by a server outside would be outside, too.
-    environment = {key: value for key, value in os.environ.items() if key != FORK_SERVERS}
-    completed = subprocess.run(
-        [*small, sys.executable, "-m", "src.train", *words, *further],
-        cwd=commands.folder,
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    commands.forks = False
+    commands.python = [*small, sys.executable]
+    completed = commands.run(*words, *further)
     assert completed.returncode == 0, completed.stderr
     assert json.loads((commands.folder / "run/metrics.json").read_text())["status"] == "ok"
     # It didn't fall back to the process group.
