@@ -30,7 +30,7 @@ from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import checkpoint, custom_loop, setup, update_rule
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of
-from src.strategies.tensorflow import tf_model_split, tf_mpi, tf_multiworker, tf_parameter_server
+from src.strategies.tensorflow import tf_model_split, tf_multiworker, tf_parameter_server
 
 # Doesn't divide by two, so that the replicas' shares of an evaluation differ.
 TESTED = 41
@@ -58,8 +58,11 @@ class Watched:
 
 
 def watch_world() -> None:
+    # Only here: mpi4py joins when it is imported, and these processes end without leaving.
     from src.runtime.common.mpi_world import MPIWorld
+    from src.strategies.tensorflow import tf_mpi
 
+    tf_mpi.ModelCopy = WatchedCopy
     Watched.world, Watched.sum = MPIWorld, MPIWorld.sum
     # The processes go on with the next case.
     MPIWorld.leave = lambda _: None
@@ -190,7 +193,6 @@ def main() -> None:
     keras.config.set_floatx("float64")
     setup.configure, setup.build = configure_once, watched_build
     tf_model_split.SplitModel, custom_loop.ModelCopy = WatchedSplit, WatchedCopy
-    tf_mpi.ModelCopy = WatchedCopy
     # Weights are compared as training left them.
     rounding.measure_gap = lambda *_: None
     configuration.Config.evaluation_batch = EVALUATION_BATCH
