@@ -35,6 +35,7 @@ def main() -> None:
         if exit_status.of_error(error) != exit_status.OUT_OF_MEMORY:
             answer["failure"] = import_paths.describe_error(error)
     write_text(Path(sys.argv[2]), json.dumps(answer))
+    _leave_mpi()
     # Threads of a framework may block an orderly exit.
     os._exit(0)
 
@@ -71,6 +72,13 @@ def look_into(config: Config, folder: Path) -> None:
         keras_model = keras_setup.build(context)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
+
+
+def _leave_mpi() -> None:
+    """Finalize MPI if the user's code has started it, by importing mpi4py; else its shared memory stays."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        mpi.Finalize()
 
 
 if __name__ == "__main__":

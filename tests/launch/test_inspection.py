@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from src.config import Config
 from src.launch import inspection
-from tests.support import config
+from tests.support import ROOT, config
 
 OWN = ("model=custom", "model.path=torchvision.models.resnet34")
 
@@ -34,3 +38,15 @@ def test_each_model_and_checkpoint_is_looked_into_once(
     looked.clear()
     inspection.inspect([config(f"resume={tmp_path}/c.pt", f"seed={seed}", "epochs=2") for seed in (0, 0, 1)])
     assert len(looked) == 2
+
+
+@pytest.mark.slow
+def test_code_that_joins_mpi_leaves_it_again(mnist: None, tmp_path: Path) -> None:
+    chosen = config("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "model=mlp")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
+    command = ["-m", "src.preflight", f"{tmp_path}/config.yaml", f"{tmp_path}/answer.json"]
+    process = subprocess.Popen([sys.executable, *command], cwd=ROOT)
+    assert process.wait(60) == 0
+    assert (tmp_path / "answer.json").read_text() == "{}"
+    # MPICH names its shared memory by the process.
+    assert list(Path("/dev/shm").glob(f"mpich_shm_{process.pid:x}_*")) == []
