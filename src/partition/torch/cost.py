@@ -126,7 +126,9 @@ def kept_bytes(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> np.nd
 
     def watch() -> AbstractContextManager[None]:
         first_kept.clear()
-        weights = {storage_id(tensor.untyped_storage()) for tensor in run.state.values()}
+        # A layer of torch's that holds its weights in a list too, as an LSTM, computes with its own.
+        held = [*run.state.values(), *run.parameters(), *run.buffers()]
+        weights = {storage_id(tensor.untyped_storage()) for tensor in held}
 
         def pack(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()

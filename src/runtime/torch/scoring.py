@@ -39,7 +39,7 @@ def empty(task: Task, device: torch.device | None = None) -> Tensor:
 
 
 def sums(task: Task, loss: Tensor, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
-    """Return the sums over samples [3 + the task's sums], on the outputs' device; they are divided by samples.
+    """Return the sums over samples [3 + the task's sums], on the loss's device, to be divided by samples.
 
     Args:
         task: the configured task.

@@ -98,7 +98,7 @@ class LBFGSCoordinator(TorchCoordinator):
         # at which they are, which an evaluation may have changed since.
         self._summed_version = -1
         self._gradient = torch.zeros(0)
-        self._sums = np.zeros(1 + len(self._task.sums))
+        self._totals = np.zeros(1 + len(self._task.sums))
         # Seconds of computing and number of samples in the iteration in progress, by worker.
         self._busy: Counter[int] = Counter()
         self._samples: Counter[int] = Counter()
@@ -159,8 +159,8 @@ class LBFGSCoordinator(TorchCoordinator):
             self._move(values)
             if self._summed_version != self._version:
                 self._sum_over(batch)
-            first_sums.append(self._sums[1:])
-            return self._sums[0] / len(batch), self._gradient
+            first_sums.append(self._totals[1:])
+            return self._totals[0] / len(batch), self._gradient
 
         loss = self._lbfgs.step(self._vector.values, evaluate)
         pushed = time.time()
@@ -195,7 +195,7 @@ class LBFGSCoordinator(TorchCoordinator):
         """Have workers sum gradient, loss and the task's sums over the samples `batch`, in portions."""
         self._summed_version = self._version
         self._gradient = torch.zeros_like(self._vector.values)
-        self._sums = np.zeros(1 + len(self._task.sums))
+        self._totals = np.zeros(1 + len(self._task.sums))
         divisor = divisor_of(self._context, self._task, batch)
         portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
         self._ask_all([WorkItem("train", (batch[part],), {"divisor": divisor}) for part in portions])
@@ -206,7 +206,7 @@ class LBFGSCoordinator(TorchCoordinator):
             super().take_answer(rank, item, answer)
             return
         self._gradient += torch.from_numpy(answer.arrays[0])
-        self._sums += (answer.figures["loss"] * len(item.arrays[0]), *answer.figures["sums"])
+        self._totals += (answer.figures["loss"] * len(item.arrays[0]), *answer.figures["sums"])
         self._gradients_received[rank] += 1
         self._busy[rank] += answer.figures["seconds"]
         self._samples[rank] += len(item.arrays[0])

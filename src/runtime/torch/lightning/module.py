@@ -28,7 +28,7 @@ class TrainingModule(pl.LightningModule):
         model: the model.
         task: the configured task.
         sums: what `scoring.sums` gives, of all samples since the last evaluation, float64.
-        step_loss: loss of the present step's samples so far [], a contribution to a sum over the global batch.
+        step_loss: what the present step's samples so far add to the global batch's summed loss [].
         step_samples: number of the present step's samples so far.
         split: how batches are split among ranks.
         pieces: number of micro-batches of all ranks in a global batch.

@@ -19,5 +19,5 @@ class WorkItem:
 
     kind: str
     arrays: tuple[np.ndarray, ...] = ()
-    figures: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
     rank: int | None = None
