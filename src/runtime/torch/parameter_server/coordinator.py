@@ -68,8 +68,8 @@ class TorchCoordinator(AsyncCoordinator):
             step_bytes: mean bytes that a step fetches, and those that it pushes.
             buffers: the model's floating-point buffers, with which workers begin.
             fixed: whether rank r trains on part r of each batch, as long as that worker isn't lost.
-            write: writes a checkpoint, from the buffers, the whole epochs that are done, the steps of the
-                next epoch, and each worker's steps, and returns whether it did.
+            write: writes a checkpoint (buffers, whole epochs done, steps of the next epoch, each worker's
+                steps), and returns whether it did.
         """
         super().__init__(context, recorders)
         self._step_bytes = step_bytes
@@ -136,10 +136,7 @@ class TorchCoordinator(AsyncCoordinator):
         self._resolve([(item, None) for item in self._unresolved])
 
     def _wait_until_idle(self) -> None:
-        """Wait until no work item is left.
-
-        Meanwhile the store is told which workers have none left, so that the others don't wait for these.
-        """
+        """Wait until no work item is left; meanwhile tell the store which workers rest, for whom none waits."""
         resting: set[int] = set()
         while True:
             with self._changed:
@@ -174,11 +171,10 @@ class TorchCoordinator(AsyncCoordinator):
         buffers = self.buffers()
         whole = slice(0, self._context.arrays.test_samples)
         pieces = order.pieces(whole, self._context.config.evaluation_batch)
-        answers = self._ask_all(
-            [WorkItem("score", buffers, {"first": part.start, "last": part.stop}) for part in pieces]
-        )
-        found = scoring.scores(self._task, sum(message.arrays[0] for message in answers).tolist())
-        assert found is not None, "a test set has samples"
+        asked = [WorkItem("score", buffers, {"first": part.start, "last": part.stop}) for part in pieces]
+        answers = self._ask_all(asked)
+        found = scoring.scores(self._task, np.sum([each.arrays[0] for each in answers], axis=0).tolist())
+        assert found is not None
         return found.loss, found.metrics
 
     def buffers(self) -> tuple[np.ndarray, ...]:

@@ -103,8 +103,8 @@ class Replica:
             # The micro-batch's contribution to the global batch's mean, whatever its size.
             (loss / divisor).backward()
             with torch.no_grad():
-                share = loss.detach() * (context.config.global_batch / divisor)
-                total += scoring.sums(self._task, share, outputs, targets).cpu()
+                normalised = loss.detach() * (context.config.global_batch / divisor)
+                total += scoring.sums(self._task, normalised, outputs, targets).cpu()
         share = len(indices) / context.config.global_batch
         if terms.clip_norm is not None:
             update_rule.clip(self._parameters, terms.clip_norm, lambda squares: squares / share**2)

@@ -40,7 +40,7 @@ from src.runtime.torch import (
     update_rule,
 )
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, target_tensors
+from src.runtime.torch.feed import Batch, Feed, Tensors, target_tensors
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
@@ -159,7 +159,8 @@ class StageModule(TrainingModule):
             recomputes=RECOMPUTES[context.config.strategy.get("recompute", "none")],
         )
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
-        self._stage, self._step_targets, self._divisor = stage, (), 1.0
+        self._stage, self._divisor = stage, 1.0
+        self._step_targets: Tensors = ()
         self._evaluation = StageEvaluation(context, self.task, graph, start, device)
         received = inputs if self.first else receive_buffers(stage.received, device)
         options = context.config.strategy
