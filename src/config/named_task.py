@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hydra.core.config_search_path import SearchPathElement
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
@@ -31,8 +32,9 @@ def task_of(dataset: str) -> str:
 
 def add_folder(folder: Path) -> None:
     """Add a folder of the user's own choices to those that are searched; Hydra must be initialized."""
-    path = f"{SCHEME}{folder.absolute()}"
-    GlobalHydra.instance().config_loader().get_search_path().append("command-line", path)
+    elements = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    # Hydra wants its own schema to be the last.
+    elements.insert(len(elements) - 1, SearchPathElement("command-line", f"{SCHEME}{folder.absolute()}"))
 
 
 def _folders() -> list[Path]:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from src.tasks.torch.task import Task
 
-# Sums before the task's own ones.
+# Sums before the task's own ones, and the place of the number of samples.
 FIRST = 3
+SAMPLES = 2
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,9 @@ def wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def scores(task: Task, totals: Sequence[float]) -> Scores | None:
-    """Return the scores by sums over all samples of all ranks; `None` where there was no sample."""
+def scores(task: Task, totals: Sequence[float]) -> Scores:
+    """Return the scores by the sums over all samples of all ranks, of which there must be at least one."""
     loss, divisor, samples, *own = totals
-    if not samples:
-        return None
     metrics = task.metrics(dict(zip(task.sums, own, strict=True)), round(samples))
     mean = loss / max(1.0, divisor)
     return Scores(mean if abs(mean) < float("inf") else float("nan"), metrics, round(samples))

@@ -221,8 +221,9 @@ class TrainingCallback(pl.Callback):
                 # As numbers: a device that works behind the host has then come to the end.
                 test = scoring.scores(module.task, self._sum(module.evaluate(self.device)).tolist())
                 seconds = time.perf_counter() - start
-            train = scoring.scores(module.task, self._sum(module.take_sums()).tolist())
-            assert test is not None, "a test set has samples"
+            train_sums = self._sum(module.take_sums()).tolist()
+            # None where a run ends without a step since the last evaluation.
+            train = scoring.scores(module.task, train_sums) if train_sums[scoring.SAMPLES] else None
             if not math.isfinite(test.loss):
                 self.scored_badly_at = self.recorder.steps
             self.recorder.facts["validation_samples_per_second"] = test.samples / seconds

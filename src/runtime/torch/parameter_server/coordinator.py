@@ -136,7 +136,7 @@ class TorchCoordinator(AsyncCoordinator):
         self._resolve([(item, None) for item in self._unresolved])
 
     def _wait_until_idle(self) -> None:
-        """Wait until no work item is left; meanwhile tell the store which workers rest, for whom none waits."""
+        """Wait until no work item is left; meanwhile the store is told for which workers nobody need wait."""
         resting: set[int] = set()
         while True:
             with self._changed:
@@ -174,7 +174,6 @@ class TorchCoordinator(AsyncCoordinator):
         asked = [WorkItem("score", buffers, {"first": part.start, "last": part.stop}) for part in pieces]
         answers = self._ask_all(asked)
         found = scoring.scores(self._task, np.sum([each.arrays[0] for each in answers], axis=0).tolist())
-        assert found is not None
         return found.loss, found.metrics
 
     def buffers(self) -> tuple[np.ndarray, ...]:
