@@ -10,6 +10,7 @@ import yaml
 
 from src.config import CONF, Config
 from src.config.checks import resolve
+from src.config.run_config import DEFAULT_TASK
 
 # Keys of conf/config.yaml that are Hydra's.
 HYDRAS = ("defaults", "hydra")
@@ -29,7 +30,8 @@ def compose(out: Path, dataset: Mapping[str, Any], choices: Mapping[str, str], *
     """
     raw: dict[str, Any] = {key: value for key, value in _read("config").items() if key not in HYDRAS}
     raw |= {group: _read(f"{group}/{choice}") for group, choice in choices.items()} | {
-        "dataset": dict(dataset)
+        "dataset": dict(dataset),
+        "task": _read(f"task/{dataset.get('task', DEFAULT_TASK)}"),
     }
     for key, value in keys.items():
         raw[key] = {**raw[key], **value} if isinstance(value, Mapping) else value

@@ -41,13 +41,13 @@ def main() -> None:
 
 
 def look_into(config: Config, folder: Path) -> None:
-    """Import the strategy, build the model and read the checkpoint of a run, on the CPU.
+    """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
     `folder` takes the place of the run's directory.
 
     Raises:
-        ConfigError: for a path that names nothing, options that a model doesn't take, or a checkpoint that
-            the run can't go on from.
+        ConfigError: for a path that names nothing, options that a model doesn't take, a task that isn't what
+            it says, or a checkpoint that the run can't go on from.
         BaseException: whatever the user's own code raises.
     """
     from src.runtime.common.context import RankContext
@@ -60,9 +60,10 @@ def look_into(config: Config, folder: Path) -> None:
     arrays = available.load(config.dataset)
     context = RankContext(config, 0, 1, arrays, folder, (0,))
     if config.framework == "torch":
-        from src.runtime.torch import checkpoint, setup
+        from src.runtime.torch import checkpoint, setup, trial
 
         model = setup.build(context)
+        trial.check_task(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
     else:

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from src.config import import_paths
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
 from src.config.compiler import check_compiler
-from src.config.run_config import CONF, Config
+from src.config.frameworks import check_framework, check_target
+from src.config.run_config import Config
 from src.config.schema import CannotRunHere, ConfigError, leaf
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices, quota
@@ -50,7 +50,8 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
-        _check_framework,
+        check_framework,
+        check_target,
         _check_batch,
         check_batch_shares,
         _check_speeds,
@@ -107,35 +108,6 @@ def _check_supported(config: Config) -> None:
     if config.hardware["device"] not in supports["devices"]:
         kinds = ", ".join(supports["devices"])
         raise ConfigError(f"hardware.device={config.hardware['device']}: strategy {name} runs on {kinds}")
-
-
-def _models_for(framework: str) -> list[str]:
-    """Return the names of the models that can be built under a framework."""
-    files = sorted((CONF / "model").glob("*.yaml"))
-    return [path.stem for path in files if yaml.safe_load(path.read_text()).get(framework)]
-
-
-def _check_framework(config: Config) -> None:
-    """Raise `ConfigError` where the model lacks the framework, or an import path names nothing."""
-    builder = config.model.get(config.framework)
-    if not builder:
-        frameworks = [name for name in ("torch", "tensorflow") if config.model.get(name)]
-        raise ConfigError(
-            f"model={config.model['name']}: exists for {', '.join(frameworks)} and strategy "
-            f"{config.strategy['name']} needs {config.framework}, for which there are "
-            f"{', '.join(_models_for(config.framework))}"
-        )
-    for key, path in (
-        ("strategy.entry", config.strategy["entry"]),
-        ("strategy.serve", config.strategy.get("serve")),
-        (f"model.{config.framework}", builder),
-        ("dataset.reader", config.dataset["reader"]),
-    ):
-        if path is not None:
-            import_paths.check(key, path)
-    # Its module is imported before any rank is started, by a process of its own.
-    if config.model.get("path") is not None:
-        import_paths.check_package("model.path", config.model["path"])
 
 
 def _check_batch(config: Config) -> None:

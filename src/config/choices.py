@@ -37,6 +37,7 @@ DATASET: dict[str, type | tuple[type, ...]] = {
     "sources": list,
 }
 MODEL: dict[str, type | tuple[type, ...]] = {"torch": (str, type(None)), "tensorflow": (str, type(None))}
+TASK: dict[str, type | tuple[type, ...]] = {**MODEL, "metrics": list}
 FRAMEWORKS = ("torch", "tensorflow")
 WORDS = {str: "a text", list: "a list", Mapping: "a mapping", bool: "true or false", int: "a whole number"}
 
@@ -109,6 +110,7 @@ def check_described(raw: Mapping[str, Any], row: Sequence[str], folders: Sequenc
     if not any(raw["model"][framework] for framework in FRAMEWORKS):
         raise ConfigError(f"{files['model']}: needs the import path of a builder, as `torch` or `tensorflow`")
     check_dataset(files["dataset"], raw["dataset"])
+    _check_task(files["task"], raw["task"])
     for key, value in read(CONF / "hardware/local.yaml").items():
         if key not in raw["hardware"]:
             raise ConfigError(f"{files['hardware']}: lacks `{key}`, as {key}: {value} in local.yaml")
@@ -149,6 +151,15 @@ def _check_strategy(file: Path, raw: Mapping[str, Any]) -> None:
             raise ConfigError(f"{file}: `supports.needs` has {need!r}; it lists {{key: ..., is: ...}}")
         if need.get("key") not in keys:
             raise ConfigError(f"{file}: `supports.needs` names {need.get('key')!r}, which is no key")
+
+
+def _check_task(file: Path, task: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a task that exists for no framework, or names no metric."""
+    _check_keys(file, task, TASK)
+    if not any(task[framework] for framework in FRAMEWORKS):
+        raise ConfigError(f"{file}: needs the import path of a task, as `torch` or `tensorflow`")
+    if not task["metrics"] or not all(isinstance(name, str) and name for name in task["metrics"]):
+        raise ConfigError(f"{file}: `metrics` must list names, the one to be shown first")
 
 
 def check_dataset(file: Path, dataset: Mapping[str, Any]) -> None:

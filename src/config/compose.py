@@ -20,10 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, words
+from src.config import choices, named_task, words
 from src.config.checks import resolve
 from src.config.command_line import CommandLine
-from src.config.run_config import CONF, Config
+from src.config.run_config import CONF, DEFAULT_TASK, Config
 from src.config.schema import GROUPS, CannotRunHere, ConfigError, check_types, flatten, nearest
 
 # Keys that every run's name has in short form, and keys that don't change a run's result.
@@ -62,6 +62,8 @@ def cells(line: CommandLine) -> list[Config]:
     folders = [] if line.config_dir is None else [Path(line.config_dir)]
     defaults: dict[tuple[str, ...], dict[str, Any]] = {}
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
+        for folder in folders:
+            named_task.add_folder(folder)
         configs = [_compose_cell(row, extra, folders, defaults) for row in rows]
     _check_out(configs)
     return configs
@@ -188,6 +190,8 @@ def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping
     workers = raw["workers"] or raw["strategy"]["supports"]["workers"]["default"]
     parts = [raw[group]["name"] for group in ("strategy", "model", "dataset")]
     parts += [f"w{workers}", f"b{raw['batch']}", f"s{raw['seed']}"]
+    if raw["task"]["name"] != raw["dataset"].get("task", DEFAULT_TASK):
+        parts.append(f"task={raw['task']['name']}")
     if raw["hardware"]["name"] != "local":
         parts.append(f"hardware={raw['hardware']['name']}")
     for word in sorted(overrides):

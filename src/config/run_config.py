@@ -14,20 +14,23 @@ from typing import Any
 import yaml
 
 CONF = Path(__file__).parents[2] / "conf"
+# The task of a dataset that names none.
+DEFAULT_TASK = "classification"
 
 
 @dataclass(frozen=True)
 class Config:
     """The resolved configuration of one run, as its `config.yaml` holds it.
 
-    Each of the groups `strategy`, `model`, `dataset` and `hardware` is the mapping of the chosen file in
-    `conf/`.
+    Each of the groups `strategy`, `model`, `dataset`, `hardware` and `task` is the mapping of the chosen file
+    in `conf/`.
     """
 
     strategy: Mapping[str, Any]
     model: Mapping[str, Any]
     dataset: Mapping[str, Any]
     hardware: Mapping[str, Any]
+    task: Mapping[str, Any]
     workers: int
     scaling: str
     batch: int

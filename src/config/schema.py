@@ -58,6 +58,7 @@ SYNONYMS = {
     **dict.fromkeys(("eval_every", "eval_interval", "val_check_interval"), "evaluate_every"),
     **dict.fromkeys(("arch", "network", "net"), "model"),
     **dict.fromkeys(("data", "dataset_name"), "dataset"),
+    **dict.fromkeys(("objective", "problem"), "task"),
     **dict.fromkeys(("parallelism", "distributed", "method"), "strategy"),
 }
 
@@ -196,16 +197,17 @@ OPTION_RULES = {
     "model.pretrained": Rule(str, optional=True, filled=True),
     "strategy.mpiexec": Rule(str, optional=True, filled=True),
 }
-GROUPS = ("strategy", "model", "dataset", "hardware")
+GROUPS = ("strategy", "model", "dataset", "hardware", "task")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
 DESCRIPTIVE = {
     "strategy": (
         *("name", "framework", "entry", "serve", "launcher", "loopback", "synchronous", "parity"),
         *("reference", "baseline", "supports", "allowed"),
     ),
-    "model": ("name", "torch", "tensorflow", "allowed"),
-    "dataset": ("name", "reader", "source", "files", "sources", "allowed"),
+    "model": ("name", "torch", "tensorflow", "draws", "allowed"),
+    "dataset": ("name", "task", "reader", "source", "files", "sources", "allowed"),
     "hardware": ("name", "allowed"),
+    "task": ("name", "torch", "tensorflow", "metrics", "allowed"),
 }
 
 # Former keys, with the names and values that they have now.
@@ -220,8 +222,8 @@ RENAMED = {
 def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Check types, choices and ranges of all keys of one composed cell.
 
-    What an option of a strategy, model, dataset or hardware may hold follows from its default and from the
-    key `allowed` of the group's file.
+    What an option of a strategy, model, dataset, hardware or task may hold follows from its default and from
+    the key `allowed` of the group's file.
 
     Args:
         raw: the composed cell.

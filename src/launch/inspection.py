@@ -44,7 +44,8 @@ def inspect(cells: Sequence[Config]) -> None:
 
 def is_needed(config: Config) -> bool:
     """Return whether a run uses code or files that only a process with the framework can look into."""
-    paths = [config.strategy["entry"], config.strategy.get("serve"), config.model[config.framework]]
+    paths = [config.strategy["entry"], config.strategy.get("serve")]
+    paths += [config.model[config.framework], config.task[config.framework]]
     foreign = any(path is not None and not import_paths.is_own(path) for path in paths)
     files = (config.resume, config.model.get("path"), config.model.get("pretrained"))
     return foreign or any(value is not None for value in files)
@@ -53,7 +54,12 @@ def is_needed(config: Config) -> bool:
 def _key(config: Config) -> str:
     """Return a text that is the same for cells in which the process would find the same."""
     parts: dict[str, Any] = {"strategy": config.strategy["entry"], "model": config.model}
-    parts |= {"framework": config.framework, "dataset": config.dataset, "precision": config.precision}
+    parts |= {
+        "task": config.task,
+        "framework": config.framework,
+        "dataset": config.dataset,
+        "precision": config.precision,
+    }
     if config.resume is not None:
         keys = ("resume", "seed", "epochs", "global_batch", "optimizer")
         parts |= {key: getattr(config, key) for key in keys}
@@ -111,7 +117,9 @@ def _blamed(config: Config) -> str:
     builder = config.model[config.framework]
     if not import_paths.is_own(builder):
         return f"model.{config.framework}={builder}"
-    entry = config.strategy["entry"]
+    task, entry = config.task[config.framework], config.strategy["entry"]
+    if not import_paths.is_own(task):
+        return f"task.{config.framework}={task}"
     return f"model={config.model['name']}" if import_paths.is_own(entry) else f"strategy.entry={entry}"
 
 

@@ -111,7 +111,7 @@ def _address_for(config: Config) -> Path:
         if address.exists():
             return address
     if config.framework not in _servers:
-        paths = (config.strategy["entry"], config.model[config.framework])
+        paths = (config.strategy["entry"], *(each[config.framework] for each in (config.model, config.task)))
         modules = [path.rpartition(".")[0] for path in paths]
         _servers[config.framework] = ForkServerProcess(modules)
         atexit.register(_servers[config.framework].close)

@@ -25,6 +25,7 @@ KEYS = (
     *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction"),
     *("steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean"),
     *("clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap"),
+    *("task", "metric", "score"),
 )
 
 
@@ -79,6 +80,8 @@ def metrics_of(
         "dataset": config.dataset["name"],
         "data_source": config.dataset["source"],
         "hardware": config.hardware["name"],
+        "task": config.task["name"],
+        "metric": config.task["metrics"][0],
         "total_seconds": total_seconds,
         "shared_device": bool(config.hardware["share_devices"]),
         "restarts": restarts,
@@ -140,7 +143,7 @@ def _rate(config: Config, ranks: Sequence[Sequence[Row]]) -> float | None:
 def _last_evaluation(epochs: Sequence[Row]) -> dict[str, Any]:
     if not epochs:
         return {}
-    return {key: epochs[-1][key] for key in ("loss", "accuracy", "train_accuracy")}
+    return {key: epochs[-1][key] for key in ("loss", "accuracy", "train_accuracy", "score")}
 
 
 def _resources(run: RunRecords) -> dict[str, Any]:

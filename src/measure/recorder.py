@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, SupportsFloat
 
@@ -21,6 +21,7 @@ from src.measure.step_clock import Interval, StepClock
 from src.run import files, phases
 from src.run.tables import write_text
 
+ACCURACY = "accuracy"
 # Completed steps are written to disk as often as this.
 FLUSH_SECONDS = 0.5
 
@@ -181,10 +182,12 @@ class Recorder(StepClock):
         *,
         epoch: float,
         train_loss: float | None,
-        train_accuracy: float | None,
         loss: float,
-        accuracy: float,
         seconds: float,
+        accuracy: float | None = None,
+        train_accuracy: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+        train_metrics: Mapping[str, float] | None = None,
         step: int | None = None,
         train_seconds: float | None = None,
     ) -> None:
@@ -193,10 +196,12 @@ class Recorder(StepClock):
         Args:
             epoch: epochs completed, with a fraction within one.
             train_loss: mean loss of the steps since the last evaluation.
-            train_accuracy: share of correct answers in them.
             loss: mean loss on the test set.
-            accuracy: share of correct answers on it.
             seconds: duration of the evaluation.
+            accuracy: share of correct answers on the test set, short for `metrics` that hold nothing else.
+            train_accuracy: that in the steps since the last evaluation, likewise.
+            metrics: the task's metrics on the test set.
+            train_metrics: those of the steps since the last evaluation.
             step: global batches trained, if not as many as this rank's steps.
             train_seconds: seconds of training, if not those of this rank's steps.
         """
@@ -204,23 +209,32 @@ class Recorder(StepClock):
         self.evaluated_at = self.steps
         step = self.steps if step is None else step
         train_seconds = self.train_seconds if train_seconds is None else train_seconds
-        self._check_target(accuracy, train_seconds, step)
+        test = metrics if metrics is not None else _known(accuracy)
+        train = train_metrics if train_metrics is not None else _known(train_accuracy)
+        first = self.config.task["metrics"][0]
+        self._check_target(test.get(ACCURACY), train_seconds, step)
         row = {
             "epoch": round(epoch, 4),
             "seconds": train_seconds - self._last_evaluation_seconds,
             "train_loss": train_loss,
-            "train_accuracy": train_accuracy,
+            "train_accuracy": train.get(ACCURACY),
             "loss": loss,
-            "accuracy": accuracy,
+            "accuracy": test.get(ACCURACY),
             "validation_seconds": seconds,
             "step": step,
+            "score": test.get(first),
+            "train_score": train.get(first),
+            "metrics": json.dumps(dict(test)),
+            "train_metrics": json.dumps(dict(train)),
         }
         self._last_evaluation_seconds = train_seconds
         self._tables.add_epoch(row)
 
-    def _check_target(self, accuracy: float, seconds: float, steps: int) -> None:
+    def _check_target(self, accuracy: float | None, seconds: float, steps: int) -> None:
         target = self.config.target_accuracy
-        if target is not None and not self._target_reached and accuracy >= target:
+        if target is None or accuracy is None or self._target_reached:
+            return
+        if accuracy >= target:
             self._target_reached = True
             self.facts |= {"seconds_to_target": seconds, "steps_to_target": steps}
 
@@ -249,3 +263,8 @@ class Recorder(StepClock):
     def save(self) -> None:
         """Write `record.json`; call it again when further facts are known after `finish`."""
         write_text(self.folder / files.RECORD, json.dumps(self.facts))
+
+
+def _known(accuracy: float | None) -> dict[str, float]:
+    """Return the metrics of a task of which only the accuracy is known, if that is."""
+    return {} if accuracy is None else {ACCURACY: accuracy}

@@ -24,8 +24,8 @@ ENTRIES = ("src.train", "src.worker")
 def software_of(config: Config) -> dict[str, dict[str, str]]:
     """Return the `files` and `libraries` on which a run depends.
 
-    Files are those that the imports of its entry points, strategy, launcher, model and reader lead to: the
-    sha256 of each by its path, of a user's own by its module. Libraries are those imported there: their
+    Files are those that the imports of its entry points, strategy, launcher, model, task and reader lead to:
+    the sha256 of each by its path, of a user's own by its module. Libraries are those imported there: their
     versions by name.
     """
     paths, imported = _imports_of(config)
@@ -69,6 +69,7 @@ def _import_paths(config: Config) -> list[str]:
     strategy, model = config.strategy, config.model
     named: list[Any] = [strategy.get(key) for key in ("entry", "serve", "launcher")]
     named += [model.get(config.framework), model.get("path"), config.dataset["reader"]]
+    named.append(config.task[config.framework])
     return [path for path in named if path]
 
 

@@ -28,7 +28,7 @@ def summarize(metrics: Mapping[str, Any]) -> str:
         return "-" if metrics[key] is None else format(metrics[key], format_spec)
 
     line = (
-        f"  {metrics['status']}: accuracy {show('accuracy', '.4f')}, loss {show('loss', '.4f')}, "
+        f"  {metrics['status']}: {metrics['metric']} {show('score', '.4f')}, loss {show('loss', '.4f')}, "
         f"{show('samples_per_second', ',.0f')} samples/s, trained {show('train_seconds', '.1f')} s, "
         f"started in {show('startup_seconds', '.1f')} s, total {show('total_seconds', '.1f')} s"
     )

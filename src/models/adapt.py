@@ -10,7 +10,7 @@ from typing import Any
 
 from src.config import Config, ConfigError
 from src.config.import_paths import resolve
-from src.config.schema import nearest
+from src.config.schema import DESCRIPTIVE, nearest
 from src.machine import namespaces
 
 # Errors of connections where there is no network but the loopback interface.
@@ -31,20 +31,23 @@ def accepted(signature: inspect.Signature, arguments: Mapping[str, Any]) -> dict
     }
 
 
-def build(config: Config, *, classes: int, shape: tuple[int, int, int]) -> Any:
+def build(
+    config: Config, *, classes: int, shape: tuple[int, int, int], train_samples: int | None = None
+) -> Any:
     """Build the configured model, of images with `shape` (height, width, channels).
 
-    The builder is called with the options of the model's YAML. It draws weights from the framework's
+    The builder is called with the options of the model's YAML, and with the number of training samples if it
+    takes `train_samples`. It draws weights from the framework's
     generator, which the caller seeds.
 
     Raises:
         ConfigError: where the builder wants to download something, in a run that has no network.
     """
-    described = ("name", "torch", "tensorflow", "allowed")
-    options = {key: value for key, value in config.model.items() if key not in described}
+    options = {key: value for key, value in config.model.items() if key not in DESCRIPTIVE["model"]}
     builder = resolve(f"model.{config.framework}", config.model[config.framework])
     try:
-        return builder(classes=classes, shape=shape, **options)
+        counted = accepted(inspect.signature(builder), {"train_samples": train_samples})
+        return builder(classes=classes, shape=shape, **counted, **options)
     except Exception as error:
         if not namespaces.inside() or (failure := _network_failure(error)) is None:
             raise

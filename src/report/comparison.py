@@ -208,7 +208,7 @@ def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int)
     bases = [base for base in runs if base.metrics and is_plain(base) and _framework(base) == _framework(run)]
     bases = [base for base in bases if base.global_batch == run.global_batch]
     bases = [base for base in bases if all(base.get(k) == run.get(k) for k in ("data_source", "precision"))]
-    for group in ("model", "dataset", "optimizer"):
+    for group in ("model", "task", "dataset", "optimizer"):
         bases = [base for base in bases if _group(base, group) == _group(run, group)]
     bases = [base for base in bases if base.get("seed") == run.get("seed") and same_software(base, run)]
     bases = [base for base in bases if hardware(base)["names"] == hardware(run)["names"]]

@@ -36,14 +36,21 @@ def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
         "rounding_gap": max(known, default=None),
         "parity_reference": " ".join(base.cell for base in bases),
     }
-    return row | {"parity": _word(row, bool(run.get("model.dropout")))}
+    return row | {"parity": _word(row, _random(run))}
 
 
-def _word(row: Row, dropout: bool) -> str:
+def _word(row: Row, random: str | None) -> str:
     holds = parity_holds(row["parity_gap"], row["rounding_gap"])
     if holds is None:
         return "unstable"
-    return "holds" if holds else "not compared: dropout" if dropout else "BROKEN"
+    if holds:
+        return "holds"
+    return "BROKEN" if random is None else f"not compared: {random}"
+
+
+def _random(run: StudyRun) -> str | None:
+    """Return what a run's model draws at random in training, by which its losses may differ; else `None`."""
+    return "dropout" if run.get("model.dropout") else run.get("model.draws")
 
 
 def worst(rows: Sequence[Row]) -> Row:

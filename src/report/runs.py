@@ -21,7 +21,7 @@ from src.run.tables import Row, read_table
 # Statuses of runs that were measured; those of another status have no figures to compare.
 MEASURED = ("ok", "time_limit", "diverged")
 STATUSES = (*MEASURED, "out_of_memory", "skipped", "failed", "missing")
-GROUPS = ("strategy", "model", "dataset", "hardware")
+GROUPS = ("strategy", "model", "dataset", "hardware", "task")
 # Keys that name a run's columns, its place or its length rather than a variant of its strategy.
 NOT_VARIANTS = {
     *GROUPS,

@@ -35,6 +35,7 @@ ACCURACY = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch"),
     *("seed", "epochs", "loss", "accuracy", "train_accuracy", "seconds_to_target", "steps_to_target"),
     *("speedup", "parity_gap", "parity", "rounding_gap", "parity_reference", "repetitions", "runs"),
+    *("task", "metric", "score"),
 )
 UTILIZATION = (
     *("cell", "status", "framework", "strategy", "workers"),

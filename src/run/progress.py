@@ -110,7 +110,7 @@ class LiveProgress:
         # parts to the others. Stages each see all samples, and one of them is enough.
         shown = range(config.workers if config.strategy["supports"]["shares_batch"] else 1)
         self._ranks = [_RankProgress(files.rank_folder(out, rank) / files.STEPS) for rank in shown]
-        self._accuracy = ""
+        self._score = ""
         self._notes_path: Path | None = files.rank_folder(out, 0) / files.NOTES
         self._epochs_path = files.rank_folder(out, 0) / files.EPOCHS
         self._printed_at = time.monotonic()
@@ -173,8 +173,9 @@ class LiveProgress:
     def _read(self) -> None:
         for rank in self._ranks:
             rank.read()
-        if rows := read_table(self._epochs_path):
-            self._accuracy = f"  accuracy {rows[-1]['accuracy']:.4f}"
+        rows = read_table(self._epochs_path)
+        if rows and rows[-1]["score"] is not None:
+            self._score = f"  {self._config.task['metrics'][0]} {rows[-1]['score']:.4f}"
 
     def _figures(self) -> str:
         rate = sum(rank.rate for rank in self._ranks)
@@ -185,7 +186,7 @@ class LiveProgress:
         left = min(remaining / rate, self._config.max_minutes * 60 - taken)
         return (
             f"step {min(self._steps, int(self._done))}/{self._steps}  loss {self._loss()}  "
-            f"{rate:,.0f} samples/s  {max(0, left):.0f} s left{self._accuracy}"
+            f"{rate:,.0f} samples/s  {max(0, left):.0f} s left{self._score}"
         )
 
     def _loss(self) -> str:

@@ -15,6 +15,8 @@ STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
 EPOCH_FIELDS = (
     *("epoch", "seconds", "train_loss", "train_accuracy"),
     *("loss", "accuracy", "validation_seconds", "step"),
+    # The task's first metric, and as JSON all of them, on the test set and over the steps before.
+    *("score", "train_score", "metrics", "train_metrics"),
 )
 # A row of these is one worker's, over the timed window; exchanging includes waiting for others.
 WORKER_FIELDS = (

@@ -3,13 +3,14 @@
 | name | over | is |
 | --- | --- | --- |
 | `train/loss` `train/step_seconds` | steps | of each step |
-| `train/accuracy` `evaluation/loss` `evaluation/accuracy` `evaluation/seconds` | steps | of each evaluation |
+| `evaluation/loss` `evaluation/seconds` `evaluation/<metric>` `train/<metric>` | steps | of each evaluation |
 | `system/...` | samples of the hardware | by MLflow's own names, and each rank's |
 | others | - | final figures, by their names in metrics.json |
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -17,15 +18,15 @@ from src.run.tables import Row
 
 # By column of an evaluation's row.
 EVALUATION = {
-    "train_accuracy": "train/accuracy",
     "loss": "evaluation/loss",
-    "accuracy": "evaluation/accuracy",
     "validation_seconds": "evaluation/seconds",
 }
+# By column of an evaluation's row, which holds metrics by name as JSON.
+METRICS = {"metrics": "evaluation", "train_metrics": "train"}
 # Keys of metrics.json that are settings, or the last values of curves.
 NO_FIGURES = (
     *("workers", "batch", "microbatches", "seed", "epochs", "shared_device"),
-    *("loss", "accuracy", "train_accuracy"),
+    *("loss", "accuracy", "train_accuracy", "score"),
 )
 # By column of the trace: MLflow's end of the name of a system metric, and the factor to its unit.
 OF_DEVICE = {
@@ -79,6 +80,9 @@ class TrainingCurves:
         self._now += row["validation_seconds"] or 0.0
         for column, name in EVALUATION.items():
             yield Point(name, row[column], int(row["step"]), self._now)
+        for column, group in METRICS.items():
+            for metric, value in json.loads(row.get(column) or "{}").items():
+                yield Point(f"{group}/{metric}", value, int(row["step"]), self._now)
 
 
 class SystemCurves:

@@ -38,7 +38,7 @@ from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Message
-from src.runtime.torch import checkpoint, setup
+from src.runtime.torch import checkpoint, feed, setup
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import fit
 from src.runtime.torch.lightning.module import TrainingModule
@@ -56,6 +56,7 @@ batch_indices, part = order.batch_indices, BatchSplit.part
 write_checkpoint = checkpoint.write
 sum_over_stages = stage_module.StageModule._sum_over_stages
 sum_over_servers = norm_exchange.NormHub.__call__
+divisor_of = feed.divisor_of
 
 
 def write_in_the_middle(*arguments: Any, step: int, **named: Any) -> None:
@@ -126,6 +127,7 @@ def apply(change: str | None) -> None:
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     norm_exchange.NormHub.__call__ = sum_over_servers
+    feed.divisor_of = divisor_of
     if change == "wrong shard":
         BatchSplit.part = lambda split, rank, *items: part(split, 0, *items)
     elif change == "missing average":
@@ -137,6 +139,8 @@ def apply(change: str | None) -> None:
     elif change == "own norm":
         stage_module.StageModule._sum_over_stages = lambda _, squares: squares
         norm_exchange.NormHub.__call__ = lambda hub, clock, squares: squares
+    elif change == "local count":
+        feed.divisor_of = count_own
     elif change == "late answers":
         Worker.answer = answer_late
     elif change == "speeds of 1 and 3":
@@ -150,6 +154,12 @@ def apply(change: str | None) -> None:
 
 unmoved_buffers, add, answer = timed_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
+
+
+def count_own(context: RankContext, task: Any, indices: np.ndarray) -> float:
+    """As many ranks times what this rank's part of the batch has: the mean of means is another one."""
+    own = indices[BatchSplit(context.config).part(context.rank)]
+    return divisor_of(context, task, own) * context.world_size
 
 
 def answer_late(worker: Worker, asked: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:

@@ -178,7 +178,7 @@ def read(folder: Path) -> list[Outcome]:
     steps = [[float(row["loss"]) for row in own] for own in recorded]
     samples = [[int(row["samples"]) for row in own] for own in recorded]
     epoch = rows(folder / "0" / "epochs.csv")[-1]
-    evaluation = float(epoch["loss"]), float(epoch["accuracy"])
+    evaluation = float(epoch["loss"]), float(epoch["score"])
     # A rank's loss is the mean over its own share.
     losses = np.average(steps, axis=0, weights=samples)
     return [

@@ -15,7 +15,8 @@ from torch import Tensor, fx
 from src.compat.torch import storage_id
 from src.partition.model_profile import Costs, Link
 from src.partition.torch import transfer
-from src.partition.torch.graph import Graph, RunNodes, simulate
+from src.partition.torch.graph import Graph
+from src.partition.torch.simulation import Inputs, RunNodes, simulate, tensors
 
 ROUNDS = 7
 LEAST_ROUNDS = 3
@@ -24,10 +25,10 @@ LINK_BYTES = (4 * 2**10, 4 * 2**20)
 LINK_ROUNDS = 11
 
 
-def costs(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> Costs:
+def costs(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> Costs:
     """Measure the costs of every operation by itself.
 
-    `inputs` is a micro-batch [batch, channels, height, width]. Weights and buffers are left as they were, and
+    `inputs` are those of a micro-batch [batch, ...]. Weights and buffers are left as they were, and
     no gradients remain.
     """
     taken = seconds(graph, inputs, autocast=autocast)
@@ -35,7 +36,7 @@ def costs(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> Costs:
     return Costs(taken, counts, sizes, kept_bytes(graph, inputs, autocast=autocast))
 
 
-def seconds(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.ndarray:
+def seconds(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> np.ndarray:
     """Measure the median seconds of each operation's forward and backward pass together, array [operations].
 
     Gradients are accumulated, as they are from the second micro-batch on.
@@ -44,11 +45,11 @@ def seconds(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.ndarr
     started = time.perf_counter()
     with _untouched(graph.module):
         # The first round fills caches and makes the gradients that the other rounds add to.
-        _round(graph, inputs, autocast)
+        _round(graph, tensors(inputs), autocast)
         while len(rounds) < ROUNDS:
             if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
                 break
-            rounds.append(_round(graph, inputs, autocast))
+            rounds.append(_round(graph, tensors(inputs), autocast))
     return np.median(np.stack(rounds), axis=0).sum(axis=0)
 
 
@@ -66,27 +67,27 @@ def _untouched(module: fx.GraphModule) -> Iterator[None]:
                 parameter.grad = None
 
 
-def _round(graph: Graph, inputs: Tensor, autocast: bool) -> np.ndarray:
+def _round(graph: Graph, inputs: tuple[Tensor, ...], autocast: bool) -> np.ndarray:
     """Run all operations once, forward and backward; return the seconds of both, [2, operations]."""
-    runner = fx.Interpreter(graph.module)
-    known: dict[fx.Node, Tensor] = {graph.live[0][0]: inputs}
+    runner, device = fx.Interpreter(graph.module), inputs[0].device
+    known: dict[fx.Node, Tensor] = dict(zip(graph.live[0], inputs, strict=True))
     taken = np.zeros((2, len(graph.operations)))
     for place, operation in enumerate(graph.operations):
         own = set(operation.nodes)
         read = [node for node in graph.live[place] if any(user in own for user in node.users)]
         runner.env = {node: known[node].detach().requires_grad_(known[node].requires_grad) for node in read}
-        start = _now(inputs)
-        with torch.enable_grad(), torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast):
+        start = _now(device)
+        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):
             for node in operation.nodes:
                 runner.env[node] = runner.run_node(node)
-        taken[0, place] = _now(inputs) - start
+        taken[0, place] = _now(device) - start
         made = [node for node in graph.live[place + 1] if node in own]
         roots = [runner.env[node] for node in made if runner.env[node].requires_grad]
         gradients = [torch.ones_like(root) for root in roots]
-        start = _now(inputs)
+        start = _now(device)
         if roots:
             torch.autograd.backward(roots, gradients)
-        taken[1, place] = _now(inputs) - start
+        taken[1, place] = _now(device) - start
         known |= {
             node: runner.env[node].detach().requires_grad_(runner.env[node].requires_grad) for node in made
         }
@@ -94,8 +95,8 @@ def _round(graph: Graph, inputs: Tensor, autocast: bool) -> np.ndarray:
     return taken
 
 
-def _now(tensor: Tensor) -> float:
-    if tensor.is_cuda:
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
 
@@ -113,7 +114,7 @@ def _weights(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return counts, sizes
 
 
-def kept_bytes(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.ndarray:
+def kept_bytes(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> np.ndarray:
     """Return the bytes that each operation keeps for backward, array [operations], without weights.
 
     The graph runs on tensors without data. A tensor that two operations keep counts for the first one.
@@ -125,7 +126,9 @@ def kept_bytes(graph: Graph, inputs: Tensor, *, autocast: bool = False) -> np.nd
 
     def watch() -> AbstractContextManager[None]:
         first_kept.clear()
-        weights = {storage_id(tensor.untyped_storage()) for tensor in run.state.values()}
+        # A layer of torch's that holds its weights in a list too, as an LSTM, computes with its own.
+        held = [*run.state.values(), *run.parameters(), *run.buffers()]
+        weights = {storage_id(tensor.untyped_storage()) for tensor in held}
 
         def pack(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
@@ -152,14 +155,14 @@ def link(device: torch.device) -> Link:
         tensor = torch.zeros(size, dtype=torch.uint8, device=device)
         taken = []
         for _ in range(LINK_ROUNDS if rank < 2 else 0):
-            start = _now(tensor)
+            start = _now(device)
             for sender in (0, 1):
                 if rank == sender:
                     work, _ = transfer.isend(tensor, 1 - rank)
                     work.wait()
                 else:
                     transfer.recv(tensor, 1 - rank)
-            taken.append((_now(tensor) - start) / 2)
+            taken.append((_now(device) - start) / 2)
         medians.append(float(np.median(taken)) if taken else 0.0)
     per_byte = max(0.0, medians[1] - medians[0]) / (LINK_BYTES[1] - LINK_BYTES[0])
     return Link(max(0.0, medians[0] - LINK_BYTES[0] * per_byte), per_byte)

@@ -10,42 +10,18 @@ first boundary and gives all that are live at its last, those that it merely pas
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
-from torch.func import functional_call
 
-from src.compat.torch import FakeTensorMode
 from src.config import ConfigError
 from src.partition.model_profile import LiveTensor, ModelProfile
+from src.partition.torch.simulation import Inputs, Value, results_of, tensors, values_of
 from src.partition.torch.trace import copy_to_users, traced
-
-
-@dataclass(frozen=True)
-class Value:
-    """The form of a tensor between two operations, for one batch size."""
-
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    requires_grad: bool
-
-    @property
-    def nbytes(self) -> int:
-        """Return how many bytes the tensor has."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    @property
-    def channels_last(self) -> bool:
-        """Return whether the tensor lies in memory as [batch, height, width, channels]."""
-        empty = torch.empty_strided(self.shape, self.stride, device="meta")
-        return empty.dim() == 4 and not empty.is_contiguous() and empty.permute(0, 2, 3, 1).is_contiguous()
+from src.tasks.torch.outputs import model_outputs
 
 
 @dataclass(frozen=True)
@@ -75,12 +51,12 @@ class Graph:
     operations: tuple[Operation, ...]
     live: tuple[tuple[fx.Node, ...], ...]
 
-    def values(self, inputs: Tensor, *, autocast: bool = False) -> dict[str, Value]:
+    def values(self, inputs: Inputs, *, autocast: bool = False) -> dict[str, Value]:
         """Return the form of each node's tensor by the node's name, for inputs like `inputs`.
 
         The graph runs on tensors without data, if it can.
         """
-        return _values(self.module, inputs, autocast)
+        return values_of(self.module, inputs, autocast=autocast)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,7 +78,7 @@ class Graph:
     def stage(self, start: int, stop: int) -> fx.GraphModule:
         """Make a module of operations `start` to `stop` - 1, between the live values of its boundaries.
 
-        It returns a tuple of tensors, or as the last stage the model's own output.
+        It returns a tuple of tensors; as the last stage the model's outputs, or its only one.
         """
         graph = fx.Graph()
         known: dict[fx.Node, fx.Node] = {node: graph.placeholder(node.name) for node in self.live[start]}
@@ -110,20 +86,21 @@ class Graph:
             for node in operation.nodes:
                 known[node] = graph.node_copy(node, lambda old: known[old])
         results = [known[node] for node in self.live[stop]]
-        graph.output(results[0] if stop == len(self.operations) else tuple(results))
+        only = stop == len(self.operations) and len(results) == 1
+        graph.output(results[0] if only else tuple(results))
         return fx.GraphModule(self.module, graph, f"Stage{start}To{stop}")
 
 
-def operations(model: nn.Module, inputs: Tensor) -> Graph:
+def operations(model: nn.Module, inputs: Inputs) -> Graph:
     """Trace a model and divide it into operations.
 
-    `inputs` is a batch [batch, channels, height, width] of images of the size that the model will see.
+    `inputs` are of samples like those that the model will see: images [batch, channels, height, width].
 
     Raises:
         ConfigError: for a model that can't be cut, with the reason.
     """
-    module = traced(model)
-    results = _results(module, inputs)
+    module = traced(model, len(tensors(inputs)))
+    results = results_of(module, inputs)
     sizes = [
         node
         for node in module.graph.nodes
@@ -131,16 +108,40 @@ def operations(model: nn.Module, inputs: Tensor) -> Graph:
     ]
     copy_to_users(module.graph, sizes)
     module.recompile()
-    results = _results(module, inputs)
+    results = results_of(module, inputs)
+    if _name_outputs(module.graph, results):
+        module.recompile()
+        results = results_of(module, inputs)
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
-    answer = next(iter(reversed(module.graph.nodes))).args[0]
-    if not isinstance(answer, fx.Node) or not isinstance(results[answer.name], Tensor):
-        raise ConfigError("the model can't be cut: it must give one tensor of logits")
     allowed = _cuts(module, nodes, results)
     starts = [place for place in range(len(nodes)) if place == 0 or place in allowed]
     groups = [tuple(nodes[a:b]) for a, b in zip(starts, [*starts[1:], len(nodes)], strict=True)]
     live = [_live(module, nodes, place) for place in [*starts, len(nodes)]]
     return Graph(module, tuple(Operation(_name(group), group) for group in groups), tuple(live))
+
+
+def _name_outputs(graph: fx.Graph, results: Mapping[str, Any]) -> bool:
+    """Have the graph return its output, if that is a tensor, or else a tuple of nodes, one for each output.
+
+    `results` are those of all nodes. The answer is whether the graph was changed.
+
+    Raises:
+        ConfigError: for a model that returns no tensor.
+    """
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    returned = output.args[0]
+    if isinstance(returned, fx.Node) and isinstance(results[returned.name], Tensor):
+        return False
+    known = fx.node.map_arg(returned, lambda node: results.get(node.name))
+    try:
+        count = len(model_outputs(known))
+    except TypeError as error:
+        raise ConfigError(f"the model can't be cut: {error}") from error
+    with graph.inserting_before(output):
+        whole = graph.call_function(model_outputs, (returned,))
+        each = [graph.call_function(operator.getitem, (whole, number)) for number in range(count)]
+    output.args = (each[0] if count == 1 else tuple(each),)
+    return True
 
 
 def _name(nodes: tuple[fx.Node, ...]) -> str:
@@ -154,6 +155,9 @@ def _live(module: fx.GraphModule, nodes: list[fx.Node], place: int) -> tuple[fx.
     """Return the nodes that are computed before `nodes[place]` and read from there on."""
     after = {*nodes[place:], *(node for node in module.graph.nodes if node.op == "output")}
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    if not place:
+        # The first stage is given all inputs, whether or not the model reads them.
+        return tuple(inputs)
     return tuple(node for node in [*inputs, *nodes[:place]] if any(user in after for user in node.users))
 
 
@@ -193,86 +197,3 @@ def _holds_tensor(result: Any) -> bool:
     if isinstance(result, dict):
         result = list(result.values())
     return isinstance(result, list | tuple) and any(_holds_tensor(item) for item in result)
-
-
-class RunNodes(nn.Module):
-    """A module that runs a graph node by node and keeps every result.
-
-    Attributes:
-        module: the graph.
-        node: the node that is running, or ran last.
-        results: results by node name.
-        state: the tensors in the place of parameters and buffers, by name, set by `simulate`.
-    """
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__()
-        self.module = module
-        self.node: fx.Node | None = None
-        self.results: dict[str, Any] = {}
-        self.state: dict[str, Tensor] = {}
-
-    def forward(self, inputs: Tensor) -> None:
-        """Run the graph on `inputs`."""
-        outer = self
-
-        class Runner(fx.Interpreter):
-            def run_node(self, node: fx.Node) -> Any:
-                outer.node = node
-                outer.results[node.name] = super().run_node(node)
-                return outer.results[node.name]
-
-        Runner(self.module, garbage_collect_values=False).run(inputs)
-
-
-def simulate(
-    run: RunNodes,
-    inputs: Tensor,
-    *,
-    autocast: bool = False,
-    watch: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
-) -> None:
-    """Run the graph of `run` on tensors without data; weights, buffers and gradients stay as they are.
-
-    Where a layer looks at its data, the graph runs on `inputs` and copies of weights and buffers instead.
-    `watch` makes the context in which each attempt runs.
-
-    Raises:
-        ConfigError: when the model doesn't run at all.
-    """
-    fake = FakeTensorMode()
-    named = [*run.named_parameters(), *run.named_buffers()]
-    bf16 = torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast)
-    try:
-        run.state = {name: fake.from_tensor(tensor) for name, tensor in named}
-        with torch.enable_grad(), bf16, fake, watch():
-            functional_call(run, run.state, (fake.from_tensor(inputs),))
-        return
-    except Exception:
-        run.results.clear()
-    try:
-        run.state = {
-            name: tensor.detach().clone().requires_grad_(tensor.requires_grad) for name, tensor in named
-        }
-        with torch.enable_grad(), bf16, watch():
-            functional_call(run, run.state, (inputs,))
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f"the model can't be cut: it doesn't run on images of this size ({reason})"
-        ) from error
-
-
-def _results(module: fx.GraphModule, inputs: Tensor, autocast: bool = False) -> dict[str, Any]:
-    """Return the result of every node, by name, for inputs like `inputs`."""
-    run = RunNodes(module)
-    simulate(run, inputs, autocast=autocast)
-    return run.results
-
-
-def _values(module: fx.GraphModule, inputs: Tensor, autocast: bool) -> dict[str, Value]:
-    return {
-        name: Value(tuple(result.shape), result.stride(), result.dtype, result.requires_grad)
-        for name, result in _results(module, inputs, autocast).items()
-        if isinstance(result, Tensor)
-    }

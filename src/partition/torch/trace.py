@@ -45,8 +45,8 @@ class Functional(nn.Module):
         return self.function(*args, **kwargs, training=self.training)
 
 
-def traced(model: nn.Module) -> fx.GraphModule:
-    """Trace a model into a graph whose operations don't change their inputs.
+def traced(model: nn.Module, inputs: int = 1) -> fx.GraphModule:
+    """Trace a model with so many inputs into a graph whose operations don't change them.
 
     The graph shares the model's weights and buffers.
 
@@ -55,9 +55,9 @@ def traced(model: nn.Module) -> fx.GraphModule:
     """
     was_training = model.training
     try:
-        graphs = [_graph(model.train(mode), fx.Tracer()) for mode in (True, False)]
+        graphs = [_graph(model.train(mode), fx.Tracer(), inputs) for mode in (True, False)]
     except Exception as error:
-        graphs = [_whole_children(model.train(mode), error) for mode in (True, False)]
+        graphs = [_whole_children(model.train(mode), inputs, error) for mode in (True, False)]
     finally:
         model.train(was_training)
     module = fx.GraphModule(model, graphs[0])
@@ -70,11 +70,12 @@ def traced(model: nn.Module) -> fx.GraphModule:
     return module
 
 
-def _graph(model: nn.Module, tracer: fx.Tracer) -> fx.Graph:
-    parameters = list(inspect.signature(model.forward).parameters.values())[1:]
-    defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+def _graph(model: nn.Module, tracer: fx.Tracer, inputs: int) -> fx.Graph:
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    others = parameters[inputs:]
+    defaults = {p.name: p.default for p in others if p.default is not inspect.Parameter.empty}
     graph = tracer.trace(model, concrete_args=defaults or None)
-    for extra in [node for node in graph.nodes if node.op == "placeholder"][1:]:
+    for extra in [node for node in graph.nodes if node.op == "placeholder"][inputs:]:
         _remove(graph, extra)
     return graph
 
@@ -87,14 +88,14 @@ def _remove(graph: fx.Graph, extra: fx.Node) -> None:
         reading += users
         readers += users
     if any(node.op == "output" for node in readers):
-        raise ValueError(f"it takes more than one input: {extra.target}")
+        raise ValueError(f"it takes an input that the dataset doesn't have: {extra.target}")
     for node in sorted(readers, key=list(graph.nodes).index, reverse=True):
         graph.erase_node(node)
 
 
-def _whole_children(model: nn.Module, first: Exception) -> fx.Graph:
+def _whole_children(model: nn.Module, inputs: int, first: Exception) -> fx.Graph:
     try:
-        return _graph(model, _Children())
+        return _graph(model, _Children(), inputs)
     except Exception as error:
         reason = str(first).strip().splitlines()[0]
         raise ConfigError(

@@ -12,7 +12,7 @@ import queue
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from src.run.tables import write_text
 from src.runtime.common import last_good
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
+from src.tasks.make import make
 
 # A step that was lost with its worker is repeated by another worker, and its report may come late. So a step
 # is recorded only after this time, when no step that ended before it can still be reported.
@@ -38,7 +39,7 @@ class CompletedStep:
     Attributes:
         rank: the worker's rank.
         loss: mean loss over the step's samples.
-        correct: how many samples were classified correctly.
+        sums: the task's sums over them.
         staleness: updates between the step's fetch and its push; `None` where that isn't known.
         began: when the fetch began, as all times by the host's wall clock, in seconds since 1970.
         fetched: when the fetch ended and computing began.
@@ -49,7 +50,7 @@ class CompletedStep:
 
     rank: int
     loss: float
-    correct: float
+    sums: Sequence[float]
     staleness: int | None
     began: float
     fetched: float
@@ -80,7 +81,8 @@ class AsyncCoordinator(ABC):
         self._newest_is_good: bool | None = True
         # Seconds of fetches and pushes by worker, warm-up left out.
         self._exchange: dict[int, float] = defaultdict(float)
-        self._correct = 0.0
+        self._task = make(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
+        self._sums = np.zeros(len(self._task.sums))
         self._seen = 0
         self._offset = time.perf_counter() - time.time()
         self._intervals: list[list[tuple[int, str, int, float, float]]] = [[] for _ in recorders]
@@ -108,8 +110,8 @@ class AsyncCoordinator(ABC):
         """Wait until every scheduled step is done and has been reported."""
 
     @abstractmethod
-    def score(self) -> tuple[float, float]:
-        """Return the summed loss and the number of correct answers over the whole test set."""
+    def score(self) -> tuple[float, dict[str, float]]:
+        """Return the mean loss over the whole test set, and the task's metrics."""
 
     @abstractmethod
     def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
@@ -201,7 +203,7 @@ class AsyncCoordinator(ABC):
         if self._newest_is_good is None:
             # The first step that ends after a checkpoint began with the checkpoint's state.
             self._newest_is_good = bool(np.isfinite(completed.loss))
-        self._correct += completed.correct
+        self._sums += completed.sums
         self._seen += completed.samples
         timed = recorder.trained_steps - self._context.config.warmup_steps
         times = (completed.began, completed.fetched, completed.computed, completed.pushed)
@@ -220,6 +222,13 @@ class AsyncCoordinator(ABC):
             if self.save(epoch=epoch, step=within, worker_steps=worker_steps):
                 self._newest_is_good = None
 
+    def metrics(self, sums: np.ndarray, samples: int) -> dict[str, float]:
+        """Return the metrics of so many samples by the task's sums over them [sums]."""
+        metrics: dict[str, float] = self._task.metrics(
+            dict(zip(self._task.sums, sums.tolist(), strict=True)), samples
+        )
+        return metrics
+
     @contextlib.contextmanager
     def _off_clock(self) -> Iterator[None]:
         with contextlib.ExitStack() as stopped:
@@ -232,7 +241,7 @@ class AsyncCoordinator(ABC):
         samples = self._context.arrays.test_samples
         start = time.perf_counter()
         with self._off_clock():
-            loss, correct = self.score()
+            loss, metrics = self.score()
             seconds = time.perf_counter() - start
             recorder = self._recorders[0]
             recorder.facts["validation_samples_per_second"] = samples / seconds
@@ -242,13 +251,14 @@ class AsyncCoordinator(ABC):
                 # Worker 0, whose record this is, may have been lost.
                 train_seconds=max(other.train_seconds for other in self._recorders),
                 train_loss=float(np.mean(self._losses)) if self._losses else None,
-                train_accuracy=self._correct / self._seen if self._seen else None,
-                loss=loss / samples,
-                accuracy=correct / samples,
+                train_metrics=self.metrics(self._sums, self._seen) if self._seen else None,
+                loss=loss,
+                metrics=metrics,
                 seconds=seconds,
             )
-        self._losses, self._correct, self._seen = [], 0.0, 0
-        return loss / samples
+        self._losses, self._seen = [], 0
+        self._sums[:] = 0
+        return loss
 
     def _finish(self) -> None:
         """Settle the checkpoint; write each worker's payload and exchange to its record, and its timeline."""

@@ -62,6 +62,7 @@ class ModelCopy:
         self.variables = self.model.trainable_variables
         self.buffers = self.model.non_trainable_variables
         self._context = context
+        self._task = setup.make_task(context)
         self._optimizer = update_rule.make_optimizer(context, rate=rate)
         self._optimizer.build(self.variables)
         self.parts = [(self.model, self._optimizer)]
@@ -83,8 +84,8 @@ class ModelCopy:
     ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             logits = self.forward(images, training=True)
-            loss = setup.loss_contribution(self._context, labels, logits)
-        return tape.gradient(loss, self.variables), loss, setup.correct_answers(labels, logits)
+            loss = setup.loss_contribution(self._context, self._task, labels, logits)
+        return tape.gradient(loss, self.variables), loss, self._task.correct_answers(labels, logits)
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
         """Take one optimizer step by the sum of the replicas' gradients."""

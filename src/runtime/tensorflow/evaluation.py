@@ -37,6 +37,7 @@ class Evaluation:
         """
         self._context = context
         self._strategy = strategy
+        task = setup.make_task(context)
         # The states of random generators, which aren't floating-point, are left out.
         statistics = [variable for variable in buffers if tf.as_dtype(variable.dtype).is_floating]
         self._buffers_differ = bool(statistics) and strategy.num_replicas_in_sync > 1
@@ -53,8 +54,8 @@ class Evaluation:
 
         def replica_score(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
             logits = forward(images, training=False)
-            loss = tf.reduce_sum(setup.per_sample_loss(labels, logits))
-            return tf.stack([loss, setup.correct_answers(labels, logits)])
+            loss = tf.reduce_sum(task.per_sample_loss(labels, logits))
+            return tf.stack([loss, task.correct_answers(labels, logits)])
 
         @tf.function(reduce_retracing=True)
         def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

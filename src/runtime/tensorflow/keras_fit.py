@@ -25,17 +25,19 @@ class StepMetric(keras.metrics.Metric):
     def __init__(self, context: RankContext, steps_at_once: int) -> None:
         """Make the variable, for `steps_at_once` steps between two calls of a callback."""
         super().__init__(name="steps")
+        self._task = setup.make_task(context)
         self._batch = context.config.global_batch
         self._steps_at_once = steps_at_once
         self.totals = self.add_variable((2 + steps_at_once,), "zeros", name="totals")
 
     def update_state(self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: Any = None) -> None:
         """Add one step of one replica: labels `y_true` [part] and logits `y_pred` [part, classes]."""
-        loss = tf.reduce_sum(setup.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)) / self._batch
+        labels = tf.cast(y_true, tf.int64)
+        loss = tf.reduce_sum(self._task.per_sample_loss(labels, y_pred)) / self._batch
         totals = tf.convert_to_tensor(self.totals)
         place = 2 + tf.cast(totals[0], tf.int32) % self._steps_at_once
         is_place = tf.one_hot(place, 2 + self._steps_at_once, on_value=True, off_value=False)
-        counts = tf.stack([1.0, setup.correct_answers(tf.cast(y_true, tf.int64), y_pred)])
+        counts = tf.stack([1.0, self._task.correct_answers(labels, y_pred)])
         # A choice, not a product: a loss that is no number would make none of the counts.
         kept = tf.where(is_place, loss, totals)
         self.totals.assign(kept + tf.pad(counts, [[0, self._steps_at_once]]))
@@ -75,6 +77,20 @@ class FitCallback(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+class TaskLoss(keras.losses.Loss):
+    """The task's loss, whose mean over a replica's samples Keras takes."""
+
+    def __init__(self, context: RankContext) -> None:
+        """Make the configured task."""
+        super().__init__()
+        self._task = setup.make_task(context)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Return the loss [part] of labels `y_true` [part] and logits `y_pred` [part, classes]."""
+        # Keras has made floating-point numbers of the labels.
+        return self._task.per_sample_loss(tf.cast(y_true, tf.int64), y_pred)
+
+
 def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Strategy) -> None:
     """Train a copy of the model on every replica of `strategy` by `keras.Model.fit`; finish the record.
 
@@ -88,7 +104,7 @@ def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Stra
         steps = StepMetric(context, steps_at_once)
         model.compile(
             optimizer=update_rule.make_optimizer(context),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            loss=TaskLoss(context),
             metrics=[steps],
             steps_per_execution=steps_at_once,
             jit_compile=options["xla"],

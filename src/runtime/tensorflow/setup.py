@@ -1,4 +1,4 @@
-"""Set a process up for TensorFlow: devices and threads, the seeded model and its loss."""
+"""Set a process up for TensorFlow: devices and threads, the seeded model and the task."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from src.models import adapt
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import peak
+from src.tasks.make import make
+from src.tasks.tensorflow.classification import Classification
 
 # Memory of each worker on a GPU that several workers share (`hardware.share_devices`, for correctness only).
 SHARED_GPU_MIB = 4096
@@ -69,7 +71,10 @@ def configure(context: RankContext) -> list[str]:
 def build(context: RankContext) -> keras.Model:
     """Build the whole model with the seed's weights."""
     keras.utils.set_random_seed(context.config.seed)
-    return adapt.build(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
+    arrays = context.arrays
+    return adapt.build(
+        context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
+    )
 
 
 def normalise(context: RankContext, images: tf.Tensor) -> tf.Tensor:
@@ -79,29 +84,27 @@ def normalise(context: RankContext, images: tf.Tensor) -> tf.Tensor:
     return (tf.cast(images, kind) - mean) / std
 
 
-def per_sample_loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the cross-entropy [batch] of integer labels [batch] and logits [batch, classes]."""
-    logits = tf.cast(logits, keras.config.floatx())
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+def make_task(context: RankContext) -> Classification:
+    """Make the configured task."""
+    task: Classification = make(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
+    return task
 
 
-def loss_contribution(context: RankContext, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the summed cross-entropy [] of a part of a batch, divided by the size of the global batch.
+def loss_contribution(
+    context: RankContext, task: Classification, labels: tf.Tensor, logits: tf.Tensor
+) -> tf.Tensor:
+    """Return the summed loss [] of a part of a batch, divided by the size of the global batch.
 
     The contributions of all parts add up to the global batch's mean loss.
 
     Args:
         context: the rank's context.
+        task: gives the loss of each sample.
         labels: [samples].
         logits: [samples, classes].
     """
     size = context.config.global_batch
-    return tf.nn.compute_average_loss(per_sample_loss(labels, logits), global_batch_size=size)
-
-
-def correct_answers(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Count the samples whose label [samples] is the class of the largest logit [samples, classes]."""
-    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1), labels), keras.config.floatx()))
+    return tf.nn.compute_average_loss(task.per_sample_loss(labels, logits), global_batch_size=size)
 
 
 def gradient_bytes(model: keras.Model) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from src.data.catalog import cache_folder
 from src.runtime.common.context import RankContext
+from src.tasks.torch.outputs import model_outputs
 
 
 def is_configured(context: RankContext) -> bool:
@@ -46,9 +47,7 @@ def warm_up(context: RankContext, model: nn.Module, inputs: Sequence[Tensor]) ->
         with torch.enable_grad(), autocast(context, device):
             results = model(*inputs)
         leaves = [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
-        roots = [
-            each for each in ((results,) if isinstance(results, Tensor) else results) if each.requires_grad
-        ]
+        roots = [each for each in model_outputs(results) if each.requires_grad]
         # Not `backward`, which would fill gradients and have DDP exchange them.
         if roots and leaves:
             torch.autograd.grad(roots, leaves, [torch.ones_like(root) for root in roots], allow_unused=True)

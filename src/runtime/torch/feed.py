@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +14,61 @@ from src.data import order
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
+from src.tasks.torch.task import Task
 
-Batch = tuple[Tensor | None, Tensor | None]
+Tensors = tuple[Tensor, ...]
+
+
+class Batch(NamedTuple):
+    """A rank's micro-batch.
+
+    Attributes:
+        inputs: the model's inputs [samples, ...], `None` where the rank doesn't read them.
+        targets: the targets [samples, ...], `None` where the rank doesn't read them.
+        divisor: what the loss of the whole global batch is a mean over: how many samples, or targets.
+    """
+
+    inputs: Tensors | None
+    targets: Tensors | None
+    divisor: float
+
+
+def input_tensors(context: RankContext, arrays: Sequence[np.ndarray], device: torch.device) -> Tensors:
+    """Return a model's inputs on `device`: uint8 images normalised, other arrays as `target_tensors` does."""
+    return tuple(
+        to_inputs(context, array, device)
+        if array.dtype == np.uint8 and array.ndim == 4
+        else _in_default_type(array, device)
+        for array in arrays
+    )
+
+
+def target_tensors(arrays: Sequence[np.ndarray], device: torch.device) -> Tensors:
+    """Return targets on `device`: floating-point numbers in torch's default type, others as they are."""
+    return tuple(_in_default_type(array, device) for array in arrays)
+
+
+def _in_default_type(array: np.ndarray, device: torch.device) -> Tensor:
+    tensor = to_device(array, device)
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+
+
+def divisor_of(context: RankContext, task: Task, indices: np.ndarray) -> float:
+    """Return what the loss of a global batch is a mean over: the number of its samples, or of its targets.
+
+    Each rank counts the targets of the whole batch: their order is shared, so that nothing is exchanged.
+
+    Args:
+        context: the rank's context.
+        task: the configured task.
+        indices: the training samples of the whole batch [batch].
+    """
+    if task.divisor == "samples":
+        return float(len(indices))
+    targets = target_tensors([array[indices] for array in context.arrays.train.targets], torch.device("cpu"))
+    count = float(task.count(targets))
+    # A batch without any target has no loss, and no mean.
+    return max(1.0, count)
 
 
 def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) -> Tensor:
@@ -55,8 +109,7 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 class Feed:
     """An iterable over a rank's parts of the batches of one epoch, each cut into even pieces.
 
-    A piece is normalised images [piece, channels, height, width] and labels [piece], or `None` for either
-    where the rank doesn't read it. The feed's `len` counts the pieces.
+    A piece is a `Batch`. The feed's `len` counts the pieces.
 
     Attributes:
         steps: steps in an epoch.
@@ -70,29 +123,32 @@ class Feed:
         context: RankContext,
         recorder: Recorder,
         device: torch.device,
+        task: Task,
         *,
         parts: int,
         split: BatchSplit | None = None,
-        images: bool = True,
-        labels: bool = True,
+        inputs: bool = True,
+        targets: bool = True,
     ) -> None:
         """Feed the rank of `context` from its first epoch on.
 
         Args:
             context: the rank's context.
             recorder: the rank's recorder, which measures the time that reading takes.
-            device: where the images and labels are put.
+            device: where the inputs and targets are put.
+            task: the configured task, which says what the loss is a mean over.
             parts: number of pieces in a step.
             split: how batches are split among ranks; by default as the configuration says.
-            images: whether this rank reads images; a rank with a later stage of the model doesn't.
-            labels: whether this rank reads labels; a rank with an earlier stage of the model doesn't.
+            inputs: whether this rank reads inputs; a rank with a later stage of the model doesn't.
+            targets: whether this rank reads targets; a rank with an earlier stage of the model doesn't.
         """
         self.context = context
         self.recorder = recorder
         self.device = device
         self.parts = parts
-        self.images = images
-        self.labels = labels
+        self.task = task
+        self.inputs = inputs
+        self.targets = targets
         self.epoch = 0
         self.skip = 0
         self.split = BatchSplit(context.config) if split is None else split
@@ -114,15 +170,20 @@ class Feed:
         permutation = order.epoch_order(arrays.train_samples, config.seed, self.epoch)
         rank = self.context.rank if config.strategy["supports"]["shares_batch"] else 0
         for step in range(self.skip, self.steps):
-            indices = order.batch_indices(permutation, step, config.global_batch)[self.split.part(rank)]
+            whole = order.batch_indices(permutation, step, config.global_batch)
+            indices = whole[self.split.part(rank)]
+            with self.recorder.waiting_for_input():
+                divisor = divisor_of(self.context, self.task, whole)
             for piece in range(self.parts):
                 with self.recorder.waiting_for_input():
                     part = indices[order.even_slice(len(indices), piece, self.parts)]
-                    batch = self._read(part)
+                    batch = self._read(part, divisor)
                 yield batch
 
-    def _read(self, indices: np.ndarray) -> Batch:
-        train = self.context.arrays.train
-        images = to_inputs(self.context, train.inputs[0][indices], self.device) if self.images else None
-        labels = to_device(train.targets[0][indices], self.device) if self.labels else None
-        return images, labels
+    def _read(self, indices: np.ndarray, divisor: float) -> Batch:
+        train, inputs, targets = self.context.arrays.train, None, None
+        if self.inputs:
+            inputs = input_tensors(self.context, [array[indices] for array in train.inputs], self.device)
+        if self.targets:
+            targets = target_tensors([array[indices] for array in train.targets], self.device)
+        return Batch(inputs, targets, divisor)

@@ -9,13 +9,15 @@ every step, a third of ResNet-18's time at batch 64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 
 @torch.no_grad()
-def channels_last(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
-    """Lay the weights of the model's convolutions out for images of `shape` (H, W, C), and return the model.
+def channels_last(model: nn.Module, inputs: Sequence[Tensor]) -> nn.Module:
+    """Lay the weights of the model's convolutions out for `inputs` [1, ...] like these; return the model.
 
     The sizes of the convolutions' inputs come from one forward pass in evaluation mode, which changes no
     buffer.
@@ -34,8 +36,7 @@ def channels_last(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
     ]
     was_training = model.training
     try:
-        height, width, channels = shape
-        model.eval()(torch.zeros(1, channels, height, width))
+        model.eval()(*inputs)
     finally:
         model.train(was_training)
         for hook in hooks:

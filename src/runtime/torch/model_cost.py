@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.measure.rank_record import RankRecord
+from src.tasks.torch.outputs import model_outputs
+from src.tasks.torch.task import Task
 
 
-def measure(model: nn.Module, inputs: Tensor, *, autocast: bool = False) -> RankRecord:
+def measure(
+    model: nn.Module,
+    task: Task,
+    inputs: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    *,
+    autocast: bool = False,
+) -> RankRecord:
     """Measure `flops_per_sample` (forward and backward) and what autograd saves.
 
     `saved_tensor_bytes_per_sample` and `saved_tensor_bytes_fixed` are of the forward pass and the loss of one
@@ -20,16 +29,19 @@ def measure(model: nn.Module, inputs: Tensor, *, autocast: bool = False) -> Rank
 
     Args:
         model: measured on a copy, so that its gradients and buffers stay as they are.
-        inputs: a few samples [samples, channels, height, width], on the model's device.
+        task: gives the loss.
+        inputs: those of a few samples [samples, ...], on the model's device.
+        targets: those of the same samples [samples, ...].
         autocast: whether the model trains in bf16.
     """
     twin = copy.deepcopy(model).train()
     with FlopCounterMode(display=False) as counter:
-        whole, loss = _saved_bytes(twin, inputs, autocast)
+        whole, loss = _saved_bytes(twin, task, inputs, targets, autocast)
         loss.backward()
-    count, half = len(inputs), len(inputs) // 2
+    count, half = len(inputs[0]), len(inputs[0]) // 2
+    few, fewer = ([tensor[:half] for tensor in tensors] for tensors in (inputs, targets))
     # One sample has no statistics of a batch.
-    part = _saved_bytes(twin, inputs[:half], autocast)[0] if half > 1 else 0.0
+    part = _saved_bytes(twin, task, few, fewer, autocast)[0] if half > 1 else 0.0
     per_sample = (whole - part) / (count - half) if half > 1 else whole / count
     return {
         "flops_per_sample": counter.get_total_flops() / count,
@@ -38,7 +50,9 @@ def measure(model: nn.Module, inputs: Tensor, *, autocast: bool = False) -> Rank
     }
 
 
-def _saved_bytes(model: nn.Module, inputs: Tensor, autocast: bool) -> tuple[float, Tensor]:
+def _saved_bytes(
+    model: nn.Module, task: Task, inputs: Sequence[Tensor], targets: Sequence[Tensor], autocast: bool
+) -> tuple[float, Tensor]:
     """Return the bytes that autograd saves of a forward pass and its loss, and that loss []."""
     saved: dict[int, int] = {}
 
@@ -48,26 +62,24 @@ def _saved_bytes(model: nn.Module, inputs: Tensor, autocast: bool) -> tuple[floa
         return tensor
 
     # The slice of a batch has the storage of all of it.
-    inputs = inputs.clone(memory_format=torch.preserve_format)
+    inputs, targets = (tuple(tensor.clone() for tensor in tensors) for tensors in (inputs, targets))
     # Without a cache of weights in bf16, as Lightning trains.
-    bf16 = torch.autocast(inputs.device.type, torch.bfloat16, enabled=autocast, cache_enabled=False)
+    bf16 = torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=autocast, cache_enabled=False)
     with bf16, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        logits = model(inputs)
-        loss = functional.cross_entropy(
-            logits, torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-        )
+        loss = task.loss(model_outputs(model(*inputs)), targets)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     return sum(size for pointer, size in saved.items() if pointer not in weights), loss
 
 
-def flops(model: nn.Module, inputs: Tensor) -> float:
+def flops(model: nn.Module, inputs: Sequence[Tensor]) -> float:
     """Count the FLOPs of the matrix products and convolutions for one sample, forward and backward.
 
     Args:
         model: measured on a copy, so that its gradients and buffers stay as they are.
-        inputs: a few samples [samples, channels, height, width].
+        inputs: those of a few samples [samples, ...].
     """
     twin = copy.deepcopy(model).train()
     with FlopCounterMode(display=False) as counter:
-        twin(inputs).float().sum().backward()
-    return counter.get_total_flops() / len(inputs)
+        outputs = model_outputs(twin(*inputs))
+        torch.stack([each.float().sum() for each in outputs if each.requires_grad]).sum().backward()
+    return counter.get_total_flops() / len(inputs[0])

@@ -6,7 +6,7 @@ Lightning isn't imported here: parameter servers and their workers don't use it,
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from src.compat.torch import has_batch_statistics
 from src.measure import memory
@@ -14,7 +14,9 @@ from src.measure.rank_record import RankRecord
 from src.models import adapt
 from src.runtime.common.context import RankContext
 from src.runtime.torch import memory_format, model_cost
-from src.runtime.torch.feed import to_inputs
+from src.runtime.torch.feed import input_tensors, target_tensors
+from src.tasks.make import make
+from src.tasks.torch.task import Task
 
 
 def root_device(context: RankContext) -> torch.device:
@@ -38,28 +40,26 @@ def build(context: RankContext) -> nn.Module:
     """Build the whole model with the seed's weights, the same on every rank."""
     torch.manual_seed(context.config.seed)
     arrays = context.arrays
-    model: nn.Module = adapt.build(context.config, classes=arrays.classes, shape=arrays.shape)
-    return memory_format.channels_last(model, arrays.shape)
+    model: nn.Module = adapt.build(
+        context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
+    )
+    example = input_tensors(context, arrays.test.read(slice(1)).inputs, torch.device("cpu"))
+    return memory_format.channels_last(model, example)
 
 
-def sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss, the correct answers and the number of samples as one tensor [3] on the logits' device.
-
-    Args:
-        loss: summed loss of the samples [].
-        logits: [samples, classes].
-        labels: [samples].
-    """
-    correct = (logits.argmax(1) == labels).sum()
-    return torch.stack([loss, correct, correct * 0 + len(labels)])
+def make_task(context: RankContext) -> Task:
+    """Make the configured task."""
+    task: Task = make(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
+    return task
 
 
 def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:
     """Return the facts of the whole model for the record; its costs are measured on `device`."""
-    sample = to_inputs(context, context.arrays.test.read(slice(4)).inputs[0], device)
+    samples = context.arrays.test.read(slice(4))
+    inputs, targets = input_tensors(context, samples.inputs, device), target_tensors(samples.targets, device)
     counted: RankRecord = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "batch_statistics": has_batch_statistics(model),
     }
     autocast = context.config.precision == "bf16"
-    return counted | model_cost.measure(model, sample, autocast=autocast)
+    return counted | model_cost.measure(model, make_task(context), inputs, targets, autocast=autocast)

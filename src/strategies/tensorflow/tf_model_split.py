@@ -49,6 +49,7 @@ class SplitModel:
         """Build and cut the model, and place its stages on `devices`."""
         self.buffers = ()
         self._context = context
+        self._task = setup.make_task(context)
         self._devices = devices
         graph = operations(setup.build(context))
         self.plan = _plan(context, graph, devices)
@@ -89,8 +90,8 @@ class SplitModel:
                     tape.watch(received)
                     passed = tf.nest.flatten(stage(received, training=True))
                     if number == len(self.stages) - 1:
-                        correct = setup.correct_answers(labels, passed[0])
-                        passed = [setup.loss_contribution(self._context, labels, passed[0])]
+                        correct = self._task.correct_answers(labels, passed[0])
+                        passed = [setup.loss_contribution(self._context, self._task, labels, passed[0])]
             passes.append((device, stage, tape, received, passed))
         loss = passed[0]
         upstream: list[tf.Tensor] = [tf.ones_like(loss)]

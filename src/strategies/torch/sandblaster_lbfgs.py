@@ -31,6 +31,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common.async_coordinator import CompletedStep
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Head, Message
+from src.runtime.torch.feed import divisor_of
 from src.runtime.torch.parameter_server import answers
 from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
 from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
@@ -93,11 +94,11 @@ class LBFGSCoordinator(TorchCoordinator):
         self._point: Tensor | None = None
         self._version = 0
         self._sent: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-        # Sums over the batch: gradient [elements], and loss and correct answers [2]; and the version of the
-        # point at which they are, which an evaluation may have changed since.
+        # Sums over the batch: gradient [elements], and loss and the task's sums; and the version of the point
+        # at which they are, which an evaluation may have changed since.
         self._summed_version = -1
         self._gradient = torch.zeros(0)
-        self._sums = np.zeros(2)
+        self._totals = np.zeros(1 + len(self._task.sums))
         # Seconds of computing and number of samples in the iteration in progress, by worker.
         self._busy: Counter[int] = Counter()
         self._samples: Counter[int] = Counter()
@@ -114,8 +115,8 @@ class LBFGSCoordinator(TorchCoordinator):
     def join(self) -> None:
         """Do nothing, since no work item is left after an iteration."""
 
-    def score(self) -> tuple[float, float]:
-        """Return the summed loss and the correct answers over the test set, at the present parameters."""
+    def score(self) -> tuple[float, dict[str, float]]:
+        """Return the mean loss and the metrics over the test set, at the present parameters."""
         self._move(self._vector.values)
         return super().score()
 
@@ -138,14 +139,14 @@ class LBFGSCoordinator(TorchCoordinator):
         """Raise `WrongMessage` for a head that announces no answer to a work item."""
         if item.kind == "train":
             gradient = (self._gradient.numpy().dtype.name, tuple(self._vector.values.shape))
-            answers.examine_parts("train", head, (gradient,), answers.OF_PORTION)
+            answers.examine_parts("train", head, (gradient,), answers.OF_PORTION, len(self._task.sums))
         else:
             super().examine(item, head)
 
     def _iterate(self, batch: np.ndarray, epoch: int) -> None:
         """Take one iteration on the samples of indices `batch`, and report a step of each worker."""
         began = time.time()
-        correct: list[float] = []
+        first_sums: list[np.ndarray] = []
         self._busy.clear()
         self._samples.clear()
         if len(batch) < self._context.arrays.train_samples:
@@ -158,8 +159,8 @@ class LBFGSCoordinator(TorchCoordinator):
             self._move(values)
             if self._summed_version != self._version:
                 self._sum_over(batch)
-            correct.append(self._sums[1])
-            return self._sums[0] / len(batch), self._gradient
+            first_sums.append(self._totals[1:])
+            return self._totals[0] / len(batch), self._gradient
 
         loss = self._lbfgs.step(self._vector.values, evaluate)
         pushed = time.time()
@@ -171,7 +172,7 @@ class LBFGSCoordinator(TorchCoordinator):
                 CompletedStep(
                     rank=rank,
                     loss=float(loss),
-                    correct=correct[0] * samples[rank] / len(batch),
+                    sums=(first_sums[0] * samples[rank] / len(batch)).tolist(),
                     staleness=None,
                     began=began,
                     # A worker computes at intervals; they are reported as one, of the same length.
@@ -191,11 +192,13 @@ class LBFGSCoordinator(TorchCoordinator):
             self._version += 1
 
     def _sum_over(self, batch: np.ndarray) -> None:
-        """Have workers sum gradient, loss and correct answers over the samples `batch`, in portions."""
+        """Have workers sum gradient, loss and the task's sums over the samples `batch`, in portions."""
         self._summed_version = self._version
-        self._gradient, self._sums = torch.zeros_like(self._vector.values), np.zeros(2)
+        self._gradient = torch.zeros_like(self._vector.values)
+        self._totals = np.zeros(1 + len(self._task.sums))
+        divisor = divisor_of(self._context, self._task, batch)
         portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
-        self._ask_all([WorkItem("train", (batch[part],), {"item": 0}) for part in portions])
+        self._ask_all([WorkItem("train", (batch[part],), {"divisor": divisor}) for part in portions])
 
     def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
         """Add the gradient and sums of a portion from worker `rank`'s answer; else do as the base class."""
@@ -203,7 +206,7 @@ class LBFGSCoordinator(TorchCoordinator):
             super().take_answer(rank, item, answer)
             return
         self._gradient += torch.from_numpy(answer.arrays[0])
-        self._sums += (answer.figures["loss"] * len(item.arrays[0]), answer.figures["correct"])
+        self._totals += (answer.figures["loss"] * len(item.arrays[0]), *answer.figures["sums"])
         self._gradients_received[rank] += 1
         self._busy[rank] += answer.figures["seconds"]
         self._samples[rank] += len(item.arrays[0])
@@ -221,8 +224,8 @@ class BatchWorker(Worker):
         if request.kind != "train":
             return super().answer(request)
         start = time.perf_counter()
-        gradient, loss, correct = self._replica.gradient(request.arrays[0])
-        return [gradient.numpy()], {"loss": loss, "correct": correct, "seconds": time.perf_counter() - start}
+        gradient, loss, sums = self._replica.gradient(request.arrays[0], request.figures["divisor"])
+        return [gradient.numpy()], {"loss": loss, "sums": sums, "seconds": time.perf_counter() - start}
 
     def current_parameters(self) -> Tensor:
         """Return the parameters [elements] that the coordinator has sent last."""

@@ -30,7 +30,7 @@ def test_values_gradients_and_buffers_stay(build: type[nn.Module]) -> None:
     # The sizes are found out with images of the default dtype.
     torch.set_default_dtype(torch.float64)
     try:
-        laid_out = channels_last(copy.deepcopy(plain), SHAPE)
+        laid_out = channels_last(copy.deepcopy(plain), [torch.zeros(1, 1, 28, 28)])
     finally:
         torch.set_default_dtype(torch.float32)
     for name, value in plain.state_dict().items():
@@ -46,7 +46,7 @@ def test_values_gradients_and_buffers_stay(build: type[nn.Module]) -> None:
 
 
 def test_only_convolutions_of_a_single_pixel_stay_contiguous() -> None:
-    model = channels_last(resnet(), SHAPE)
+    model = channels_last(resnet(), [torch.zeros(1, 1, 28, 28)])
     layouts = {
         name: layer.weight.is_contiguous(memory_format=torch.channels_last)
         for name, layer in model.named_modules()
@@ -60,6 +60,6 @@ def test_only_convolutions_of_a_single_pixel_stay_contiguous() -> None:
 
 
 def test_no_hook_is_left_and_evaluation_mode_stays() -> None:
-    model = channels_last(resnet().eval(), SHAPE)
+    model = channels_last(resnet().eval(), [torch.zeros(1, 1, 28, 28)])
     assert not model.training
     assert not any(layer._forward_pre_hooks for layer in model.modules())

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from src.models import adapt
 from src.runtime.torch import model_cost
+from src.tasks.torch.classification import Classification
 from tests.support import config, run_ranks
 
 RUNS = {
@@ -23,6 +24,7 @@ RUNS = {
 }
 # Bytes of a batch's labels, which like its images are one tensor, of which micro-batches are parts.
 LABELS = 32 * 8
+TASK = Classification(classes=10, shape=(28, 28, 1), options={})
 COMMON = ("workers=2", "model=cnn", "batch=32", "dataset.limit=64", "dataset.test_limit=64")
 
 
@@ -63,7 +65,9 @@ def test_a_whole_models_are_those_of_its_precision_and_grow_with_the_micro_batch
     chosen = config("strategy=single", "model=resnet18", f"precision={precision}")
     model, bf16 = adapt.build(chosen, classes=10, shape=(28, 28, 1)), precision == "bf16"
     images = torch.randn(12, 1, 28, 28)
-    measured = model_cost.measure(model, images[:4], autocast=bf16)
+    measured = model_cost.measure(
+        model, TASK, [images[:4]], [torch.zeros(4, dtype=torch.long)], autocast=bf16
+    )
     saved: dict[int, torch.UntypedStorage] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:

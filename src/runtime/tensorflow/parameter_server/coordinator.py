@@ -104,7 +104,7 @@ class TensorFlowCoordinator(AsyncCoordinator):
             began, fetched, computed, pushed = times
             samples = self._context.config.worker_batch
             step = CompletedStep(
-                int(rank), loss, correct, int(staleness), began, fetched, computed, pushed, samples
+                int(rank), loss, [correct], int(staleness), began, fetched, computed, pushed, samples
             )
             self.report(step, epoch)
 
@@ -118,8 +118,8 @@ class TensorFlowCoordinator(AsyncCoordinator):
         while not self._repeated.empty():
             self._collect(*self._repeated.get())
 
-    def score(self) -> tuple[float, float]:
-        """Return the summed loss and the correct answers over the test set, scored by the present workers."""
+    def score(self) -> tuple[float, dict[str, float]]:
+        """Return the mean loss and the metrics over the test set, scored by the present workers."""
         arrays = self._context.arrays
         whole = slice(0, arrays.test_samples)
         remotes = [
@@ -130,8 +130,8 @@ class TensorFlowCoordinator(AsyncCoordinator):
             for part in order.pieces(whole, self._context.config.evaluation_batch)
         ]
         self._cluster.join()
-        loss, correct = np.sum([remote.fetch() for remote in remotes], axis=0, dtype=float)
-        return float(loss), float(correct)
+        loss, *sums = np.sum([remote.fetch() for remote in remotes], axis=0, dtype=float)
+        return float(loss) / arrays.test_samples, self.metrics(np.array(sums), arrays.test_samples)
 
     def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
         """Write a checkpoint after `epoch` whole epochs and `step` steps of the next, if it is finite."""

@@ -45,6 +45,7 @@ class ServerModel:
 
     def __init__(self, context: RankContext, strategy: tf.distribute.Strategy) -> None:
         self._context = context
+        self._task = setup.make_task(context)
         self._terms = update_terms.of_workers(context.config.optimizer)
         # Global batches before that of the gradient which is being applied; set while an update is traced.
         self._done: tf.Tensor
@@ -151,8 +152,8 @@ class ServerModel:
                 logits, buffers = self.model.stateless_call(
                     weights, buffers, setup.normalise(self._context, inputs), training=True
                 )
-                loss = setup.loss_contribution(self._context, expected, logits)
-            return tape.gradient(loss, weights), loss, setup.correct_answers(expected, logits)
+                loss = setup.loss_contribution(self._context, self._task, expected, logits)
+            return tape.gradient(loss, weights), loss, self._task.correct_answers(expected, logits)
 
         total, loss, correct = accumulate(gradients, images, labels, self._context.config.microbatches)
         share = 1 / self._context.config.workers
@@ -183,7 +184,10 @@ class ServerModel:
     def _score(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         logits = self.model(setup.normalise(self._context, images), training=False)
         return tf.stack(
-            [tf.reduce_sum(setup.per_sample_loss(labels, logits)), setup.correct_answers(labels, logits)]
+            [
+                tf.reduce_sum(self._task.per_sample_loss(labels, logits)),
+                self._task.correct_answers(labels, logits),
+            ]
         )
 
 

@@ -21,7 +21,7 @@ from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint, compilation, update_rule
+from src.runtime.torch import checkpoint, compilation, scoring, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -219,18 +219,20 @@ class TrainingCallback(pl.Callback):
                 self.recorder.settle()
                 start = time.perf_counter()
                 # As numbers: a device that works behind the host has then come to the end.
-                loss, correct, count = self._sum(module.evaluate(self.device)).tolist()
+                test = scoring.scores(module.task, self._sum(module.evaluate(self.device)).tolist())
                 seconds = time.perf_counter() - start
-            train_loss, train_correct, train_count = self._sum(module.take_sums()).tolist()
-            if not math.isfinite(loss):
+            train_sums = self._sum(module.take_sums()).tolist()
+            # None where a run ends without a step since the last evaluation.
+            train = scoring.scores(module.task, train_sums) if train_sums[scoring.SAMPLES] else None
+            if not math.isfinite(test.loss):
                 self.scored_badly_at = self.recorder.steps
-            self.recorder.facts["validation_samples_per_second"] = count / seconds
+            self.recorder.facts["validation_samples_per_second"] = test.samples / seconds
             self.recorder.evaluated(
                 epoch=self.recorder.steps / self.feed.steps,
-                train_loss=train_loss / train_count if train_count else None,
-                train_accuracy=train_correct / train_count if train_count else None,
-                loss=loss / count if math.isfinite(loss) else math.nan,
-                accuracy=correct / count,
+                train_loss=None if train is None else train.loss,
+                train_metrics=None if train is None else train.metrics,
+                loss=test.loss,
+                metrics=test.metrics,
                 seconds=seconds,
             )
             # Rank 0 writes more than the others, who wait for that off the clock too.

@@ -7,27 +7,28 @@ from typing import SupportsFloat
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from src.data import order
 from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, compilation, peak, setup, update_rule
+from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, to_device, to_inputs
+from src.runtime.torch.feed import Batch, Feed, Tensors, input_tensors, target_tensors
+from src.tasks.torch.outputs import model_outputs
 
 
 class TrainingModule(pl.LightningModule):
-    """A model under Lightning, trained by cross-entropy.
+    """A model under Lightning, trained by the task's loss.
 
     A strategy whose ranks hold stages of the model overrides the methods that differ for a stage.
 
     Attributes:
         model: the model.
-        sums: summed loss, correct answers and number of samples since the last evaluation, float64 [3].
-        step_loss: summed loss of the present step's samples so far [].
+        task: the configured task.
+        sums: what `scoring.sums` gives, of all samples since the last evaluation, float64.
+        step_loss: what the present step's samples so far add to the global batch's summed loss [].
         step_samples: number of the present step's samples so far.
         split: how batches are split among ranks.
         pieces: number of micro-batches of all ranks in a global batch.
@@ -40,7 +41,8 @@ class TrainingModule(pl.LightningModule):
         super().__init__()
         self.context = context
         self.model = model
-        self.sums = torch.zeros(3, dtype=torch.float64)
+        self.task = setup.make_task(context)
+        self.sums = scoring.empty(self.task)
         self.step_loss, self.step_samples = torch.zeros(()), 0
         self.split = BatchSplit(context.config)
         self.pieces = context.config.microbatches * context.config.data_parallel_degree
@@ -48,49 +50,54 @@ class TrainingModule(pl.LightningModule):
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """Make the feed of this rank's micro-batches."""
-        return Feed(self.context, recorder, device, parts=self.context.config.microbatches, split=self.split)
+        parts = self.context.config.microbatches
+        return Feed(self.context, recorder, device, self.task, parts=parts, split=self.split)
 
     def warm_up(self, feed: Feed) -> None:
         """Compile the step for the micro-batches that `feed` feeds, if that is configured."""
         if compilation.is_configured(self.context):
-            images, _ = next(iter(feed))
-            assert images is not None
-            compilation.warm_up(self.context, self.model, [images])
+            inputs = next(iter(feed)).inputs
+            assert inputs is not None
+            compilation.warm_up(self.context, self.model, inputs)
 
     def training_step(self, batch: Batch, _: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch, as `loss` does, and count its samples."""
-        inputs, labels = batch
-        return self.loss(self.model(inputs), labels)
+        assert batch.inputs is not None and batch.targets is not None
+        return self.loss(model_outputs(self.model(*batch.inputs)), batch.targets, batch.divisor)
 
-    def loss(self, logits: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the weighted mean cross-entropy [] of one micro-batch, and add it to the sums.
+    def loss(self, outputs: Tensors, targets: Tensors, divisor: float) -> Tensor:
+        """Return the weighted loss [] of one micro-batch, and add it to the sums.
 
         The weight is such that the mean over all ranks' micro-batches is the mean over the global batch,
-        whatever the micro-batches' sizes.
+        whatever the micro-batches' sizes, and however many targets each of them has.
 
         Args:
-            logits: [samples, classes].
-            labels: [samples].
+            outputs: the model's outputs [samples, ...].
+            targets: [samples, ...].
+            divisor: what the loss of the global batch is a mean over.
         """
-        assert labels is not None
-        loss = functional.cross_entropy(logits, labels)
-        weight = len(labels) * self.pieces / self.context.config.global_batch
+        loss = self.task.loss(outputs, targets)
         with torch.no_grad():
-            summed_loss = loss.detach() * len(labels)
-            self.step_loss = self.step_loss + summed_loss
-            self.step_samples += len(labels)
+            # Ranks' means, weighted by their samples, are then the global batch's mean.
+            share = loss.detach() * (self.context.config.global_batch / divisor)
+            self.step_loss = self.step_loss + share
+            self.step_samples += len(targets[0])
             # They begin on the CPU; the first micro-batch's device is where they stay.
-            self.sums = self.sums.to(logits.device) + setup.sums(summed_loss, logits, labels)
-        return loss if weight == 1 else loss * weight
+            self.sums = self.sums.to(loss.device) + scoring.sums(self.task, share, outputs, targets)
+        return loss * (self.pieces / divisor)
 
     def take_loss(self) -> SupportsFloat:
-        """Return the mean loss of this rank's part of the completed step, and begin the next step's sum."""
+        """Return this rank's loss of the completed step, and begin the next step's sum.
+
+        It is the mean over the rank's samples; where the loss is a mean over targets, the rank's contribution
+        to that mean, over its share of the global batch.
+        """
         loss = self.step_loss / max(1, self.step_samples)
         self.step_loss, self.step_samples = torch.zeros((), device=loss.device), 0
         return loss
 
     def take_sums(self) -> Tensor:
-        """Return `sums` [3], and begin them anew."""
+        """Return `sums`, and begin them anew."""
         sums, self.sums = self.sums, torch.zeros_like(self.sums)
         return sums
 
@@ -116,20 +123,17 @@ class TrainingModule(pl.LightningModule):
 
     @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:
-        """Score this rank's part of the test set; return (summed loss, correct, samples), float64 [3]."""
+        """Score this rank's part of the test set; return the sums as `scoring.test_sums` does."""
         context, arrays = self.context, self.context.arrays
-        totals = torch.zeros(3, dtype=torch.float64, device=device)
+        totals = scoring.empty(self.task, device)
         self.model.eval()
         try:
             for part in order.pieces(
                 self.split.part(context.rank, arrays.test_samples), context.config.evaluation_batch
             ):
                 samples = arrays.test.read(part)
-                labels = to_device(samples.targets[0], device)
-                logits = self.model(to_inputs(context, samples.inputs[0], device)).float()
-                totals += setup.sums(
-                    functional.cross_entropy(logits, labels, reduction="sum"), logits, labels
-                )
+                outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, device)))
+                totals += scoring.test_sums(self.task, outputs, target_tensors(samples.targets, device))
         finally:
             self.model.train()
         return totals

@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from src.runtime.common.messages import Head, WrongMessage, is_count, is_number
+from src.runtime.torch import scoring
 
 TIMES = {"began", "fetched", "computed", "pushed"}
 # Figures of a step, as `CompletedStep` has them, and those of a portion of a batch.
-OF_STEP = {"loss", "correct", *TIMES}
-OF_PORTION = {"loss", "correct", "seconds"}
+OF_STEP = {"loss", "sums", *TIMES}
+OF_PORTION = {"loss", "sums", "seconds"}
 
 
 def examine_registration(head: Head, workers: int) -> None:
@@ -26,23 +27,28 @@ def examine_registration(head: Head, workers: int) -> None:
         raise WrongMessage("a worker that isn't there")
 
 
-def examine(kind: str, head: Head, buffers: Sequence[np.ndarray]) -> None:
-    """Examine the answer to a work item of `kind`; `buffers` are like the worker's."""
+def examine(kind: str, head: Head, buffers: Sequence[np.ndarray], sums: int) -> None:
+    """Examine the answer to a work item of `kind`; `buffers` are like the worker's, and a task has `sums`."""
     arrays: tuple[tuple[str, tuple[int, ...]], ...] = ()
     if kind == "buffers":
         arrays = tuple((buffer.dtype.name, buffer.shape) for buffer in buffers)
     elif kind == "score":
-        arrays = (("float64", (2,)),)
+        arrays = (("float64", (scoring.FIRST + sums,)),)
     figures = {"train": OF_STEP, "peak": head.figures.keys()}.get(kind, ())
-    examine_parts(kind, head, arrays, figures)
+    examine_parts(kind, head, arrays, figures, sums)
 
 
 def examine_parts(
-    kind: str, head: Head, arrays: Sequence[tuple[str, tuple[int, ...]]], figures: Collection[str]
+    kind: str,
+    head: Head,
+    arrays: Sequence[tuple[str, tuple[int, ...]]],
+    figures: Collection[str],
+    sums: int,
 ) -> None:
     """Examine an answer that must have these arrays and figures.
 
-    The figures of a step are numbers; its staleness, which not every worker knows, a whole one or null.
+    The figures of a step are numbers; its staleness, which not every worker knows, a whole one or null, and
+    its `sums` a list of so many numbers.
     """
     if head.kind != "done" or head.arrays != tuple(arrays):
         raise WrongMessage(f"no answer to {kind}: arrays of {[shape for _, shape in head.arrays][:3]}")
@@ -50,5 +56,10 @@ def examine_parts(
     staleness = given.pop("staleness", None) if kind == "train" else None
     if given.keys() != set(figures) or not (staleness is None or isinstance(staleness, int)):
         raise WrongMessage(f"no answer to {kind}: other figures")
-    if kind == "train" and not all(is_number(value) for value in given.values()):
+    if kind != "train":
+        return
+    listed = given.pop("sums")
+    if not isinstance(listed, list) or len(listed) != sums:
+        raise WrongMessage("a step with other sums")
+    if not all(is_number(value) for value in (*given.values(), *listed)):
         raise WrongMessage("a step with figures that are no numbers")

@@ -5,10 +5,11 @@ coordinator sends a request, and the worker's answer to it is `done`:
 
     request     of the coordinator                      answer of the worker
     welcome     the store's `welcome`, buffers
-    train       indices of the samples, batches before  figures of the step
+    train       indices of the samples, batches before, figures of the step
+                the divisor of the batch's loss
     push
     buffers                                             its floating-point buffers
-    score       first and last test sample, buffers     summed loss, correct answers
+    score       first and last test sample, buffers     sums over them
     peak                                                its device's peak FLOP/s
     close
 """
@@ -30,6 +31,8 @@ from src.runtime.common.batch_split import BatchSplit, MeasuredSpeeds
 from src.runtime.common.context import RankContext
 from src.runtime.common.listener import Listener
 from src.runtime.common.messages import Connection, Head, Message
+from src.runtime.torch import scoring
+from src.runtime.torch.feed import divisor_of
 from src.runtime.torch.parameter_server import answers
 from src.runtime.torch.parameter_server.store import ParameterStore
 from src.runtime.torch.parameter_server.work_item import WorkItem
@@ -65,8 +68,8 @@ class TorchCoordinator(AsyncCoordinator):
             step_bytes: mean bytes that a step fetches, and those that it pushes.
             buffers: the model's floating-point buffers, with which workers begin.
             fixed: whether rank r trains on part r of each batch, as long as that worker isn't lost.
-            write: writes a checkpoint, from the buffers, the whole epochs that are done, the steps of the
-                next epoch, and each worker's steps, and returns whether it did.
+            write: writes a checkpoint (buffers, whole epochs done, steps of the next epoch, each worker's
+                steps), and returns whether it did.
         """
         super().__init__(context, recorders)
         self._step_bytes = step_bytes
@@ -104,9 +107,10 @@ class TorchCoordinator(AsyncCoordinator):
             with self._changed:
                 # The shares may change before the next batch, by a worker's answer in another thread.
                 parts = [self._split.part(rank) for rank in range(workers)]
+            divisor = divisor_of(self._context, self._task, batch)
             for rank, part in enumerate(parts):
                 self._item_count += 1
-                numbers = {"item": self._item_count, "epoch": epoch, "step": step}
+                numbers = {"item": self._item_count, "epoch": epoch, "step": step, "divisor": divisor}
                 item = WorkItem("train", (batch[part],), numbers)
                 with self._changed:
                     self._changed.wait_for(lambda: len(self._waiting) + self._in_progress < AHEAD * workers)
@@ -132,10 +136,7 @@ class TorchCoordinator(AsyncCoordinator):
         self._resolve([(item, None) for item in self._unresolved])
 
     def _wait_until_idle(self) -> None:
-        """Wait until no work item is left.
-
-        Meanwhile the store is told which workers have none left, so that the others don't wait for these.
-        """
+        """Wait until no work item is left; meanwhile the store is told for which workers nobody need wait."""
         resting: set[int] = set()
         while True:
             with self._changed:
@@ -165,16 +166,15 @@ class TorchCoordinator(AsyncCoordinator):
             step, epoch = unresolved
             self.report(CompletedStep(**step, staleness=staleness), epoch)
 
-    def score(self) -> tuple[float, float]:
-        """Return the summed loss and the correct answers over the test set, scored by the present workers."""
+    def score(self) -> tuple[float, dict[str, float]]:
+        """Return the mean loss and the metrics over the test set, scored by the present workers."""
         buffers = self.buffers()
         whole = slice(0, self._context.arrays.test_samples)
         pieces = order.pieces(whole, self._context.config.evaluation_batch)
-        answers = self._ask_all(
-            [WorkItem("score", buffers, {"first": part.start, "last": part.stop}) for part in pieces]
-        )
-        loss, correct = np.sum([message.arrays[0] for message in answers], axis=0)
-        return float(loss), float(correct)
+        asked = [WorkItem("score", buffers, {"first": part.start, "last": part.stop}) for part in pieces]
+        answers = self._ask_all(asked)
+        found = scoring.scores(self._task, np.sum([each.arrays[0] for each in answers], axis=0).tolist())
+        return found.loss, found.metrics
 
     def buffers(self) -> tuple[np.ndarray, ...]:
         """Return the floating-point buffers of one worker: of rank 0, unless that was lost once.
@@ -281,7 +281,7 @@ class TorchCoordinator(AsyncCoordinator):
 
     def examine(self, item: WorkItem, head: Head) -> None:
         """Raise `WrongMessage` for a head that announces no answer to a work item."""
-        answers.examine(item.kind, head, self._buffers)
+        answers.examine(item.kind, head, self._buffers, len(self._task.sums))
 
     def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
         """Process worker `rank`'s answer to a work item, while no other thread processes one."""

@@ -62,14 +62,17 @@ class Worker(ABC):
         if request.kind == "peak":
             return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
-        return [], self.train(request.arrays[0], request.figures["item"], request.figures["step"])
+        return [], self.train(request.arrays[0], **request.figures)
 
-    def train(self, indices: np.ndarray, item: int, step: int) -> dict[str, float]:
+    def train(
+        self, indices: np.ndarray, *, item: int, epoch: int, step: int, divisor: float
+    ) -> dict[str, Any]:
         """Train one step on the training samples `indices` [part], as work item number `item`.
 
-        `step` is the number of global batches before that of the samples, and decides the learning rate.
+        `step` is the number of global batches before that of the samples, and decides the learning rate;
+        `divisor` is what the loss of that global batch is a mean over.
 
-        Returns the fields `loss`, `correct`, `began`, `fetched`, `computed` and `pushed` of a
+        Returns the fields `loss`, `sums`, `began`, `fetched`, `computed` and `pushed` of a
         `CompletedStep`, and `staleness` if that is known.
         """
         raise NotImplementedError
@@ -127,13 +130,15 @@ class PSWorker(Worker):
         """Register this worker with the servers."""
         self._servers.register(self._context.rank)
 
-    def train(self, indices: np.ndarray, item: int, step: int) -> dict[str, float]:
+    def train(
+        self, indices: np.ndarray, *, item: int, epoch: int, step: int, divisor: float
+    ) -> dict[str, Any]:
         """Train one step: fetch if the mode does so in this step, compute a gradient, and push if due."""
         began = time.time()
         if self._steps % self._fetch_every == 0:
             self._fetch()
         fetched = time.time()
-        gradient, loss, correct = self._replica.gradient(indices, self._terms)
+        gradient, loss, sums = self._replica.gradient(indices, divisor, self._terms)
         self._step = step
         self._gathered = gradient if self._gathered is None else self._gathered + gradient
         self._items.append((item, self._versions[0]))
@@ -145,7 +150,7 @@ class PSWorker(Worker):
         if self._steps % self._push_every == 0:
             self.push()
         times = {"began": began, "fetched": fetched, "computed": computed, "pushed": time.time()}
-        return {"loss": loss, "correct": correct, **times}
+        return {"loss": loss, "sums": sums, **times}
 
     def current_parameters(self) -> Tensor:
         """Return the servers' parameters [elements]."""
@@ -175,17 +180,19 @@ class SharedMemoryWorker(Worker):
         """Map the shared memory that the coordinator's answer names."""
         self._shared = SharedMemoryStore(welcome.figures, self._context.config)
 
-    def train(self, indices: np.ndarray, item: int, step: int) -> dict[str, float]:
+    def train(
+        self, indices: np.ndarray, *, item: int, epoch: int, step: int, divisor: float
+    ) -> dict[str, Any]:
         """Train one step: copy the parameters as they happen to be, compute a gradient, and apply it."""
         began = time.time()
         before = self._shared.version()
         self._replica.load(self._shared.values)
         fetched = time.time()
-        gradient, loss, correct = self._replica.gradient(indices, self._terms)
+        gradient, loss, sums = self._replica.gradient(indices, divisor, self._terms)
         computed = time.time()
         after = self._shared.update(gradient, self._context.rank, self._rate(step))
         times = {"began": began, "fetched": fetched, "computed": computed, "pushed": time.time()}
-        return {"loss": loss, "correct": correct, "staleness": after - 1 - before, **times}
+        return {"loss": loss, "sums": sums, "staleness": after - 1 - before, **times}
 
     def current_parameters(self) -> Tensor:
         """Return the shared parameters [elements]."""

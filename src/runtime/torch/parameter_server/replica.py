@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
-from src.runtime.torch import compilation, setup, update_rule
-from src.runtime.torch.feed import to_device, to_inputs
+from src.runtime.torch import compilation, scoring, setup, update_rule
+from src.runtime.torch.feed import input_tensors, target_tensors
+from src.tasks.torch.outputs import model_outputs
 
 NO_TERMS = WorkerTerms()
 
@@ -27,14 +27,15 @@ class Replica:
         self._context = context
         self._device = setup.root_device(context)
         self.model = setup.build(context).to(self._device)
+        self._task = setup.make_task(context)
         self._parameters = list(self.model.parameters())
         compilation.compile_model(context, self.model)
 
     def warm_up(self) -> None:
         """Compile the model for a worker's micro-batch, if that is configured."""
         samples = self._context.arrays.train.read(slice(self._context.config.microbatch))
-        inputs = to_inputs(self._context, samples.inputs[0], self._device)
-        compilation.warm_up(self._context, self.model, [inputs])
+        inputs = input_tensors(self._context, samples.inputs, self._device)
+        compilation.warm_up(self._context, self.model, inputs)
 
     def parameters(self) -> Tensor:
         """Copy the parameters into a vector [elements] in host memory, in the model's order."""
@@ -70,32 +71,37 @@ class Replica:
         for buffer, value in zip(_floating(self.model), values, strict=True):
             buffer.copy_(torch.from_numpy(value))
 
-    def gradient(self, indices: np.ndarray, terms: WorkerTerms = NO_TERMS) -> tuple[Tensor, float, float]:
+    def gradient(
+        self, indices: np.ndarray, divisor: float, terms: WorkerTerms = NO_TERMS
+    ) -> tuple[Tensor, float, list[float]]:
         """Compute the gradient of a part of a batch.
 
         Args:
             indices: indices of the part's training samples.
+            divisor: what the loss of the global batch is a mean over.
             terms: how the gradient is clipped, and what is added to it.
 
         Returns:
             The part's contribution [elements] to the gradient of the global batch's mean loss, the part's own
-            mean loss, and its correct answers.
+            loss as `TrainingModule.take_loss` has a rank's, and the task's sums.
         """
         context = self._context
         parts = context.config.microbatches
-        total = torch.zeros(3, dtype=torch.float64)
+        total = scoring.empty(self._task)
         for parameter in self._parameters:
             parameter.grad = None
         for part in np.array_split(indices, parts):
             samples = context.arrays.train.read(part)
-            images = to_inputs(context, samples.inputs[0], self._device)
-            labels = to_device(samples.targets[0], self._device)
+            inputs = input_tensors(context, samples.inputs, self._device)
+            targets = target_tensors(samples.targets, self._device)
             with compilation.autocast(context, self._device):
-                logits = self.model(images)
-                loss = functional.cross_entropy(logits, labels)
+                outputs = model_outputs(self.model(*inputs))
+                loss = self._task.loss(outputs, targets)
             # The micro-batch's contribution to the global batch's mean, whatever its size.
-            (loss * (len(labels) / context.config.global_batch)).backward()
-            total += setup.sums(loss.detach() * len(labels), logits, labels).cpu()
+            (loss / divisor).backward()
+            with torch.no_grad():
+                normalised = loss.detach() * (context.config.global_batch / divisor)
+                total += scoring.sums(self._task, normalised, outputs, targets).cpu()
         share = len(indices) / context.config.global_batch
         if terms.clip_norm is not None:
             update_rule.clip(self._parameters, terms.clip_norm, lambda squares: squares / share**2)
@@ -103,21 +109,20 @@ class Replica:
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach(), alpha=terms.decay * share)
         gradient = torch.cat([p.grad.reshape(-1) for p in self._parameters if p.grad is not None]).cpu()
-        loss_sum, correct, count = total.tolist()
-        return gradient, loss_sum / count, correct
+        loss_sum, _, count, *sums = total.tolist()
+        return gradient, loss_sum / count, sums
 
     @torch.no_grad()
     def score(self, first: int, last: int) -> np.ndarray:
-        """Return the summed loss and the correct answers [2] over test samples `first` to before `last`."""
+        """Return the sums over test samples `first` to before `last`, as `scoring.test_sums` does."""
         context, part = self._context, slice(first, last)
         self.model.eval()
         try:
             samples = context.arrays.test.read(part)
-            labels = to_device(samples.targets[0], self._device)
+            targets = target_tensors(samples.targets, self._device)
             with compilation.without(context):
-                logits = self.model(to_inputs(context, samples.inputs[0], self._device)).float()
-            loss = functional.cross_entropy(logits, labels, reduction="sum")
-            return setup.sums(loss, logits, labels)[:2].double().cpu().numpy()
+                outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, self._device)))
+            return scoring.test_sums(self._task, outputs, targets).cpu().numpy()
         finally:
             self.model.train()
 

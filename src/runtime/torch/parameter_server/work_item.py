@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -19,5 +20,5 @@ class WorkItem:
 
     kind: str
     arrays: tuple[np.ndarray, ...] = ()
-    figures: dict[str, int] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
     rank: int | None = None

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from src.compat.torch import has_batch_statistics
 from src.config import ConfigError
@@ -17,21 +17,15 @@ from src.partition.torch import cost as measured
 from src.partition.torch.graph import Graph
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch.feed import to_inputs
+from src.runtime.torch.feed import Tensors, input_tensors
 
 
-def example_images(context: RankContext, samples: int, device: torch.device) -> Tensor:
-    """Return the first training images, normalised [samples, channels, height, width], on `device`."""
-    return to_inputs(context, context.arrays.train.read(slice(samples)).inputs[0], device)
+def example_inputs(context: RankContext, samples: int, device: torch.device) -> Tensors:
+    """Return the model's inputs of the first training samples, on `device`."""
+    return input_tensors(context, context.arrays.train.read(slice(samples)).inputs, device)
 
 
-def empty_images(context: RankContext, samples: int, device: torch.device) -> Tensor:
-    """Return uninitialized images on `device`, in the shape and memory layout of `example_images`."""
-    height, width, channels = context.arrays.shape
-    return torch.empty(samples, height, width, channels, device=device).permute(0, 3, 1, 2)
-
-
-def make_plan(context: RankContext, graph: Graph, inputs: Tensor, *, overlaps: bool) -> Plan:
+def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: bool) -> Plan:
     """Plan the cut of `graph`; all ranks call this function and get the same plan.
 
     Rank 0 measures the costs and writes the plan into the run's directory.
@@ -39,7 +33,7 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensor, *, overlaps: b
     Args:
         context: the rank's context.
         graph: the whole model as operations.
-        inputs: a micro-batch [samples, channels, height, width] for which the costs are measured.
+        inputs: those of a micro-batch [samples, ...] for which the costs are measured.
         overlaps: whether stages work at the same time.
 
     Raises:
@@ -47,7 +41,7 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensor, *, overlaps: b
     """
     autocast = context.config.precision == "bf16"
     # Both ends of a link take part in measuring it.
-    link = measured.link(inputs.device) if context.world_size > 1 else Link(0.0, 0.0)
+    link = measured.link(inputs[0].device) if context.world_size > 1 else Link(0.0, 0.0)
     measurements: list[Any] = [None]
     if context.rank == 0:
         measurements = [planning.as_numbers(measured.costs(graph, inputs, autocast=autocast), link)]

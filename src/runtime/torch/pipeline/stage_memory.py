@@ -9,40 +9,55 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from torch.nn import functional
 
 from src.compat.torch import FakeTensorMode, storage_id
 from src.partition.saved_tensors import SavedTensors
 from src.partition.torch.stage import Stage
+from src.tasks.torch.outputs import model_outputs
+from src.tasks.torch.task import Task
 
 
-def saved_tensors(stage: Stage, received: Sequence[Tensor], *, autocast: bool = False) -> SavedTensors:
+def saved_tensors(
+    stage: Stage,
+    received: Sequence[Tensor],
+    task: Task,
+    targets: Sequence[Tensor],
+    *,
+    autocast: bool = False,
+) -> SavedTensors:
     """Return the bytes that autograd saves of one micro-batch, the loss included in the last stage.
 
     The stage and its buffers stay as they are. Where a layer looks at its data, the stage runs on copies.
 
     Args:
         stage: the stage, on its device.
-        received: what it receives: images or boundary tensors of one micro-batch; their values are not read.
+        received: what it receives: inputs or boundary tensors of one micro-batch; their values are not read.
+        task: gives the loss.
+        targets: those of the micro-batch.
         autocast: whether it trains in bf16.
     """
     fake = FakeTensorMode()
     try:
-        return _run(stage, received, autocast, fake.from_tensor, fake)
+        return _run(stage, received, task, targets, autocast, fake.from_tensor, fake)
     except Exception:
-        return _run(stage, received, autocast, _copy, contextlib.nullcontext())
+        return _run(stage, received, task, targets, autocast, _copy, contextlib.nullcontext())
 
 
 def _run(
     stage: Stage,
     received: Sequence[Tensor],
+    task: Task,
+    targets: Sequence[Tensor],
     autocast: bool,
     convert: Callable[[Tensor], Tensor],
     mode: AbstractContextManager[object],
 ) -> SavedTensors:
     state = {name: convert(tensor) for name, tensor in [*stage.named_parameters(), *stage.named_buffers()]}
     inputs = [convert(tensor) for tensor in received]
-    weights = {storage_id(tensor.untyped_storage()) for tensor in state.values()}
+    expected = tuple(convert(tensor) for tensor in targets)
+    # A layer of torch's that holds its weights in a list too, as an LSTM, computes with the stage's own.
+    held = [*state.values(), *stage.parameters(), *stage.buffers()]
+    weights = {storage_id(tensor.untyped_storage()) for tensor in held}
     # Storages are held here, so that no other one takes the id of one that is gone.
     saved: dict[int, torch.UntypedStorage] = {}
 
@@ -63,8 +78,7 @@ def _run(
     ):
         results = functional_call(stage, state, tuple(inputs))
         if stage.last:
-            labels = torch.zeros(len(results), dtype=torch.long, device=results.device)
-            results = functional.cross_entropy(results, labels)
+            task.loss(model_outputs(results), expected)
     own = {storage_id(tensor.untyped_storage()): tensor.untyped_storage().nbytes() for tensor in inputs}
     return SavedTensors(
         inputs=sum(own.values()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
@@ -18,19 +18,16 @@ import torch.distributed as dist
 from pytorch_lightning.strategies import ParallelStrategy
 from torch import Tensor
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
-from torch.nn import functional
 
 from src.compat.torch import has_batch_statistics
-from src.data import order
 from src.measure import memory
 from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition import plan as planning
 from src.partition.saved_tensors import most_bytes
-from src.partition.torch import transfer
-from src.partition.torch.graph import Graph, operations
-from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
+from src.partition.torch.graph import operations
+from src.partition.torch.stage import Stage, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.torch import (
@@ -43,17 +40,17 @@ from src.runtime.torch import (
     update_rule,
 )
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, to_device, to_inputs
+from src.runtime.torch.feed import Batch, Feed, Tensors, target_tensors
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.pipeline.arriving_number import ArrivingNumber
+from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.pipeline.stage_memory import saved_tensors
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
+from src.tasks.torch.outputs import model_outputs
 
 ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineScheduleSingle]
-# Evaluation batches by which a stage may be ahead of the next stage.
-AHEAD = 2
 
 
 class StageStrategy(ParallelStrategy):
@@ -138,11 +135,11 @@ class StageModule(TrainingModule):
         whole = setup.build(context).to(device)
         parameters = sum(p.numel() for p in whole.parameters())
         cutting.check_batchnorm(context, whole)
-        inputs = cutting.example_images(context, context.config.microbatch, device)
+        inputs = cutting.example_inputs(context, context.config.microbatch, device)
         graph = operations(whole, inputs)
         plan = cutting.make_plan(context, graph, inputs, overlaps=overlaps)
         recorder.note(planning.show(plan))
-        flops = model_cost.flops(graph.module, inputs[:4])
+        flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
         ends = [0, *plan.boundaries, len(graph.operations)]
         start, stop = ends[context.rank], ends[context.rank + 1]
         autocast = context.config.precision == "bf16"
@@ -162,11 +159,15 @@ class StageModule(TrainingModule):
             recomputes=RECOMPUTES[context.config.strategy.get("recompute", "none")],
         )
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
-        self._received = self._evaluation_inputs_by_size(graph, start, device)
-        received = (inputs,) if self.first else receive_buffers(stage.received, device)
+        self._stage, self._divisor = stage, 1.0
+        self._step_targets: Tensors = ()
+        self._evaluation = StageEvaluation(context, self.task, graph, start, device)
+        received = inputs if self.first else receive_buffers(stage.received, device)
         options = context.config.strategy
         with compilation.without(context):
-            saved = saved_tensors(stage, received, autocast=autocast)
+            few = context.arrays.train.read(slice(context.config.microbatch)).targets
+            targets = target_tensors(few, device)
+            saved = saved_tensors(stage, received, self.task, targets, autocast=autocast)
         saved_bytes = most_bytes(
             saved,
             schedule=options.get("schedule"),
@@ -186,36 +187,30 @@ class StageModule(TrainingModule):
         del whole, graph
         _release()
 
-    def _evaluation_inputs_by_size(
-        self, graph: Graph, start: int, device: torch.device
-    ) -> dict[int, tuple[BoundaryTensor, ...]]:
-        """Return the boundary tensors that this stage receives, by size of an evaluation batch."""
-        if self.first:
-            return {}
-        sizes = {part.stop - part.start for part in self._test_pieces()}
-        blanks = {size: cutting.empty_images(self.context, size, device) for size in sizes}
-        return {size: boundary_tensors(graph, start, graph.values(blanks[size])) for size in sizes}
-
     def warm_up(self, feed: Feed) -> None:
         """Compile the stage for a micro-batch, if that is configured."""
         compilation.warm_up(self.context, self.model, self._example)
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
-        """Make a feed of whole batches: images for the first stage, and labels for the last stage."""
-        return Feed(self.context, recorder, device, parts=1, images=self.first, labels=self.last)
+        """Make a feed of whole batches: inputs for the first stage, and targets for the last stage."""
+        return Feed(self.context, recorder, device, self.task, parts=1, inputs=self.first, targets=self.last)
 
-    def _marked_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _marked_loss(self, returned: Tensor | tuple[Tensor, ...], places: Tensor) -> Tensor:
+        """Return the loss [] of a micro-batch with these `places` [samples] in the step's batch."""
         self.timeline.mark("loss", self._timed_stage.microbatch)
-        return self.loss(logits, labels)
+        rows = slice(int(places[0]), int(places[-1]) + 1)
+        targets = tuple(tensor[rows] for tensor in self._step_targets)
+        return self.loss(model_outputs(returned), targets, self._divisor)
 
     def training_step(self, batch: Batch, _: int) -> None:
         """Run the schedule over one batch, and take this stage's optimizer step."""
-        images, labels = batch
+        self._step_targets, self._divisor = batch.targets or (), batch.divisor
         optimizer = self.optimizers()
         assert isinstance(optimizer, pl.core.optimizer.LightningOptimizer)
         optimizer.zero_grad()
-        inputs = () if images is None else (images,)
-        self._schedule.step(*inputs, target=labels, return_outputs=False)
+        # torch's schedules divide one tensor of targets; there may be several, so it is their places.
+        places = torch.arange(len(self._step_targets[0])) if self.last else None
+        self._schedule.step(*(batch.inputs or ()), target=places, return_outputs=False)
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             self.timeline.mark("wait")
             update_rule.clip(self.parameters(), limit, self._sum_over_stages)
@@ -238,42 +233,15 @@ class StageModule(TrainingModule):
 
     @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:
-        """Pass the test set through all stages; return (summed loss, correct answers, samples), float64 [3].
+        """Pass the test set through all stages; return the sums as `scoring.test_sums` does.
 
         The last stage scores, and the other ranks return zeros.
         """
-        arrays, totals = self.context.arrays, torch.zeros(3, dtype=torch.float64, device=device)
-        sends: list[list[Any]] = []
         self.model.eval()
         try:
-            for part in self._test_pieces():
-                results = self.model(*self._evaluation_inputs(part, device))
-                if self.last:
-                    labels = to_device(arrays.test.read(part).targets[0], device)
-                    logits = results.float()
-                    loss = functional.cross_entropy(logits, labels, reduction="sum")
-                    totals += setup.sums(loss, logits, labels)
-                    continue
-                sends.append([transfer.isend(tensor, self.context.rank + 1) for tensor in results])
-                if len(sends) > AHEAD:
-                    _wait(sends.pop(0))
-            for send in sends:
-                _wait(send)
+            return self._evaluation.run(self._stage, device)
         finally:
             self.model.train()
-        return totals
-
-    def _test_pieces(self) -> Iterator[slice]:
-        return order.pieces(slice(0, self.context.arrays.test_samples), self.context.config.evaluation_batch)
-
-    def _evaluation_inputs(self, part: slice, device: torch.device) -> tuple[Tensor, ...]:
-        arrays = self.context.arrays
-        if self.first:
-            return (to_inputs(self.context, arrays.test.read(part).inputs[0], device),)
-        received = receive_buffers(self._received[part.stop - part.start], device)
-        for tensor in received:
-            transfer.recv(tensor.detach(), self.context.rank - 1)
-        return tuple(tensor.detach() for tensor in received)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
         """Gather every stage's tensors on rank 0; return `None` on others. All ranks call this method."""
@@ -285,12 +253,6 @@ class StageModule(TrainingModule):
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, and the measured peak of `device`."""
         return self._facts | peak.facts(self.context, device)
-
-
-def _wait(send: list[Any]) -> None:
-    """Wait until the pairs (work, tensor) of one evaluation batch have been sent."""
-    for work, _ in send:
-        work.wait()
 
 
 def _release() -> None:

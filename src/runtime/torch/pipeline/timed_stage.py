@@ -36,7 +36,7 @@ class TimedStage(StaticStage):
         index: the stage's number, which is also its rank.
         stages: number of stages.
         device: where the stage runs.
-        inputs: images of one micro-batch, which give the shapes of the first stage.
+        inputs: those of one micro-batch, which give the shapes of the first stage.
         timeline: records every activity.
         recorder: counts every byte that is sent.
         recomputes: `recomputes(index, count)` says whether the activations of micro-batch `index` of `count`
@@ -49,13 +49,13 @@ class TimedStage(StaticStage):
         index: int,
         stages: int,
         device: torch.device,
-        inputs: Tensor,
+        inputs: tuple[Tensor, ...],
         *,
         timeline: Timeline,
         recorder: Recorder,
         recomputes: Callable[[int, int], bool],
     ) -> None:
-        received = (inputs,) if index == 0 else receive_buffers(stage.received, device)
+        received = inputs if index == 0 else receive_buffers(stage.received, device)
         sent = receive_buffers(stage.sent, device)
         super().__init__(stage, index, stages, device, input_args=received, output_args=sent)
         self._timeline = timeline

@@ -1,0 +1,45 @@
+"""Build an LSTM (Hochreiter & Schmidhuber 1997) that reads an image row by row, in torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class RowLSTM(nn.Module):
+    """A network from images [batch, channels, height, width] to logits [batch, classes].
+
+    Each row is a step of time; its features are the row's pixels, channel by channel. The layers are LSTMs of
+    their own, so that the model can be cut between them.
+    """
+
+    def __init__(self, features: int, classes: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        sizes = [features, *[hidden] * (layers - 1)]
+        self.layers = nn.ModuleList(nn.LSTM(size, hidden, batch_first=True) for size in sizes)
+        self.head = nn.Linear(hidden, classes)
+        for layer in self.layers:
+            _initialize(layer)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits [batch, classes] of images, by the last layer's state after the last row."""
+        rows = images.permute(0, 2, 1, 3).flatten(2)
+        for layer in self.layers:
+            rows, _ = layer(rows)
+        return self.head(rows[:, -1])
+
+
+@torch.no_grad()
+def _initialize(layer: nn.LSTM) -> None:
+    """Draw a layer's weights as Keras does: it forgets little at first (Jozefowicz 2015, section 2.2)."""
+    nn.init.xavier_uniform_(layer.weight_ih_l0)
+    nn.init.orthogonal_(layer.weight_hh_l0)
+    nn.init.zeros_(layer.bias_ih_l0)
+    nn.init.zeros_(layer.bias_hh_l0)
+    layer.bias_ih_l0[layer.hidden_size : 2 * layer.hidden_size] = 1
+
+
+def build(*, classes: int, shape: tuple[int, int, int], hidden: int, layers: int) -> nn.Module:
+    """Build an LSTM of `layers` layers of `hidden` units for images of `shape` (height, width, channels)."""
+    _, width, channels = shape
+    return RowLSTM(width * channels, classes, hidden, layers)

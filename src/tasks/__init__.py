@@ -1,0 +1,1 @@
+"""What is learned of a sample: a task's loss and metrics, by framework."""

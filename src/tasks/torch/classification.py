@@ -1,0 +1,37 @@
+"""Classify: one class a sample, by cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn import functional
+
+from src.tasks.torch.task import Task
+
+
+class Classification(Task):
+    """One of several classes for each sample.
+
+    Outputs are logits [samples, classes], and maybe a penalty [samples], whose mean is added to that of the
+    cross-entropy: a regularising term that the model computes itself, as the KL divergence of Bayes by
+    Backprop. Targets are labels, int64 [samples].
+    """
+
+    sums = ("correct",)
+
+    def loss(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
+        """Return the summed cross-entropy [] of the samples, with the sum of their penalties."""
+        logits, *penalties = outputs
+        loss = functional.cross_entropy(logits, targets[0], reduction="sum")
+        for penalty in penalties:
+            loss = loss + penalty.sum()
+        return loss
+
+    def score(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
+        """Return the number of correct answers [1]."""
+        return (outputs[0].argmax(1) == targets[0]).sum().reshape(1)
+
+    def metrics(self, sums: Mapping[str, float], samples: int) -> dict[str, float]:
+        """Return the accuracy, the share of correct answers."""
+        return {"accuracy": sums["correct"] / samples}
