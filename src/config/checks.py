@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from src.config import import_paths
+from src.config import datasets, import_paths
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
 from src.config.compiler import check_compiler
@@ -46,6 +46,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "hardware": hardware,
         "out": out,
     }
+    filled["dataset"] = datasets.filled(raw["dataset"])
     filled["strategy"] = {**raw["strategy"], **_decided_by_options(raw["strategy"])}
     config = Config(**{**raw, **filled})
     for check in (
@@ -130,6 +131,7 @@ def _check_framework(config: Config) -> None:
         ("strategy.serve", config.strategy.get("serve")),
         (f"model.{config.framework}", builder),
         ("dataset.reader", config.dataset["reader"]),
+        ("dataset.generator", config.dataset["generator"]),
     ):
         if path is not None:
             import_paths.check(key, path)

@@ -50,8 +50,8 @@ def unpack(archive: Path, target: Path, *, most_bytes: int, most_files: int) -> 
         most_files: the greatest number of files, and of folders.
 
     Raises:
-        DataError: for an archive that is damaged, encrypted or too large, or has a member that would leave the
-            folder, is no file or folder, or has another one's name; nothing of it is left.
+        DataError: for an archive that is damaged, encrypted or too large, or has a member that would leave
+            the folder, is no file or folder, or has another one's name; nothing of it is left.
     """
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def _unpack_zip(file: IO[bytes], folder: _Folder) -> None:
                 folder.add_file(name, content)
 
 
-def _unpack_tar(file: IO[bytes], folder: _Folder) -> None:
+def _unpack_tar(file: IO[bytes] | gzip.GzipFile, folder: _Folder) -> None:
     bounded = _Bounded(file, folder.most_bytes + 2 * folder.most_files * HEADERS + PADDING)
     with ExitStack() as stack:
         archive = stack.enter_context(tarfile.open(fileobj=bounded, mode="r:"))  # type: ignore[call-overload]
@@ -191,13 +191,13 @@ def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive in its order, and keep none of them in memory."""
     while (member := archive.next()) is not None:
         yield member
-        archive.members.clear()
+        archive.members.clear()  # type: ignore[attr-defined]
 
 
 class _Bounded:
     """A file that is read forwards and may give so many bytes only, few at a time."""
 
-    def __init__(self, file: IO[bytes], most: int) -> None:
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, most: int) -> None:
         self._file = file
         self._left = most
         self._place = 0
