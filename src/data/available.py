@@ -61,7 +61,7 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as work:
             raw, prepared = Path(work) / "raw", Path(work) / "prepared"
-            fetch(dataset, raw, cache_folder())
+            fetch(dataset, raw, cache_folder(), linked=True)
             prepare(dataset, raw, prepared)
             if target.exists() and not _is_prepared(target, fingerprint(dataset)):
                 shutil.rmtree(target)
