@@ -57,6 +57,8 @@ def _study(node: DictConfig | None) -> dict[str, Any]:
 @contextlib.contextmanager
 def _in_a_line(study: Mapping[str, Any]) -> Iterator[None]:
     """End dvc with one line for a mistake in a study."""
+    # Readers and models of the user's own are looked for beside `src`.
+    sys.path.insert(0, str(ROOT))
     try:
         yield
     except ConfigError as error:
@@ -64,6 +66,8 @@ def _in_a_line(study: Mapping[str, Any]) -> Iterator[None]:
         name = f"study {study['name']}: " if "name" in study else ""
         print(f"error: {name}{error}", file=sys.stderr)
         raise SystemExit(DVC_ERROR) from error
+    finally:
+        sys.path.remove(str(ROOT))
 
 
 def folders(study: Mapping[str, Any]) -> DictConfig:

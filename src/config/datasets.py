@@ -74,7 +74,8 @@ def find_file(folder: Path, file: str) -> Path | None:
 
 def where(dataset: Mapping[str, Any], before: str = "") -> str:
     """Return where the original files of a dataset can be had, after `before`; nothing where none says so."""
-    said = dataset.get("registration") or (f"see {dataset['page']}" if dataset.get("page") else "")
-    if said and dataset.get("page") and dataset["page"] not in said:
-        said = f"{said} ({dataset['page']})"
-    return f"{before}{said.rstrip('.')}" if said else ""
+    page = dataset.get("page") or ""
+    said = (dataset.get("registration") or "").rstrip(".") or (page and f"see {page}")
+    if page not in said:
+        said += f" ({page})"
+    return f"{before}{said}" if said else ""
