@@ -47,7 +47,7 @@ FOLDED = 26, 14
 # Figures of each cell that `dvc metrics show` and `dvc exp show` list.
 METRICS = (
     *("status", "accuracy", "loss", "samples_per_second", "train_seconds", "speedup", "scaling_efficiency"),
-    *("bubble_fraction", "memory_peak_bytes", "parity_gap", "parity"),
+    *("bubble_fraction", "memory_peak_bytes", "parity_gap", "parity", "data_source"),
 )
 
 
@@ -169,8 +169,7 @@ def _print_tables(rows: Sequence[Row]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal or console.width > WIDTH:
         console = Console(width=WIDTH, highlight=False)
-    for name in views.VIEWS:
-        view = views.view(name, rows)
+    for view in views.views(rows):
         widths = _fitting_columns(view, console.width)
         table = Table(title=view.title, title_justify="left", box=None, padding=(0, 1), pad_edge=False)
         for column, width in widths.items():

@@ -1,7 +1,8 @@
 """Fetch and verify the raw files of a study's datasets: the `fetch` stage of dvc.yaml.
 
-`python -m src.fetch` leaves downloads/NAME/FILE for exactly the datasets that `study.datasets` in params.yaml
-lists. Verified files are kept in the cache folder, so that nothing is downloaded twice.
+`python -m src.fetch` leaves downloads/FOLDER/FILE for exactly the datasets that `study.datasets` in
+params.yaml lists: by name, or as {name: cifar10, source: generated}, whose folder is cifar10-generated.
+Verified files are kept in the cache folder, so that nothing is downloaded twice.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.data.catalog import cache_folder, choice
+from src.data.catalog import cache_folder, configure, folder_name
 from src.data.errors import DataError, DataMistake, clear_disk_errors
 from src.data.sources import fetch
 
@@ -23,19 +24,20 @@ PARAMS = Path("params.yaml")
 NO_FILES = "none"
 
 
-def fetch_study(names: list[str]) -> None:
-    """Make downloads/ hold exactly the raw files of the datasets with these names.
+def fetch_study(entries: list[str | dict[str, Any]]) -> None:
+    """Make downloads/ hold exactly the raw files of the datasets of a study.
 
     Raises:
-        UnknownDataset: for a name without a dataset, before anything is fetched or removed.
+        DataMistake: for an entry that is none, before anything is fetched or removed.
         DataError: for files that can't be fetched, or a disk that can't be written.
     """
-    datasets = [choice(name) for name in names]
+    datasets = [configure(entry) for entry in entries]
+    folders = [folder_name(dataset) for dataset in datasets]
     with clear_disk_errors(DOWNLOADS):
         DOWNLOADS.mkdir(exist_ok=True)
-        _keep_only(DOWNLOADS, set(names))
-    for dataset in datasets:
-        _fetch_one(dataset, DOWNLOADS / dataset["name"])
+        _keep_only(DOWNLOADS, set(folders))
+    for dataset, folder in zip(datasets, folders, strict=True):
+        _fetch_one(dataset, DOWNLOADS / folder)
 
 
 def _fetch_one(dataset: dict[str, Any], folder: Path) -> None:
@@ -62,16 +64,16 @@ def _keep_only(folder: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def _study_datasets() -> list[str]:
-    """Return the dataset names in params.yaml; raise `DataMistake` where there is no list of them."""
+def _study_datasets() -> list[str | dict[str, Any]]:
+    """Return the entries of datasets in params.yaml; raise `DataMistake` where there is no list of them."""
     try:
         study = choices.read(PARAMS).get("study")
     except ConfigError as error:
         raise DataMistake(str(error)) from error
-    names = study.get("datasets") if isinstance(study, dict) else None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataMistake(f"{PARAMS} must list the datasets to fetch under study.datasets, got {names!r}")
-    return names
+    entries = study.get("datasets") if isinstance(study, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, str | dict) for entry in entries):
+        raise DataMistake(f"{PARAMS} must list the datasets to fetch under study.datasets, got {entries!r}")
+    return entries
 
 
 def main(arguments: list[str] | None = None) -> int:

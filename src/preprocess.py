@@ -1,6 +1,7 @@
 """Turn a dataset's raw files into arrays that can be mapped into memory: dvc.yaml's stage `preprocess`.
 
-`python -m src.preprocess NAME` reads data/NAME and writes prepared/NAME: the arrays, and meta.json.
+`python -m src.preprocess NAME` reads data/NAME and writes prepared/NAME: the arrays, and meta.json. With
+options it reads another folder: `python -m src.preprocess cifar10 source=generated` data/cifar10-generated.
 """
 
 from __future__ import annotations
@@ -8,11 +9,28 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.data.catalog import PREPARED, choice
+from src.data.catalog import PREPARED, configure, folder_name
 from src.data.errors import DataError, DataMistake
 from src.data.prepare import prepare
+
+
+def _options(words: list[str]) -> dict[str, Any]:
+    """Read options that are typed as key=value."""
+    options = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            options[key] = value
+        if not equals:
+            raise DataMistake(f"{word}: can't be read as key=value")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,10 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m src.preprocess", description="Turn raw files into arrays."
     )
-    parser.add_argument("name", help="a dataset of conf/dataset/, whose raw files are in data/NAME")
-    name = parser.parse_args(arguments).name
+    parser.add_argument("name", help="a dataset of conf/dataset/, whose raw files are in data/")
+    parser.add_argument(
+        "options", nargs="*", help="source=generated, size=64, fraction=..., generator_seed=..."
+    )
+    given = parser.parse_args(arguments)
     try:
-        prepare(choice(name), Path("data") / name, PREPARED / name)
+        dataset = configure({"name": given.name, **_options(given.options)})
+        folder = folder_name(dataset)
+        prepare(dataset, Path("data") / folder, PREPARED / folder)
     except DataError as error:
         return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
     except KeyboardInterrupt:

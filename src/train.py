@@ -26,6 +26,7 @@ from omegaconf import DictConfig
 from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command_line, compose, endings
 from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
 from src.data import available
+from src.data.catalog import fingerprint
 from src.data.errors import DataError, DataMistake
 from src.launch import inspection, isolation, not_run
 from src.launch.failure import disk_full
@@ -193,7 +194,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
         reservation.close()
     else:
         RESERVED.append(reservation)
-    for dataset in {cell.dataset["name"]: cell.dataset for cell in cells}.values():
+    for dataset in {fingerprint(cell.dataset): cell.dataset for cell in cells}.values():
         available.ensure(dataset)
     for cell in cells:
         _check_samples(cell)

@@ -1,16 +1,17 @@
-"""Register the OmegaConf resolver `cells`, which turns a study's grid into its cells.
+"""Register the OmegaConf resolvers of a study: `cells`, of its grid, and `folders`, of its datasets.
 
 DVC imports this module while it composes `conf/study.yaml` (`hydra.plugins_path` in .dvc/config). The stage
-`train` of dvc.yaml runs each cell.
+`preprocess` of dvc.yaml makes each folder, the stage `train` runs each cell.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,82 @@ finally:
 # The exit status of dvc's own errors.
 DVC_ERROR = 255
 NEEDED = ("strategy", "model", "dataset")
-SCALARS = (str, int, float, bool, type(None))
+# Of the options of a study's dataset, those that tell its folders apart, and those that don't change them.
+TELLING, NO_PART = ("source", "size", "fraction", "generator_seed"), ("name", "data_dir")
 
 
 def resolve(grid: Any, repeat: Any = 1, *, _parent_: DictConfig | None = None) -> DictConfig:
     """Return `cells` of the study that is being composed; end dvc with one line for a mistake in it."""
-    study = None if _parent_ is None else OmegaConf.to_container(_parent_, resolve=False)
-    try:
+    study = _study(_parent_)
+    with _in_a_line(study):
         return cells(grid, repeat, study)
+
+
+def resolve_folders(*, _parent_: DictConfig | None = None) -> DictConfig:
+    """Return `folders` of the study that is being composed; end dvc with one line for a mistake in it."""
+    study = _study(_parent_)
+    with _in_a_line(study):
+        return folders(study)
+
+
+def _study(node: DictConfig | None) -> dict[str, Any]:
+    """Return the study that is being composed, as far as it is known."""
+    study = None if node is None else OmegaConf.to_container(node, resolve=False)
+    return study if isinstance(study, dict) else {}
+
+
+@contextlib.contextmanager
+def _in_a_line(study: Mapping[str, Any]) -> Iterator[None]:
+    """End dvc with one line for a mistake in a study."""
+    # Readers and models of the user's own are looked for beside `src`.
+    sys.path.insert(0, str(ROOT))
+    try:
+        yield
     except ConfigError as error:
         # As an exception it would reach the user within sentences of OmegaConf and DVC.
-        name = f"study {study['name']}: " if isinstance(study, dict) and "name" in study else ""
+        name = f"study {study['name']}: " if "name" in study else ""
         print(f"error: {name}{error}", file=sys.stderr)
         raise SystemExit(DVC_ERROR) from error
+    finally:
+        sys.path.remove(str(ROOT))
+
+
+def folders(study: Mapping[str, Any]) -> DictConfig:
+    """Return the prepared folders of a study by name, with their datasets and the words of `src.preprocess`.
+
+    Raises:
+        ConfigError: for a list of datasets that is none, or has a folder twice.
+    """
+    found = {}
+    for folder, dataset, options in _listed(study):
+        words = [dataset["name"], *(f"'{key}={_typed(value)}'" for key, value in options.items())]
+        found[folder] = {"name": dataset["name"], "words": " ".join(words)}
+    return OmegaConf.create(found)
+
+
+def _listed(study: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Return (folder, dataset, options of preparation) of each of a study's datasets."""
+    from src.data.catalog import configure, folder_name
+    from src.data.errors import DataMistake
+
+    entries = study.get("datasets")
+    fits = isinstance(entries, list) and all(isinstance(entry, str | dict) for entry in entries)
+    if not fits:
+        raise ConfigError(f"study.datasets={entries}: must be a list of names, as [mnist]")
+    known: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {}
+    for entry in entries:
+        try:
+            # Where the stages will run, too.
+            with contextlib.chdir(ROOT):
+                dataset = configure(entry)
+                folder = folder_name(dataset)
+        except DataMistake as error:
+            raise ConfigError(f"study.datasets: {error}") from error
+        options = {} if isinstance(entry, str) else {k: v for k, v in entry.items() if k not in NO_PART}
+        if folder in known:
+            raise ConfigError(f"study.datasets={entries}: lists {folder} twice")
+        known[folder] = folder, dataset, options
+    return list(known.values())
 
 
 def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) -> DictConfig:
@@ -66,10 +130,17 @@ def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) ->
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
         raise ConfigError(f"study.repeat={repeat}: must be a whole number, at least 1")
     rows = rows[: _most_cells(len(rows))]
-    described = {name: _describe_cell(raw, row) for name, raw, row in compose.name_rows(rows)}
+    _check_name(study or {})
+    prepared: list[str | None] = [None] * len(rows)
+    if "datasets" in (study or {}):
+        listed = _listed(study or {})
+        chosen = [_choose(row, listed) for row in rows]
+        rows = [[*row, *words] for row, (_, words) in zip(rows, chosen, strict=True)]
+        prepared = [folder for folder, _ in chosen]
+    composed = zip(compose.name_rows(rows), prepared, strict=True)
+    described = {name: _describe_cell(raw, row, folder) for (name, raw, row), folder in composed}
     if len(described) < len(rows):
         raise ConfigError("the grid names a cell twice")
-    _check_study(study or {}, [cell["dataset"] for cell in described.values()])
     cells_by_name = {}
     for repetition in range(1, repeat + 1):
         names = list(described)
@@ -127,25 +198,56 @@ def _most_cells(count: int) -> int:
     return int(limit)
 
 
-def _check_study(study: Mapping[str, Any], used: Sequence[str]) -> None:
-    """Raise `ConfigError` where a study's name is none for a folder, or `datasets` lacks one that is used."""
-    name, datasets = study.get("name"), study.get("datasets")
+def _check_name(study: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where a study's name is none for a folder."""
+    name = study.get("name")
     if "name" in study and (not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]*", name)):
         raise ConfigError(f"study.name={name}: must be a word of letters, digits, '_', '-' and '.'")
-    if "datasets" not in study:
-        return
-    if not isinstance(datasets, list) or not all(isinstance(each, str) for each in datasets):
-        raise ConfigError(f"study.datasets={datasets}: must be a list of names, as [mnist]")
-    if missing := sorted(set(used) - set(datasets)):
-        raise ConfigError(f"study.datasets={datasets}: lacks {missing[0]}, which the grid uses")
 
 
-def _describe_cell(raw: dict[str, Any], row: list[str]) -> dict[str, Any]:
-    """Return the entry of a cell with the composition `raw` and the overrides `row`."""
+def _choose(
+    row: Sequence[str], listed: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]
+) -> tuple[str, list[str]]:
+    """Return the folder that a row of the grid reads, and the overrides by which a run finds it.
+
+    Raises:
+        ConfigError: where none of the `listed` datasets of its name fits the row, or several do.
+    """
+    words = dict(word.split("=", 1) for word in row)
+    name = words["dataset"]
+    own = {key.removeprefix("dataset."): value for key, value in words.items() if key.startswith("dataset.")}
+    named = [each for each in listed if each[1]["name"] == name]
+    if not named:
+        raise ConfigError(f"study.datasets={[each[0] for each in listed]}: lacks {name}, which the grid uses")
+    fitting = [
+        each
+        for each in named
+        if all(own.get(key, _typed(each[1][key])) == _typed(each[1][key]) for key in TELLING)
+    ]
+    shown = ", ".join(each[0] for each in named)
+    if not fitting:
+        asked = " ".join(f"dataset.{key}={own[key]}" for key in TELLING if key in own)
+        raise ConfigError(
+            f"study.datasets: has {shown}, and the grid asks for {name} with {asked}; list it, too"
+        )
+    if len(fitting) > 1:
+        keys = [key for key in TELLING if len({_typed(each[1][key]) for each in fitting}) > 1]
+        raise ConfigError(
+            f"study.datasets: has {shown}; the grid must say which one it uses, as dataset.{keys[0]}="
+            f"{_typed(fitting[0][1][keys[0]])}"
+        )
+    ((folder, _, options),) = fitting
+    return folder, [f"dataset.{key}={_typed(value)}" for key, value in options.items() if key not in own]
+
+
+def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) -> dict[str, Any]:
+    """Return the entry of a cell with the composition `raw` and the overrides `row`, which reads `folder`."""
     framework = raw["strategy"]["framework"]
     choices = dict(word.split("=", 1) for word in row)
     return {
         **{group: choices[group] for group in ("strategy", "model", "dataset")},
+        "data_source": raw["dataset"]["source"],
+        "folder": folder or choices["dataset"],
         "hardware": choices.get("hardware", "local"),
         "framework": framework,
         "strategy_code": _source_file(raw["strategy"]["entry"]),
@@ -160,3 +262,4 @@ def _source_file(path: str) -> str:
 
 
 OmegaConf.register_new_resolver("cells", resolve, replace=True)
+OmegaConf.register_new_resolver("folders", resolve_folders, replace=True)

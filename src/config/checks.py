@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from src.config import datasets
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
 from src.config.compiler import check_compiler
@@ -46,6 +47,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "hardware": hardware,
         "out": out,
     }
+    filled["dataset"] = datasets.filled(raw["dataset"])
     filled["strategy"] = {**raw["strategy"], **_decided_by_options(raw["strategy"])}
     config = Config(**{**raw, **filled})
     for check in (

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from src.config import datasets
 from src.config.run_config import CONF
 from src.config.schema import GROUPS, ConfigError, flatten
 
@@ -36,6 +37,11 @@ DATASET: dict[str, type | tuple[type, ...]] = {
     "files": Mapping,
     "sources": list,
 }
+OPTIONAL: dict[str, type | tuple[type, ...]] = {
+    **{key: (str, type(None)) for key in ("generator", "page", "licence", "registration")},
+    "unpack": (Mapping, type(None)),
+}
+CHECKSUM = r"[0-9a-f]{64}|md5:[0-9a-f]{32}"
 MODEL: dict[str, type | tuple[type, ...]] = {"torch": (str, type(None)), "tensorflow": (str, type(None))}
 TASK: dict[str, type | tuple[type, ...]] = {**MODEL, "metrics": list}
 FRAMEWORKS = ("torch", "tensorflow")
@@ -163,20 +169,29 @@ def _check_task(file: Path, task: Mapping[str, Any]) -> None:
 
 
 def check_dataset(file: Path, dataset: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` where a dataset lacks a key, or has files that lie elsewhere or have no sum."""
+    """Raise `ConfigError` where a dataset lacks a key, or has files that lie elsewhere or no good checksum.
+
+    Besides what a file must say it checks what it may leave away, as `src.config.datasets` fills that in.
+    """
     _check_keys(file, dataset, DATASET)
-    for name, digest in dataset["files"].items():
+    _check_keys(file, datasets.filled(dataset), OPTIONAL)
+    if dataset["source"] not in datasets.SOURCES:
+        raise ConfigError(f"{file}: `source` must be original or generated, got {dataset['source']!r}")
+    for name, checksum in dataset["files"].items():
         parts = Path(str(name)).parts
         if not isinstance(name, str) or not parts or name.startswith("/") or ".." in parts or "\0" in name:
             raise ConfigError(f"{file}: `files` has {name!r}; name files below the dataset's own folder")
-        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+        if checksum is not None and not re.fullmatch(CHECKSUM, str(checksum)):
             raise ConfigError(
-                f"{file}: `files.{name}` must be the sha256 of its bytes (64 hexadecimal digits), "
-                f"got {digest!r}"
+                f"{file}: `files.{name}` must be the sha256 of its bytes (64 hexadecimal digits), md5:... "
+                f"or null, got {checksum!r}"
             )
     for source in dataset["sources"]:
         if not isinstance(source, Mapping) or not all(isinstance(value, str) for value in source.values()):
             raise ConfigError(f"{file}: `sources` has {source!r}; it lists mappings, as {{url: https://...}}")
+    unpack = dataset.get("unpack")
+    if unpack is not None and not all(isinstance(unpack.get(key), int) for key in ("bytes", "files")):
+        raise ConfigError(f"{file}: `unpack` must have the most `bytes` and `files`, got {unpack!r}")
 
 
 def check_parity(strategy: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, named_task, words
+from src.config import choices, datasets, named_task, words
 from src.config.checks import resolve
 from src.config.command_line import CommandLine
 from src.config.run_config import CONF, DEFAULT_TASK, Config
@@ -29,7 +29,7 @@ from src.config.schema import GROUPS, CannotRunHere, ConfigError, check_types, f
 # Keys that every run's name has in short form, and keys that don't change a run's result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every")
-UNNAMED_KEYS = ("model.path", "hardware.wait_minutes", "hardware.isolate")
+UNNAMED_KEYS = ("model.path", "dataset.data_dir", "hardware.wait_minutes", "hardware.isolate")
 NAME_LIMIT = 100
 
 
@@ -117,6 +117,7 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
                 ]
                 raw["max_minutes"] = minutes
             check_types(raw, plain)
+            datasets.check(raw["dataset"], plain["dataset"])
             name = run_name(raw, row, plain)
             with contextlib.suppress(CannotRunHere):
                 resolve(raw, name)
@@ -175,6 +176,7 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
             "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
         )
     check_types(raw, defaults)
+    datasets.check(raw["dataset"], defaults["dataset"])
     if not raw["tracking"]["study"]:
         # A study's cells are capped while it is composed: DVC caches their results by their command.
         raw["max_minutes"] = cap_minutes(raw["max_minutes"])

@@ -19,6 +19,7 @@ def check_framework(config: Config) -> None:
         (f"model.{config.framework}", config.model[config.framework]),
         (f"task.{config.framework}", config.task[config.framework]),
         ("dataset.reader", config.dataset["reader"]),
+        ("dataset.generator", config.dataset["generator"]),
     ):
         if path is not None:
             import_paths.check(key, path)

@@ -191,6 +191,13 @@ RULES: dict[str, Rule] = {
 OPTION_RULES = {
     "hardware.repeat_disturbed": Rule(int, minimum=0, optional=True),
     "hardware.devices": Rule(int, minimum=0, optional=True, entries=True),
+    "dataset.source": Rule(str, ("original", "generated")),
+    "dataset.data_dir": Rule(str, optional=True, filled=True),
+    "dataset.fraction": Rule(float, minimum=0, maximum=1, above=True),
+    "dataset.generator_seed": Rule(int, minimum=0, maximum=2**31 - 1),
+    "dataset.size": Rule(int, minimum=8, optional=True),
+    "dataset.augment": Rule(str, ("none", "crop_flip")),
+    "dataset.shuffle_window": Rule(int, minimum=1, optional=True),
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "dataset.test_limit": Rule(int, minimum=1, optional=True),
     "model.path": Rule(str, optional=True, filled=True),
@@ -205,7 +212,10 @@ DESCRIPTIVE = {
         *("reference", "baseline", "supports", "allowed"),
     ),
     "model": ("name", "torch", "tensorflow", "draws", "allowed"),
-    "dataset": ("name", "task", "reader", "source", "files", "sources", "allowed"),
+    "dataset": (
+        *("name", "task", "reader", "generator", "files", "sources", "unpack"),
+        *("page", "licence", "registration", "allowed"),
+    ),
     "hardware": ("name", "allowed"),
     "task": ("name", "torch", "tensorflow", "metrics", "allowed"),
 }

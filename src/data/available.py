@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint
+from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint, folder_name, source_name
 from src.data.errors import DataError, clear_disk_errors
 from src.data.sources import fetch
 
@@ -33,9 +33,9 @@ def load(dataset: Mapping[str, Any]) -> Arrays:
 
 
 def locate(dataset: Mapping[str, Any]) -> Path | None:
-    """Return the folder with a dataset's prepared arrays: prepared/NAME, else the cache's, else `None`."""
+    """Return the folder with a dataset's prepared arrays: in prepared/, else in the cache, else `None`."""
     wanted = fingerprint(dataset)
-    for folder in (PREPARED / dataset["name"], _cached(dataset)):
+    for folder in (PREPARED / folder_name(dataset), _cached(dataset)):
         if _is_prepared(folder, wanted):
             return folder
     return None
@@ -61,7 +61,7 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as work:
             raw, prepared = Path(work) / "raw", Path(work) / "prepared"
-            fetch(dataset, raw, cache_folder())
+            fetch(dataset, raw, cache_folder(), linked=True)
             prepare(dataset, raw, prepared)
             if target.exists() and not _is_prepared(target, fingerprint(dataset)):
                 shutil.rmtree(target)
@@ -74,7 +74,7 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
 
 
 def _cached(dataset: Mapping[str, Any]) -> Path:
-    return cache_folder() / "prepared" / f"{dataset['name']}-{fingerprint(dataset)}"
+    return cache_folder() / "prepared" / f"{source_name(dataset)}-{fingerprint(dataset)}"
 
 
 def _is_prepared(folder: Path, wanted: str) -> bool:

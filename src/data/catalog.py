@@ -5,6 +5,7 @@ This module is quick to import, because the parent uses it before anything heavy
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,13 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from src.config import ConfigError, choices
-from src.config.schema import nearest
+from src.config import CONF, ConfigError, choices, datasets
+from src.config.schema import OPTION_RULES, nearest
 from src.data.errors import DataMistake
 from src.machine.folders import obstacle
 
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
+# What a study's `datasets` may say of a dataset besides its name.
+STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
 FORM = 2
 
@@ -46,7 +49,57 @@ def choice(name: str) -> dict[str, Any]:
         choices.check_dataset(path, dataset)
     except ConfigError as error:
         raise DataMistake(str(error)) from error
+    return datasets.filled(dataset)
+
+
+def configure(entry: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dataset of an entry of a study's `datasets`: a name, or {name: cifar10, source: generated}.
+
+    Raises:
+        DataMistake: for an entry that names no dataset, or an option that it doesn't have.
+    """
+    options = {"name": entry} if isinstance(entry, str) else dict(entry)
+    default = choice(options.pop("name", ""))
+    dataset = {**default, **options}
+    try:
+        for key in options:
+            if key not in STUDY_OPTIONS:
+                allowed = ", ".join(STUDY_OPTIONS)
+                raise ConfigError(
+                    f"dataset.{key}: a study's dataset has {allowed}; did you mean "
+                    f"{nearest(str(key), STUDY_OPTIONS)}?"
+                )
+            OPTION_RULES[f"dataset.{key}"].check(f"dataset.{key}", dataset[key])
+        datasets.check(dataset, default)
+    except ConfigError as error:
+        raise DataMistake(f"{default['name']}: {error}") from error
     return dataset
+
+
+def folder_name(dataset: Mapping[str, Any]) -> str:
+    """Return the name of a dataset's folders in downloads/, data/ and prepared/.
+
+    It says of what source the files are, where that isn't the original, and which options of preparation
+    aren't those of the dataset's file: `flowers-generated-size=64`.
+    """
+    default = datasets.filled(_file_of(dataset["name"]) or dataset)
+    stand_in = datasets.STAND_IN if dataset.get("source") == datasets.GENERATED else ()
+    chosen = {key: dataset.get(key, default[key]) for key in ("size", *stand_in)}
+    parts = [f"{key}={value}" for key, value in chosen.items() if value != default[key]]
+    return "-".join([source_name(dataset), *parts])
+
+
+def source_name(dataset: Mapping[str, Any]) -> str:
+    """Return a dataset's name with its source, where that isn't the original."""
+    return f"{dataset['name']}-generated" if dataset.get("source") == datasets.GENERATED else dataset["name"]
+
+
+def _file_of(name: str) -> dict[str, Any] | None:
+    """Return what the file of a dataset says: that under the current directory, else the project's own."""
+    for folder in (CHOICES, CONF / "dataset"):
+        with contextlib.suppress(ConfigError):
+            return choices.read(folder / f"{name}.yaml")
+    return None
 
 
 def cache_folder() -> Path:

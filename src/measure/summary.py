@@ -11,12 +11,14 @@ from src.measure import arithmetic
 
 def describe(config: Config) -> str:
     """Return a sentence on what a run trains."""
-    kind = config.hardware["device"]
+    kind, data = config.hardware["device"], config.dataset["name"]
+    if config.dataset["source"] != "original":
+        data += f" ({config.dataset['source']})"
     batch = f"batch {config.global_batch}" + (
         f" = {config.workers} x {config.batch}" if config.scaling == "weak" else ""
     )
     return (
-        f"{config.strategy['name']} trains {config.model['name']} on {config.dataset['name']}, {batch}, "
+        f"{config.strategy['name']} trains {config.model['name']} on {data}, {batch}, "
         f"{config.workers} {kind} worker(s), {config.epochs} epoch(s) or {config.max_minutes:g} min"
     )
 

@@ -49,9 +49,8 @@ def traces(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
             xs, ys = [row["time"] - start for row in rows], [row["utilization"] for row in rows]
             axis.plot(xs, ys, DASHES[place % 4], color=look[point.label].color, linewidth=1)
         row = point.row
-        axis.set_title(
-            f"{fill(canvas.series(point).name, WIDTH)}\n{row['model']}, batch {row['batch']}", fontsize=7.5
-        )
+        what = f"{row['model']} on {canvas.data(row)}, batch {row['batch']}"
+        axis.set_title(f"{fill(canvas.series(point).name, WIDTH)}\n{fill(what, WIDTH)}", fontsize=7.5)
         axis.set_ylim(0, None)
     for axis in axes[count:]:
         axis.set_visible(False)
@@ -73,7 +72,9 @@ def staleness(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | Non
         axis.bar(list(shares), list(shares.values()), color=look[point.label].color)
         mean = point.row["staleness_mean"]
         axis.set_title(
-            f"{fill(canvas.series(point).name, WIDTH)}\nmean {mean:.2f}, most {max(shares)}", fontsize=7.5
+            f"{fill(canvas.series(point).name, WIDTH)}\n{canvas.data(point.row)}: mean {mean:.2f}, "
+            f"most {max(shares)}",
+            fontsize=7.5,
         )
         axis.set_ylim(0, 1)
     for axis in axes[len(known) :]:
@@ -113,7 +114,9 @@ def timelines(points: Sequence[Point]) -> Figure | None:
         measured = f", idle {bubble:.0%}" if bubble is not None else ""
         measured += f" (ideal {ideal:.0%})" if ideal is not None and measured else ""
         axis.set_title(
-            f"{point.label}, {point.row['model']}, batch {point.row['batch']}{measured}", fontsize=8
+            f"{point.label}, {point.row['model']} on {canvas.data(point.row)}, batch "
+            f"{point.row['batch']}{measured}",
+            fontsize=8,
         )
     seen = {event["cat"] for point in chosen for event in point.run.timeline}
     names = [name for name in ACTIVITIES if name in seen]

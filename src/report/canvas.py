@@ -75,16 +75,24 @@ class Series:
 def points(runs: Sequence[StudyRun], labels: Mapping[str, str], rows: Mapping[str, Row]) -> list[Point]:
     """Return the runs that a figure may show.
 
-    Frameworks never share a panel: their times don't compare.
+    Frameworks never share a panel, for their times don't compare, nor do original and generated data.
 
     Args:
         runs: all runs of the study.
         labels: their strategies' labels by cell.
         rows: their merged rows by cell.
     """
-    panel = "{framework}: {model} on {dataset}"
     known = [run for run in runs if run.metrics and run.comparable]
-    return [Point(run, labels[run.cell], panel.format(**rows[run.cell]), rows[run.cell]) for run in known]
+    return [Point(run, labels[run.cell], _panel(rows[run.cell]), rows[run.cell]) for run in known]
+
+
+def _panel(row: Row) -> str:
+    return "{framework}: {model} on {data}".format(**row, data=data(row))
+
+
+def data(row: Mapping[str, Any]) -> str:
+    """Return the data of a run for a title: `cifar10 (generated)`."""
+    return f"{row['dataset']} ({row.get('data_source') or 'source unknown'})"
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:

@@ -19,11 +19,13 @@ from src.report.runs import StudyRun
 
 # Options of a dataset that say how many samples there are, not what one of them costs.
 AMOUNTS = ("limit", "test_limit")
+# What says where the original's files were found.
+FOUND = "data_dir"
 # Keys of a configuration that say where results go, how long a run may take or how it is watched.
 NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
-    *("hardware.wait_minutes", "hardware.repeat_disturbed", "hardware.isolate"),
+    *("hardware.wait_minutes", "hardware.repeat_disturbed", "hardware.isolate", f"dataset.{FOUND}"),
 )
 WORDS_SHOWN = 3
 
@@ -43,7 +45,7 @@ class Baseline:
 
 def work(run: StudyRun) -> dict[str, Any]:
     """Return what a run computes a sample, as far as that decides its speed."""
-    dataset = {key: value for key, value in _group(run, "dataset").items() if key not in AMOUNTS}
+    dataset = {key: value for key, value in _dataset(run).items() if key not in AMOUNTS}
     # A weak-scaled run's `batch` is each worker's: its work is that of one device with that batch.
     return {
         **{"model": _group(run, "model"), "task": run.config.get("task"), "dataset": dataset},
@@ -208,7 +210,8 @@ def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int)
     bases = [base for base in runs if base.metrics and is_plain(base) and _framework(base) == _framework(run)]
     bases = [base for base in bases if base.global_batch == run.global_batch]
     bases = [base for base in bases if all(base.get(k) == run.get(k) for k in ("data_source", "precision"))]
-    for group in ("model", "task", "dataset", "optimizer"):
+    bases = [base for base in bases if _dataset(base) == _dataset(run)]
+    for group in ("model", "task", "optimizer"):
         bases = [base for base in bases if _group(base, group) == _group(run, group)]
     bases = [base for base in bases if base.get("seed") == run.get("seed") and same_software(base, run)]
     bases = [base for base in bases if hardware(base)["names"] == hardware(run)["names"]]
@@ -242,6 +245,11 @@ def same_amount(one: StudyRun, other: StudyRun) -> bool:
 
 def _framework(run: StudyRun) -> Any:
     return run.get("framework")
+
+
+def _dataset(run: StudyRun) -> dict[str, Any]:
+    """Return a run's dataset, wherever its files were found."""
+    return {key: value for key, value in _group(run, "dataset").items() if key != FOUND}
 
 
 def _group(run: StudyRun, group: str) -> Mapping[str, Any]:

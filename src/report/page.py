@@ -9,9 +9,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
+from src.config.datasets import GENERATED
 from src.report import activity, canvas, comparison, figures, findings, learning, repeats
 from src.report.runs import Row, StudyRun, retry_command
-from src.report.views import DISTURBED, KINDS, VIEWS, show, view
+from src.report.views import DISTURBED, KINDS, show, views
 
 BEST = (
     ("most samples/s", "samples_per_second", max),
@@ -79,7 +80,7 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
         counts=_counts(runs),
         repetitions=max((row["repetitions"] for row in summed), default=0),
         best=best(summed),
-        views=[view(name, summed) for name in VIEWS],
+        views=views(summed),
         drawn=_drawn(runs, rows),
         cuts=cuts(runs, rows),
         published=published(study.get("published") or [], summed),
@@ -146,7 +147,8 @@ def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list
     """Return the papers' figures, each with ours of the matching runs (`here`), `-` where there are none.
 
     An entry matches by framework, strategy and options of it (`strategy.loop`), model, dataset, workers,
-    batch and scaling; each framework and strategy that it leaves open has its own figure.
+    batch and scaling; each framework and strategy that it leaves open has its own figure, and so have
+    generated data.
     """
     shown: list[Row] = []
     for entry in entries:
@@ -154,14 +156,17 @@ def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list
         keys = ("framework", "strategy", *options, "model", "dataset", "workers", "batch", "scaling")
         wanted = {key: entry[key] for key in keys if entry.get(key) is not None}
         metric = str(entry.get("metric"))
-        known: dict[tuple[str, str], list[Row]] = {}
+        known: dict[tuple[str, ...], list[Row]] = {}
         for row in findings.select(rows, wanted):
             if row.get(metric) is not None:
-                known.setdefault((str(row.get("framework")), str(row.get("strategy"))), []).append(row)
+                kinds = tuple(str(row.get(key)) for key in ("framework", "strategy", "data_source"))
+                known.setdefault(kinds, []).append(row)
         kind = KINDS.get(metric, "number")
         figures_by_strategy = [
-            (f"{strategy} " if len(known) > 1 else "") + _span(alike, metric, kind)
-            for (_, strategy), alike in known.items()
+            (f"{strategy} " if len(known) > 1 else "")
+            + _span(alike, metric, kind)
+            + (" (generated data)" if source == GENERATED else "")
+            for (_, strategy, source), alike in known.items()
         ]
         printed = entry.get("value")
         if isinstance(printed, int | float):

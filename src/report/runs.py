@@ -22,6 +22,8 @@ from src.run.tables import Row, read_table
 MEASURED = ("ok", "time_limit", "diverged")
 STATUSES = (*MEASURED, "out_of_memory", "skipped", "failed", "missing")
 GROUPS = ("strategy", "model", "dataset", "hardware", "task")
+# Keys of runs whose labels tell their options.
+ALIKE = ("strategy", "model", "dataset", "data_source")
 # Keys that name a run's columns, its place or its length rather than a variant of its strategy.
 NOT_VARIANTS = {
     *GROUPS,
@@ -41,6 +43,8 @@ NOT_VARIANTS = {
     "hardware.wait_minutes",
     "hardware.repeat_disturbed",
     "hardware.isolate",
+    "dataset.source",
+    "dataset.data_dir",
 }
 
 
@@ -214,12 +218,12 @@ def last_error(directory: Path) -> str | None:
 def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
     """Return a short name for each cell: its strategy, and the options by which runs of it differ.
 
-    Options are compared within one strategy, model and dataset: `pipeline`, or `pipeline [partition=time]`.
+    Options are compared within one strategy, model, dataset and source: `pipeline [partition=time]`.
     """
     configured = {run.cell: _options(run.config) for run in runs}
     named: dict[str, str] = {}
     for run in runs:
-        alike = [other for other in runs if all(other.get(k) == run.get(k) for k in GROUPS[:3])]
+        alike = [other for other in runs if all(other.get(k) == run.get(k) for k in ALIKE)]
         # A cell that left no configuration doesn't differ from the others: its options are unknown.
         others = [configured[other.cell] for other in alike if other.config]
         options = sorted({key for other in others for key in other if _is_variant(key)})

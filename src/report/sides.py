@@ -40,7 +40,7 @@ def groups(rows: Sequence[Row], claim: Claim) -> dict[str, list[Row]]:
 
     Raises:
         UnlikeError: for a group of runs of different software, of different hardware that the claim doesn't
-            name, or of two frameworks whose times it compares.
+            name, of two frameworks whose times it compares, or of original and generated data.
     """
     within = claim.get("within")
     keys = [within] if isinstance(within, str) else list(within or [])
@@ -74,6 +74,9 @@ def _check_ground(group: Sequence[Row], claim: Claim) -> None:
     frameworks = {row.get("framework") for row in group}
     if len(frameworks) > 1 and is_speed(claim["metric"]):
         raise UnlikeError(f"times of {' and '.join(sorted(map(str, frameworks)))} don't compare; name one")
+    sources = {str(row["data_source"]) for row in group if row.get("data_source")}
+    if len(sources) > 1:
+        raise UnlikeError(f"{' and '.join(sorted(sources))} data don't compare; name one by data_source")
     known = [row["run"] for row in group if row.get("run") is not None]
     for run in known[1:]:
         if not comparison.same_software(known[0], run):

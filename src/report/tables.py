@@ -43,15 +43,15 @@ UTILIZATION = (
     *("memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
     *("power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds"),
     *("model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction"),
-    "disturbed",
+    *("disturbed", "model", "dataset", "data_source"),
 )
-CURVES = ("cell", "epoch", "accuracy", "loss")
+CURVES = ("cell", "epoch", "accuracy", "loss", "data_source")
 # Each run by itself, where the other tables have the medians of its configuration.
 RUNS = (
     *("cell", "configuration", "repetition", "order", "seed", "status", "framework", "strategy", "workers"),
     *("batch", "samples_per_second", "train_seconds", "accuracy", "loss", "speedup", "baseline"),
     *("parity_gap", "cpu_wait_fraction", "steal_fraction", "disturbed", "probe_flag", "started"),
-    *("git_commit", "hostname"),
+    *("git_commit", "hostname", "data_source"),
 )
 COLUMNS = {"scaling": SCALING, "accuracy": ACCURACY, "utilization": UTILIZATION, "runs": RUNS}
 
@@ -81,7 +81,13 @@ def utilization(runs: Sequence[StudyRun]) -> list[Row]:
 def curves(runs: Sequence[StudyRun]) -> list[Row]:
     """Return the test accuracy and loss of each evaluation of each run, with the columns `CURVES`."""
     return [
-        {"cell": run.cell} | {key: row.get(key) for key in CURVES[1:]} for run in runs for row in run.epochs
+        {
+            "cell": run.cell,
+            **{key: row.get(key) for key in CURVES[1:-1]},
+            "data_source": run.get("data_source"),
+        }
+        for run in runs
+        for row in run.epochs
     ]
 
 

@@ -38,7 +38,10 @@ class View:
     numeric: list[bool]
 
 
-_RUN = (Column("label", "strategy"), Column("model", "model"), Column("dataset", "data"))
+_RUN = (
+    *(Column("label", "strategy"), Column("model", "model"), Column("dataset", "data")),
+    Column("data_source", "source"),
+)
 _SIZE = (
     *(Column("scaling", "scaling"), Column("seed", "seed", "count")),
     *(Column("workers", "workers", "count"), Column("batch", "batch", "count")),
@@ -86,12 +89,24 @@ VIEWS: dict[str, tuple[Column, ...]] = {
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
 # Columns that stand once above the table when every run has the same value.
-SAID_ONCE = ("model", "dataset", "scaling", "seed", "over")
+SAID_ONCE = ("model", "dataset", "data_source", "scaling", "seed", "over")
 # Of these, a value that stands above the table says more with other words than the column's heading.
 ONCE = {"over": "speed-up over"}
 # Columns whose figures a disturbance changes, and those that are ratios to other runs.
 RATES = ("samples_per_second", "step_seconds_median", "seconds_per_epoch", "seconds_to_target")
 RATIOS = ("speedup", "scaling_efficiency", "efficiency_own", "train_time_efficiency")
+
+
+def views(rows: Sequence[Row]) -> list[View]:
+    """Make all views, each for original and for generated data apart, which don't compare."""
+    sources = dict.fromkeys(row.get("data_source") for row in rows)
+    # A run that left nothing, and whose study doesn't say its source, stands with the first ones.
+    known = [source for source in sources if source is not None] or [None]
+    return [
+        view(name, [row for row in rows if (row.get("data_source") or known[0]) == source])
+        for name in VIEWS
+        for source in known
+    ]
 
 
 def view(name: str, rows: Sequence[Row]) -> View:

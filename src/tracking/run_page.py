@@ -35,6 +35,7 @@ def tags(config: Config) -> dict[str, str]:
         "framework": config.framework,
         "model": config.model["name"],
         "dataset": config.dataset["name"],
+        "data_source": config.dataset["source"],
         "hardware": config.hardware["name"],
         "workers": str(config.workers),
         "out": config.out,

@@ -20,6 +20,7 @@ MODULES = {
     "mods/importing.py": "import nothing_of_this_name\n",
     "mods/stops.py": "import sys\n\nsys.exit(5)\n",
     "mods/reader.py": "def badreader(raw, options):\n    raise RuntimeError('reader broke')\n",
+    "mods/generator.py": "def bad(target, **options):\n    raise RuntimeError('generator broke')\n",
     "mods/bad.py": """
 import sys
 import time
@@ -118,7 +119,18 @@ def _choices(folder: Path) -> None:
     small = {"reader": "mods.reader.badreader", "source": "generated", "files": {}, "sources": []}
     limits = {"options": {}, "limit": None, "test_limit": None}
     nowhere = [{"path": "/nonexistent/{file}"}]
+    registered = {
+        **{"reader": "mods.reader.badreader", "source": "original", "generator": "mods.generator.bad"},
+        **{"files": {"a.zip": None, "b.zip": f"md5:{'0' * 32}"}, "sources": [], "unpack": None},
+        **{"registration": "Register, and download both.", "page": "https://data.example"},
+        **{"data_dir": None, "fraction": 0.02, "generator_seed": 0, "size": None},
+    }
     datasets: dict[str, Any] = {
+        "registered": registered,
+        "nogenerator": {**registered, "generator": "mods.generator.bda"},
+        "badunpack": {**registered, "unpack": {"bytes": 5}},
+        "badmd5": {**registered, "files": {"a.zip": "md5:123"}},
+        "othersource": {**registered, "source": "made"},
         "wrongsha": {**mnist, "files": {first: "0" * 64}, "sources": [{"path": str(folder / "garbage.pt")}]},
         "noreader": {**small, "reader": "nothere.read"},
         "badreader": small,

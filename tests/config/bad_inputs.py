@@ -61,6 +61,11 @@ def _broken_model(name: str, *says: str, words: str = "") -> Case:
     return _failure(f"model=custom model.path={name} {words}", f"model.path={name}", *says)
 
 
+def _registered(words: str, *says: str) -> Case:
+    """A dataset that only the user can bring, and that has a generator."""
+    return _own(f"dataset=registered {words}", *says)
+
+
 def _resume(file: str, *says: str, words: str = "") -> Case:
     return _mistake(f"resume={{fix}}/{file} {words}", f"resume={{fix}}/{file}", *says)
 
@@ -192,6 +197,41 @@ CASES: dict[str, Case] = {
     "e_nproc": _mistake("nproc_per_node=2", "did you mean workers?"),
     "e_gpus": _mistake("gpus=2", "did you mean workers?"),
     "e_seed_text": _mistake("seed=abc", "seed=abc: must be a whole number"),
+    "f_source": _mistake(
+        "dataset.source=made",
+        "dataset.source=made: must be one of original, generated; did you mean original?",
+    ),
+    "f_standin": _mistake("dataset.source=generated", "mnist has no generated stand-in; leave it away"),
+    "f_registered": _registered(
+        "",
+        "registered: a.zip, b.zip can't be fetched: Register, and download both (https://data.example)",
+        "dataset.data_dir=FOLDER, or dataset.source=generated for a stand-in",
+    ),
+    "f_fraction0": _registered("dataset.fraction=0", "dataset.fraction=0: must be above 0"),
+    "f_fraction2": _registered("dataset.fraction=2", "dataset.fraction=2: must be at most 1"),
+    "f_fractiontext": _registered("dataset.fraction=some", "dataset.fraction=some: must be a number"),
+    "f_seed": _registered("dataset.generator_seed=-1", "dataset.generator_seed=-1: must be at least 0"),
+    "f_size": _registered("dataset.size=-1", "dataset.size=-1: must be at least 8"),
+    "f_dirnone": _registered("dataset.data_dir={tmp}/nowhere", "data_dir={tmp}/nowhere: no such folder"),
+    "f_dirfile": _registered("dataset.data_dir=README.md", "dataset.data_dir=README.md: is no folder"),
+    "f_dirempty": _registered(
+        "dataset.data_dir={tmp}/here", "data_dir={tmp}/here: lacks a.zip, b.zip; Register, and download both"
+    ),
+    "f_dirblank": _registered("dataset.data_dir=''", "dataset.data_dir=: must not be empty"),
+    "f_fixed": _registered(
+        "dataset.licence=none", "licence describes the dataset and is fixed in conf/dataset/"
+    ),
+    "f_generator": _failure(
+        "--config-dir {fix}/conf dataset=registered dataset.source=generated",
+        "registered: generator mods.generator.bad: RuntimeError: generator broke",
+    ),
+    "f_nogenerator": _own(
+        "dataset=nogenerator dataset.source=generated",
+        "dataset.generator=mods.generator.bda: mods.generator has no 'bda'; did you mean bad?",
+    ),
+    "f_unpack": _own("dataset=badunpack", "badunpack.yaml: `unpack` must have the most `bytes` and `files`"),
+    "f_md5": _own("dataset=badmd5", "badmd5.yaml: `files.a.zip` must be the sha256", "md5:... or null"),
+    "f_othersource": _own("dataset=othersource", "`source` must be original or generated, got 'made'"),
     "e_steps": _fine("model=mlp evaluate_every=99999999999999999999"),
     "e_chdir": _mistake("-m seed=0,1 hydra.job.chdir=true", "hydra.job.chdir", out=False),
     "e_multirun_mode": _mistake("hydra.mode=MULTIRUN", "-m"),

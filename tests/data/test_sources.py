@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from src.data import mirrors
-from src.data.errors import DataError, clear_disk_errors, mount_point
+from src.data import downloads
+from src.data.errors import DataError, DataMistake, clear_disk_errors, mount_point
 from src.data.sources import fetch
 
 GOOD = {"images": b"i" * 5_000 + b"!", "labels": bytes(range(250))}
@@ -101,7 +101,7 @@ def dataset(*entries: dict[str, str]) -> dict[str, Any]:
 
 def assert_fetched(target: Path, cache: Path) -> None:
     assert {path.name: path.read_bytes() for path in target.iterdir()} == GOOD
-    assert not list(cache.glob("partial-*"))
+    assert not list((cache / "incomplete").glob("*"))
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_mirror_out_of_reach_is_asked_for_one_file_only(
 def test_a_mirror_that_drops_packets_is_given_up_at_the_time_out(
     mirror: Mirror, target: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrors, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(downloads, "CONNECT_SECONDS", 0.2)
     connect = socket.create_connection
 
     def drop(address: tuple[str, int], *arguments: Any, **options: Any) -> socket.socket:
@@ -333,25 +333,27 @@ def test_a_source_that_says_too_little_or_too_much_is_refused(
         fetch(dataset(entry), target, cache)
 
 
-def test_no_sources_is_said(target: Path, cache: Path) -> None:
-    with pytest.raises(
-        DataError, match="images could not be fetched from any source: its `sources` list is empty"
-    ):
-        fetch(dataset(), target, cache)
+def test_files_that_only_the_user_can_bring_are_all_named(target: Path, cache: Path) -> None:
+    said = {"registration": "Register at https://data.example.", "generator": "a.write"}
+    with pytest.raises(DataMistake) as mistake:
+        fetch(dataset() | said, target, cache)
+    assert str(mistake.value) == (
+        "toy: images, labels can't be fetched: Register at https://data.example; then give the folder that "
+        "has the files, dataset.data_dir=FOLDER, or dataset.source=generated for a stand-in (in a study "
+        "{name: toy, source: generated})"
+    )
 
 
 def test_a_full_disk_names_its_mount_point(
     mirror: Mirror, target: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pooch
-
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", full)
+    monkeypatch.setattr(downloads.Download, "_write", full)
     with pytest.raises(DataError, match=f"the file system {mount_point(cache)} is full"):
         fetch(dataset({"url": f"{mirror.root}/good/{{file}}"}), target, cache)
-    assert not list(cache.glob("partial-*"))
+    assert not [path for path in cache.rglob("*") if path.is_file()]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
