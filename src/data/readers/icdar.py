@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from src.data.errors import DataError
 from src.data.readers.icdar_truth import LAYOUTS, fit_words, read_words
@@ -139,6 +139,8 @@ def _decode(data: bytes) -> Image.Image:
         if image.width * image.height <= MOST_PIXELS:
             image.load()
             return image
+    except UnidentifiedImageError as error:
+        raise _UnusableImage("is no image") from error
     # Pillow has no error of its own for broken files; its formats raise any of these.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise _UnusableImage(" ".join(str(error).split())) from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -78,18 +79,17 @@ def read_words(path: Path, layout: Layout) -> Words:
 
 def _read_line(line: str, layout: Layout, where: str) -> tuple[np.ndarray, str]:
     """Return the corners [4, 2] and the text of a line."""
-    *numbers, text = layout.separator.split(line, maxsplit=layout.numbers)
-    wrong = next((each for each in numbers if not NUMBER.fullmatch(each)), None)
-    if wrong is not None or len(numbers) < layout.numbers:
-        found = len(numbers) if wrong is None else numbers.index(wrong)
+    parts = layout.separator.split(line, maxsplit=layout.numbers)
+    numbers = list(takewhile(NUMBER.fullmatch, parts[: layout.numbers]))
+    if len(numbers) < layout.numbers or len(parts) == layout.numbers:
         raise DataError(
-            f"{where}: {found} numbers stand before {wrong or text!r}, but a line must be `{layout.line}`"
+            f"{where}: {line[:80]!r} begins with {len(numbers)} numbers, but a line must be `{layout.line}`"
         )
     values = np.array([float(each) for each in numbers])
     if layout.numbers == 4:
         left, top, right, bottom = values
         values = np.array([left, top, right, top, right, bottom, left, bottom])
-    return values.reshape(4, 2), text
+    return values.reshape(4, 2), parts[-1]
 
 
 def fit_words(words: Words, width: int, height: int, path: Path) -> Words:
