@@ -2,7 +2,7 @@
 
 A scene is a large figure on a textured ground, with smaller figures behind and before it. Its class is a
 composition of four attributes of the large figure: a pair of colours, the angle and the width of the stripes
-between them, and an outline. Several classes share each value, so that no attribute suffices. Place, size,
+between them, and an outline. Classes share values, so that no attribute suffices. Place, size,
 turn, shade, light, ground, the smaller figures and the noise are random and say nothing about the class. A
 mirrored scene has the same class, so that images may be flipped for augmentation.
 
@@ -110,6 +110,16 @@ def draw(stream: Stream, labels: np.ndarray, height: int, width: int, difficulty
     return _lit(stream, canvas, difficulty.noise)
 
 
+def composition(labels: np.ndarray, values: tuple[int, ...]) -> list[np.ndarray]:
+    """Return which of its `values` each attribute has in scenes of these classes, [n] for each attribute."""
+    number = labels * STRIDE % prod(values)
+    places = []
+    for count in values:
+        number, place = np.divmod(number, count)
+        places.append(place)
+    return places
+
+
 def _figures(
     stream: Stream,
     labels: np.ndarray,
@@ -119,12 +129,15 @@ def _figures(
 ) -> _Figures:
     """Draw the random properties of a figure of each label."""
     count = len(labels)
-    number = labels * STRIDE % prod(difficulty.values)
-    chosen = []
-    for table, values in zip((COLOURS, ANGLES, STRIPES, OUTLINES), difficulty.values, strict=True):
-        number, place = np.divmod(number, values)
-        chosen.append(table[place * len(table) // values])
-    colours, angle, stripes, outline = chosen
+    colours, angle, stripes, outline = (
+        table[place * len(table) // values]
+        for table, place, values in zip(
+            (COLOURS, ANGLES, STRIPES, OUTLINES),
+            composition(labels, difficulty.values),
+            difficulty.values,
+            strict=True,
+        )
+    )
 
     def between(low: int, high: int, *more: int) -> np.ndarray:
         return stream.integers(low, high, (count, *more)).astype(np.int32)
@@ -176,9 +189,9 @@ def _lit(stream: Stream, canvas: np.ndarray, noise: int) -> np.ndarray:
 
 
 def grain(stream: Stream, shape: tuple[int, ...], most: int) -> np.ndarray:
-    """Draw noise from -`most` to `most`, uniform, as int16 [*shape]."""
+    """Draw noise from -`most` to `most`, at most 63, uniform, as int16 [*shape]."""
     octets = stream.octets(prod(shape)).reshape(shape).astype(np.int16)
-    return octets * np.int16(2 * most + 1) // 256 - np.int16(most)
+    return (octets * np.int16(2 * most + 1) >> 8) - np.int16(most)
 
 
 def _direction(angle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
