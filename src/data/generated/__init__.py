@@ -1,1 +1,1 @@
-"""Write stand-ins for datasets that a machine can't reach, in their official formats."""
+"""Write stand-ins for datasets that can't be reached, in the format in which the originals are published."""
