@@ -1,23 +1,20 @@
-"""Draw random numbers that are the same on every machine and under every version of numpy.
-
-numpy guarantees the raw stream of a bit generator, but not what `Generator` makes of it.
-"""
+"""Draw single random numbers, the same ones on every machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TypeVar
 
 import numpy as np
 
+from src.data.generated.randomness import Stream
+
 Item = TypeVar("Item")
 
 
-class Draws:
-    """A stream of random numbers, of its own for each pair of `seed` and `stream`."""
-
-    def __init__(self, seed: int, stream: int) -> None:
-        self._bits = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
+class Draws(Stream):
+    """A stream of random numbers that are drawn one by one."""
 
     def whole(self, low: int, high: int) -> int:
         """Draw a whole number from `low` to `high`, both included."""
@@ -37,6 +34,4 @@ class Draws:
 
     def grid(self, *shape: int) -> np.ndarray:
         """Draw an array uint8 of `shape`, all values equally likely."""
-        count = int(np.prod(shape))
-        raw = np.asarray(self._bits.random_raw(-(-count // 8)), dtype="<u8")
-        return raw.view(np.uint8)[:count].reshape(shape)
+        return self.octets(prod(shape)).reshape(shape)

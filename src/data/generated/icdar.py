@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import Any
 
 from PIL import Image
 
+from src.data.generated.archive_files import write_zip
 from src.data.generated.draws import Draws
+from src.data.generated.split_sizes import LEAST_TEST, LEAST_TRAIN, scaled, share
 from src.data.generated.text_scene import Style, Word, draw_scene
 from src.data.readers.icdar_truth import UNREADABLE
 from src.machine.devices import usable_cores
 
-LEAST_TRAINING_IMAGES = 2000
+LEAST = {"train": LEAST_TRAIN, "test": LEAST_TEST}
 JPEG_QUALITY = 80
-MADE = (1980, 1, 1, 0, 0, 0)  # the date of each file in an archive
 # Scenes that are drawn at once; they wait in memory until they are written.
 BATCH = 64
 
@@ -44,37 +44,38 @@ NAMES = {
 def write(target: Path, *, fraction: float, seed: int, options: Mapping[str, Any]) -> None:
     """Write the four archives to the folder `target`.
 
-    Of `options`, `folders`, `images` and `layout` are as the reader takes them. The splits have `fraction` of
-    the original's numbers of images, but the training split at least 2,000 images or all.
+    Of `options`, `folders`, `counts` and `layout` are as the reader takes them. The splits have `fraction` of
+    the original's numbers of images, but at least 2,000 to train on and 200 to test, or all.
     """
-    official = options["images"]
-    training = min(official["train"], max(LEAST_TRAINING_IMAGES, round(fraction * official["train"])))
+    official = options["counts"]
+    part = share(fraction, official["train"])
     target.mkdir(parents=True, exist_ok=True)
-    for number, (split, folders) in enumerate(options["folders"].items()):
-        count = max(1, round(official[split] * training / official["train"]))
-        # A stream of random numbers for each image, so that none depends on which thread is first.
-        streams = range(number << 32, (number << 32) + count)
-        images, truths = (target / f"{folder}.zip" for folder in folders)
-        _write_split(images, truths, seed, streams, options["layout"], split)
+    for split, (images, truths) in options["folders"].items():
+        count = scaled(official[split], part, LEAST[split])
+        texts: list[tuple[str, bytes]] = []
+        write_zip(target / f"{images}.zip", _images(seed, options["layout"], split, count, texts))
+        write_zip(target / f"{truths}.zip", texts)
 
 
-def _write_split(images: Path, truths: Path, seed: int, streams: range, layout: str, split: str) -> None:
+def _images(
+    seed: int, layout: str, split: str, count: int, texts: list[tuple[str, bytes]]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and content of each image, and add those of its text file to `texts`."""
     name = NAMES[layout, split]
-    with (
-        zipfile.ZipFile(images, "w") as pictures,
-        zipfile.ZipFile(truths, "w") as texts,
-        ThreadPoolExecutor(len(usable_cores())) as pool,
-    ):
-        for first in range(0, len(streams), BATCH):
-            scenes = pool.map(partial(_draw, seed, layout, split), streams[first : first + BATCH])
-            for place, (jpeg, text) in enumerate(scenes, start=first):
-                pictures.writestr(zipfile.ZipInfo(f"{name(place)}.jpg", MADE), jpeg)
-                texts.writestr(zipfile.ZipInfo(f"gt_{name(place)}.txt", MADE), text)
+    with ThreadPoolExecutor(len(usable_cores())) as pool:
+        for first in range(0, count, BATCH):
+            places = range(first, min(count, first + BATCH))
+            for place, (jpeg, text) in zip(
+                places, pool.map(partial(_draw, seed, layout, split), places), strict=True
+            ):
+                texts.append((f"gt_{name(place)}.txt", text))
+                yield f"{name(place)}.jpg", jpeg
 
 
-def _draw(seed: int, layout: str, split: str, stream: int) -> tuple[bytes, bytes]:
+def _draw(seed: int, layout: str, split: str, place: int) -> tuple[bytes, bytes]:
     """Return a scene as a JPEG, and the text file of its words."""
-    draws = Draws(seed, stream)
+    # A stream of its own, so that it doesn't depend on which thread is first.
+    draws = Draws(seed, f"{layout} {split} {place}")
     width, height = draws.pick(SIZES[layout])
     pixels, words = draw_scene(draws, height, width, STYLES[layout])
     file = io.BytesIO()

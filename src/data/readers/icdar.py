@@ -6,7 +6,6 @@ its words in gt_NAME.txt.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from src.data.errors import DataError
 from src.data.readers.icdar_truth import LAYOUTS, fit_words, read_words
+from src.data.readers.pictures import DamagedPicture, opened, to_rgb
+from src.data.readers.raw_files import check_counts, is_foreign
 from src.data.samples import Samples, Splits
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
-MOST_PIXELS = 50_000_000  # of an image; a file of a few bytes can claim any number
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,16 @@ class TextSource:
         """
         pixels, words, damaged = [], [], []
         for image, truth in self.files[start:stop]:
+            content = image.read_bytes()
             try:
-                decoded = _decode(image.read_bytes())
-            except _UnusableImage as error:
+                # Words are marked on the pixels as stored; an orientation in the metadata is left aside.
+                with opened(content) as picture:
+                    decoded = to_rgb(picture)
+            except DamagedPicture as error:
                 damaged.append(f"{image.name}: {error}")
                 continue
             words.append(self._read_words(truth, decoded.size))
-            # Words are marked on the pixels as stored; an orientation in the image's metadata is left aside.
-            resized = decoded.convert("RGB").resize((self.width, self.height), Image.Resampling.BILINEAR)
-            pixels.append(np.asarray(resized))
+            pixels.append(np.asarray(decoded.resize((self.width, self.height), Image.Resampling.BILINEAR)))
         inputs = np.array(pixels, dtype=np.uint8).reshape(-1, self.height, self.width, 3)
         return Samples((inputs,), self._pad(words), tuple(damaged))
 
@@ -86,7 +87,7 @@ def read(raw: Path, options: Mapping[str, Any]) -> Splits:
     """Read both splits from the folders that the archives of `raw` were unpacked to.
 
     Of `options`, `folders` names for each split its folders of images and of text files, `layout` the form of
-    a line, `images` how many images the splits of the original have, `height` and `width` the pixels that
+    a line, `counts` how many images the splits of the original have, `height` and `width` the pixels that
     images are resized to unless there is `size`, and `most` bounds the words of an image.
 
     Raises:
@@ -97,11 +98,8 @@ def read(raw: Path, options: Mapping[str, Any]) -> Splits:
     splits = {}
     for split, (images, truths) in options["folders"].items():
         files = _pair(raw / images, raw / truths)
-        if options.get("source", "original") == "original" and len(files) != options["images"][split]:
-            raise DataError(
-                f"{raw / images} has {len(files)} images; the original has {options['images'][split]}"
-            )
         splits[split] = TextSource(files, options["layout"], height, width, options["most"])
+    check_counts({split: len(source) for split, source in splits.items()}, options)
     return Splits(splits["train"], splits["test"], ("text",))
 
 
@@ -120,28 +118,5 @@ def _pair(images: Path, truths: Path) -> tuple[tuple[Path, Path], ...]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files below `folder`, but for the hidden ones that some systems put into archives."""
-    hidden = ("__MACOSX", ".")
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(hidden) for part in path.relative_to(folder).parts)
-    )
-
-
-class _UnusableImage(Exception):
-    """An image that can't be decoded."""
-
-
-def _decode(data: bytes) -> Image.Image:
-    try:
-        image = Image.open(io.BytesIO(data))
-        if image.width * image.height <= MOST_PIXELS:
-            image.load()
-            return image
-    except UnidentifiedImageError as error:
-        raise _UnusableImage("is no image") from error
-    # Pillow has no error of its own for broken files; its formats raise any of these.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise _UnusableImage(" ".join(str(error).split())) from error
-    raise _UnusableImage(f"claims {image.width}x{image.height} pixels")
+    """Return the files below `folder`, but for those that systems and archivers add."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not is_foreign(path, folder))

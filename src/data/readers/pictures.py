@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -31,13 +33,20 @@ def decode(content: bytes, size: int) -> np.ndarray:
         DamagedPicture: for a file that is cut short or corrupt, in none of FORMATS, or of so many pixels
             that it must be a decompression bomb.
     """
+    with opened(content) as image:
+        image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
+        return np.asarray(fit(to_rgb(ImageOps.exif_transpose(image)), size))
+
+
+@contextmanager
+def opened(content: bytes) -> Iterator[Image.Image]:
+    """Open an image file, to be decoded within; raise DamagedPicture, as `decode`, where that fails."""
     try:
         with warnings.catch_warnings():
             # Pillow warns of many pixels and refuses twice as many; here both are refused.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-                image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
-                return np.asarray(fit(to_rgb(ImageOps.exif_transpose(image)), size))
+                yield image
     except MemoryError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

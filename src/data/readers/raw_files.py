@@ -19,7 +19,7 @@ def find_file(raw: Path, name: str) -> Path:
         DataError: where there is none, or more than one.
     """
     found = sorted(
-        path for path in raw.rglob("*") if path.name.lower() == name.lower() and not _is_foreign(path, raw)
+        path for path in raw.rglob("*") if path.name.lower() == name.lower() and not is_foreign(path, raw)
     )
     if not found:
         raise DataError(f"{raw} has no {name}, nor has a folder below it")
@@ -30,7 +30,7 @@ def find_file(raw: Path, name: str) -> Path:
 
 def folders(parent: Path) -> list[Path]:
     """Return the folders in `parent`, but hidden ones and those that archivers add, sorted by name."""
-    return sorted(path for path in parent.iterdir() if path.is_dir() and not _is_foreign(path, parent))
+    return sorted(path for path in parent.iterdir() if path.is_dir() and not is_foreign(path, parent))
 
 
 def check_counts(counted: Mapping[str, int], options: Mapping[str, Any]) -> None:
@@ -62,6 +62,7 @@ def check_labels(labels: Iterable[int], first: int, classes: int, where: str) ->
             )
 
 
-def _is_foreign(path: Path, root: Path) -> bool:
+def is_foreign(path: Path, root: Path) -> bool:
+    """Tell whether a path below `root` is hidden, or something that systems and archivers add."""
     parts = path.relative_to(root).parts
     return any(part.startswith(".") or part in FOREIGN for part in parts)
