@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from PIL import Image, ImageDraw
 
 from src.data.generated import icdar as generated
 from src.data.generated import scenery, split_sizes, text_scene
@@ -147,6 +148,22 @@ def test_scenes_are_varied() -> None:
     assert brighter == {True, False}
     # Some can't be read, and some have a comma.
     assert None in texts and any("," in text for text in texts if text)
+
+
+def test_no_threshold_tells_words_from_the_rest() -> None:
+    # How many pixels of words, and of all else, have each of 256 grey levels.
+    counts = np.zeros((2, 256), dtype=np.int64)
+    for stream in range(8):
+        pixels, words = draw_scene(Draws(7, f"scene {stream}"), 720, 1280, STYLES["quadrilaterals"])
+        mask = Image.new("1", (1280, 720))
+        for word in words:
+            ImageDraw.Draw(mask).polygon(word.corners, fill=1)
+        grey, is_word = np.asarray(Image.fromarray(pixels).convert("L")), np.asarray(mask)
+        counts += [np.bincount(grey[part], minlength=256) for part in (is_word, ~is_word)]
+    best = 0.0
+    for hits, wrong in (counts.cumsum(axis=1), counts[:, ::-1].cumsum(axis=1)):
+        best = max(best, (2 * hits / (hits + wrong + counts[0].sum())).max())
+    assert best < 0.3
 
 
 def _is_lighter(pixels: np.ndarray, word: Word) -> bool:
