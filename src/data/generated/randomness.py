@@ -1,0 +1,35 @@
+"""Draw random numbers that are the same on every machine and under every version of numpy."""
+
+from __future__ import annotations
+
+import hashlib
+from math import prod
+
+import numpy as np
+
+
+class Stream:
+    """A stream of random integers that depends on a seed and a name alone.
+
+    Only Philox's raw output is used, the one stream that numpy promises to keep; everything is made from it
+    by integer arithmetic.
+    """
+
+    def __init__(self, seed: int, name: str) -> None:
+        key = hashlib.sha256(f"{seed} {name}".encode()).digest()[:16]
+        self._bits = np.random.Philox(key=int.from_bytes(key, "little"))
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw integers from `low` to before `high`, at most 2**31 apart, as int64 [*shape]."""
+        words = self._bits.random_raw(prod(shape)).reshape(shape)
+        return low + (((words >> np.uint64(32)) * np.uint64(high - low)) >> np.uint64(32)).astype(np.int64)
+
+    def octets(self, count: int) -> np.ndarray:
+        """Draw `count` integers from 0 to 255, as uint8 [count]."""
+        # Little-endian on every machine.
+        words = self._bits.random_raw((count + 7) // 8).astype("<u8")
+        return words.view(np.uint8)[:count]
+
+    def shuffled(self, values: np.ndarray) -> np.ndarray:
+        """Return the values in random order."""
+        return values[np.argsort(self._bits.random_raw(len(values)), kind="stable")]

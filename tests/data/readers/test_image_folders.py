@@ -1,0 +1,133 @@
+"""Folders of image files are read as flower_photos and 30VNFoods are published."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from src.data.errors import DataError
+from src.data.readers import image_folders
+from tests.data.readers.unpacked import encoded, pack, unpack
+
+COLOURS = {"daisy": (250, 250, 240), "roses": (200, 20, 40), "tulips": (240, 160, 20)}
+DISHES = {"Banh mi": (180, 120, 60), "Pho": (90, 60, 30)}
+
+
+def plain(colour: tuple[int, int, int], width: int = 20, height: int = 12) -> bytes:
+    return encoded(Image.new("RGB", (width, height), colour), quality=95)
+
+
+def flowers() -> dict[str, bytes]:
+    files = {
+        f"flower_photos/{name}/{n}_n.jpg": plain(colour, 20 + n)
+        for name, colour in COLOURS.items()
+        for n in range(10)
+    }
+    return {**files, "flower_photos/LICENSE.txt": b"CC-BY", "flower_photos/roses/.DS_Store": b"x"}
+
+
+def dishes() -> dict[str, bytes]:
+    return {
+        f"Images/{split}/{name}/{n}.jpg": plain(colour)
+        for split, count in {"Train": 4, "Validate": 1, "Test": 2}.items()
+        for name, colour in DISHES.items()
+        for n in range(count)
+    }
+
+
+def read(tmp_path: Path, archive: str, files: dict[str, bytes], **options: Any) -> image_folders.Splits:
+    (tmp_path / "archives").mkdir()
+    pack(tmp_path / "archives" / archive, files)
+    return image_folders.read(unpack(tmp_path / "archives", tmp_path / "raw"), {"size": 8, **options})
+
+
+def assert_colours(source: Any, colours: list[tuple[int, int, int]]) -> None:
+    """Each image has the colour of its label, as far as JPEG keeps it."""
+    samples = source.read(0, len(source))
+    assert samples.inputs[0].shape == (len(source), 8, 8, 3)
+    assert samples.targets[0].dtype == np.int64
+    for image, label in zip(samples.inputs[0], samples.targets[0], strict=True):
+        assert np.abs(image.astype(int) - colours[label]).max() <= 6
+
+
+def test_a_fifth_of_each_class_of_flowers_is_for_testing(tmp_path: Path) -> None:
+    counts = {"images": 30, "classes": 3}
+    splits = read(tmp_path, "flower_photos.tgz", flowers(), test_share=0.2, counts=counts)
+    assert splits.names == ("daisy", "roses", "tulips")
+    for source, count in ((splits.train, 8), (splits.test, 2)):
+        assert_colours(pickle.loads(pickle.dumps(source)), list(COLOURS.values()))
+        assert np.bincount(source.read(0, len(source)).targets[0]).tolist() == [count] * 3
+    assert isinstance(splits.train, image_folders.PictureFiles)
+    assert isinstance(splits.test, image_folders.PictureFiles)
+    assert len({*splits.train.files, *splits.test.files}) == 30
+    # By sha256sum: those of "daisy/6_n.jpg" and "daisy/5_n.jpg" begin with 0223 and 14a6, no other as low.
+    assert sorted(file for file in splits.test.files if "daisy" in file) == ["daisy/5_n.jpg", "daisy/6_n.jpg"]
+
+
+def test_the_first_samples_are_of_all_classes(tmp_path: Path) -> None:
+    splits = read(tmp_path, "flower_photos.tgz", flowers(), test_share=0.2)
+    assert set(splits.train.read(0, 12).targets[0].tolist()) == {0, 1, 2}
+
+
+def test_folders_train_and_test_are_as_published_and_validate_is_left_out(tmp_path: Path) -> None:
+    counts = {"train": 8, "validate": 2, "test": 4, "classes": 2}
+    splits = read(tmp_path, "archive.zip", dishes(), test_share=None, counts=counts)
+    assert splits.names == ("Banh mi", "Pho")
+    assert (len(splits.train), len(splits.test)) == (8, 4)
+    for source in (splits.train, splits.test):
+        assert_colours(source, list(DISHES.values()))
+
+
+def test_names_of_folders_may_be_in_any_case(tmp_path: Path) -> None:
+    files = {name.replace("Images/", "").replace("Test/Pho", "TEST/PHO"): c for name, c in dishes().items()}
+    files = {name.replace("Test/", "TEST/"): content for name, content in files.items()}
+    splits = read(tmp_path, "archive.zip", {**files, "__MACOSX/Train/._1.jpg": b"x"})
+    assert splits.names == ("Banh mi", "Pho")
+    assert_colours(splits.test, list(DISHES.values()))
+
+
+def test_damaged_images_are_left_out_and_named(tmp_path: Path) -> None:
+    files = dishes()
+    files["Images/Train/Pho/0.jpg"] = encoded(Image.radial_gradient("L"))[:-1000]
+    files["Images/Train/Pho/1.jpg"] = b"<html>not found</html>"
+    train = read(tmp_path, "archive.zip", files).train
+    samples = train.read(0, len(train))
+    assert (len(train), len(samples), len(samples.targets[0])) == (8, 6, 6)
+    cut, other = sorted(samples.damaged)
+    assert cut.startswith("Train/Pho/0.jpg: ")
+    assert "truncated" in cut
+    assert other == "Train/Pho/1.jpg: it is no JPEG, PNG, GIF, BMP, WEBP image"
+
+
+FLOWERS, DISHES_ZIP = "flower_photos.tgz", "archive.zip"
+FIFTH = {"test_share": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("archive", "more", "options", "sentence"),
+    [
+        (DISHES_ZIP, {}, {"size": None}, "set `dataset.size`"),
+        (DISHES_ZIP, {"Images/Train/Nem/a.txt": b"x"}, {}, "Train/Nem has no images"),
+        (DISHES_ZIP, {"Images/Test/Nem/1.jpg": b"x"}, {}, "test and train have .* 'nem' is in one"),
+        (DISHES_ZIP, {"Images/Train/pho/1.jpg": b"x"}, {}, "the class 'Pho' twice: Pho, pho"),
+        (DISHES_ZIP, {}, {"counts": {"train": 9}}, "train: 8 found, 9 are published"),
+        (DISHES_ZIP, {}, {"counts": {"train": 8, "validate": 3}}, "validate: 2 found, 3 are published"),
+        (DISHES_ZIP, {}, {"counts": {"classes": 30}}, "classes: 2 found, 30 are published"),
+        (FLOWERS, {}, {}, "has no folder Train: it has daisy, roses, tulips"),
+        (FLOWERS, {}, {**FIFTH, "counts": {"images": 3670}}, "30 found, 3,670 are published"),
+        (FLOWERS, {"flower_photos/violets/1.jpg": b"x"}, FIFTH, "violets has one image alone"),
+        (FLOWERS, {"flower_photos/violets/LICENSE.txt": b"x"}, FIFTH, "violets has no images"),
+    ],
+)
+def test_what_is_not_the_dataset_is_refused(
+    tmp_path: Path, archive: str, more: dict[str, bytes], options: dict[str, Any], sentence: str
+) -> None:
+    files = flowers() if archive == FLOWERS else dishes()
+    with pytest.raises(DataError, match=sentence) as failure:
+        read(tmp_path, archive, {**files, **more}, **options)
+    assert "\n" not in str(failure.value)
