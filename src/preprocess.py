@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.data.catalog import PREPARED, choice
-from src.data.errors import DataError, DataMistake
+from src.data.catalog import NO_FILES, PREPARED, choice
+from src.data.errors import DataError, DataMistake, clear_disk_errors
 from src.data.prepare import prepare
 
 
@@ -23,7 +23,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", help="a dataset of conf/dataset/, whose raw files are in data/NAME")
     name = parser.parse_args(arguments).name
     try:
-        prepare(choice(name), Path("data") / name, PREPARED / name)
+        dataset = choice(name)
+        if dataset.get("in_memory"):
+            _note_none(name)
+        else:
+            prepare(dataset, Path("data") / name, PREPARED / name)
     except DataError as error:
         return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
     except KeyboardInterrupt:
@@ -31,6 +35,14 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         return unexpected(error)
     return 0
+
+
+def _note_none(name: str) -> None:
+    """Write a note into prepared/NAME, which DVC expects, of a dataset that has no prepared arrays."""
+    folder = PREPARED / name
+    with clear_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / NO_FILES).write_text(f"{name} is made in memory by each process.\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

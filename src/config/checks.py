@@ -130,6 +130,7 @@ def _check_framework(config: Config) -> None:
         ("strategy.serve", config.strategy.get("serve")),
         (f"model.{config.framework}", builder),
         ("dataset.reader", config.dataset["reader"]),
+        ("dataset.in_memory", config.dataset.get("in_memory")),
     ):
         if path is not None:
             import_paths.check(key, path)

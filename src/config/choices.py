@@ -31,7 +31,7 @@ STRATEGY: dict[str, type | tuple[type, ...]] = {
     **{f"supports.{key}.max": (int, type(None)) for key in ("workers", "microbatches")},
 }
 DATASET: dict[str, type | tuple[type, ...]] = {
-    "reader": str,
+    "reader": (str, type(None)),
     "source": str,
     "files": Mapping,
     "sources": list,
@@ -154,6 +154,8 @@ def _check_strategy(file: Path, raw: Mapping[str, Any]) -> None:
 def check_dataset(file: Path, dataset: Mapping[str, Any]) -> None:
     """Raise `ConfigError` where a dataset lacks a key, or has files that lie elsewhere or have no sum."""
     _check_keys(file, dataset, DATASET)
+    if bool(dataset["reader"]) == bool(dataset.get("in_memory")):
+        raise ConfigError(f"{file}: needs the import path of a `reader`, or else of a function `in_memory`")
     for name, digest in dataset["files"].items():
         parts = Path(str(name)).parts
         if not isinstance(name, str) or not parts or name.startswith("/") or ".." in parts or "\0" in name:

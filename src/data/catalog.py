@@ -19,6 +19,8 @@ from src.machine.folders import obstacle
 
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
+# The file in the folder of a dataset that has none.
+NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
 FORM = 2
 

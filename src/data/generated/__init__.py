@@ -1,0 +1,1 @@
+"""Generators of data, one a file."""
