@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 
@@ -9,12 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from src.data import order
+from src.data import order, prefetch
+from src.data.batches import training_order, training_samples
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
 
 Batch = tuple[Tensor | None, Tensor | None]
+# Values that are normalised at once on a CPU.
+CACHED_VALUES = 1 << 18
+# Threads that prepare batches for a GPU, where its rank has so many cores.
+GPU_THREADS = 2
 
 
 def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) -> Tensor:
@@ -23,31 +29,47 @@ def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) ->
     The result is on `device` and has torch's default dtype: fp32, or float64 where a test asks for sharper
     equality.
     """
-    mean, scale = _mean_and_scale(
-        tuple(context.arrays.mean), tuple(context.arrays.std), device, torch.get_default_dtype()
+    return normalise(context, to_device(images, device))
+
+
+def normalise(context: RankContext, images: Tensor) -> Tensor:
+    """Normalise uint8 images [batch, height, width, channels]; return [batch, channels, height, width].
+
+    A pixel x becomes x * scale + offset. Whole rows of an image are computed at once, with the factors of
+    all their values: an operation whose innermost loop is over three channels takes ten times as long.
+    """
+    batch, height, width, channels = images.shape
+    scale, offset = _scale_and_offset(
+        *(tuple(context.arrays.mean), tuple(context.arrays.std)),
+        *(width, images.device, torch.get_default_dtype()),
     )
-    return to_device(images, device).permute(0, 3, 1, 2).to(mean.dtype).sub_(mean).mul_(scale)
+    source = images.reshape(batch * height, width * channels)
+    result = torch.empty(source.shape, dtype=scale.dtype, device=images.device)
+    # What a CPU has just converted is still in its cache when it is scaled.
+    rows = max(1, len(source) if images.is_cuda else CACHED_VALUES // (width * channels))
+    for start in range(0, len(source), rows):
+        part = result[start : start + rows]
+        part.copy_(source[start : start + rows])
+        torch.addcmul(offset, part, scale, out=part)
+    return result.view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 @functools.cache
-def _mean_and_scale(
-    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device, dtype: torch.dtype
+def _scale_and_offset(
+    mean: tuple[float, ...], std: tuple[float, ...], width: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean and the reciprocal deviation of pixels, [1, channels, 1, 1] each, made once.
+    """Return the factor and the summand of each value in a row of pixels, [width * channels] each, made once.
 
     To copy them to a GPU would have the host wait for the GPU at every batch.
     """
-    shape = (1, len(mean), 1, 1)
-    centre, deviation = (
-        torch.tensor(values, device=device, dtype=dtype).view(shape) for values in (mean, std)
-    )
-    return centre * 255, 1 / (deviation * 255)
+    centre, deviation = (torch.tensor(values, device=device, dtype=dtype) for values in (mean, std))
+    return (1 / (deviation * 255)).repeat(width), (-centre / deviation).repeat(width)
 
 
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+def to_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
     """Make a tensor of an array on `device`; on a GPU without waiting for what that still does."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
+    tensor = torch.as_tensor(array)
+    if device.type == "cuda" and not tensor.is_pinned():
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
@@ -110,19 +132,46 @@ class Feed:
         return (self.steps - self.skip) * self.parts
 
     def __iter__(self) -> Iterator[Batch]:
-        config, arrays = self.context.config, self.context.arrays
-        permutation = order.epoch_order(arrays.train_samples, config.seed, self.epoch)
+        reads = (functools.partial(self._read, indices, self.epoch) for indices in self._pieces())
+        with contextlib.closing(prefetch.ahead(reads, self._threads())) as pieces:
+            for _ in range(len(self)):
+                with self.recorder.waiting_for_input():
+                    images, labels = next(pieces)
+                    batch = (
+                        None if images is None else normalise(self.context, to_device(images, self.device)),
+                        None if labels is None else to_device(labels, self.device),
+                    )
+                yield batch
+
+    def _pieces(self) -> Iterator[np.ndarray]:
+        """Yield the indices [piece] of the pieces of the present epoch."""
+        config, samples = self.context.config, self.context.arrays.train_samples
+        permutation = training_order(config, samples, self.epoch)
         rank = self.context.rank if config.strategy["supports"]["shares_batch"] else 0
         for step in range(self.skip, self.steps):
             indices = order.batch_indices(permutation, step, config.global_batch)[self.split.part(rank)]
             for piece in range(self.parts):
-                with self.recorder.waiting_for_input():
-                    part = indices[order.even_slice(len(indices), piece, self.parts)]
-                    batch = self._read(part)
-                yield batch
+                yield indices[order.even_slice(len(indices), piece, self.parts)]
 
-    def _read(self, indices: np.ndarray) -> Batch:
-        train = self.context.arrays.train
-        images = to_inputs(self.context, train.inputs[0][indices], self.device) if self.images else None
-        labels = to_device(train.targets[0][indices], self.device) if self.labels else None
+    def _threads(self) -> int:
+        """Return how many threads read pieces while the rank trains on earlier ones."""
+        if self.split.automatic:
+            # The parts of coming batches aren't known yet.
+            return 0
+        if self.device.type == "cuda":
+            return min(GPU_THREADS, len(self.context.cores))
+        return 0
+
+    def _read(self, indices: np.ndarray, epoch: int) -> Batch:
+        """Read the samples `indices` into host memory, from which a GPU can copy them by itself."""
+        samples = training_samples(
+            *(self.context.arrays, self.context.config, indices, epoch),
+            inputs=self.images,
+            targets=self.labels,
+        )
+        images, labels = (
+            torch.from_numpy(arrays[0]) if arrays else None for arrays in (samples.inputs, samples.targets)
+        )
+        if self.device.type == "cuda":
+            images, labels = (None if each is None else each.pin_memory() for each in (images, labels))
         return images, labels

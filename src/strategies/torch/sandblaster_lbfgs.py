@@ -148,7 +148,8 @@ class LBFGSCoordinator(TorchCoordinator):
         correct: list[float] = []
         self._busy.clear()
         self._samples.clear()
-        if len(batch) < self._context.arrays.train_samples:
+        augmented = self._context.config.dataset.get("augment", "none") != "none"
+        if len(batch) < self._context.arrays.train_samples or augmented:
             # The sums of the last batch aren't those of this one, even at the same point.
             self._point = None
 
@@ -157,7 +158,7 @@ class LBFGSCoordinator(TorchCoordinator):
             # are known.
             self._move(values)
             if self._summed_version != self._version:
-                self._sum_over(batch)
+                self._sum_over(batch, epoch)
             correct.append(self._sums[1])
             return self._sums[0] / len(batch), self._gradient
 
@@ -190,12 +191,15 @@ class LBFGSCoordinator(TorchCoordinator):
             self._point = values.clone()
             self._version += 1
 
-    def _sum_over(self, batch: np.ndarray) -> None:
-        """Have workers sum gradient, loss and correct answers over the samples `batch`, in portions."""
+    def _sum_over(self, batch: np.ndarray, epoch: int) -> None:
+        """Have workers sum gradient, loss and correct answers over the samples `batch`, in portions.
+
+        These are samples of epoch `epoch`, from 1.
+        """
         self._summed_version = self._version
         self._gradient, self._sums = torch.zeros_like(self._vector.values), np.zeros(2)
         portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
-        self._ask_all([WorkItem("train", (batch[part],), {"item": 0}) for part in portions])
+        self._ask_all([WorkItem("train", (batch[part],), {"item": 0, "epoch": epoch}) for part in portions])
 
     def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
         """Add the gradient and sums of a portion from worker `rank`'s answer; else do as the base class."""
@@ -221,7 +225,7 @@ class BatchWorker(Worker):
         if request.kind != "train":
             return super().answer(request)
         start = time.perf_counter()
-        gradient, loss, correct = self._replica.gradient(request.arrays[0])
+        gradient, loss, correct = self._replica.gradient(request.arrays[0], request.figures["epoch"] - 1)
         return [gradient.numpy()], {"loss": loss, "correct": correct, "seconds": time.perf_counter() - start}
 
     def current_parameters(self) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from src.data import order
 from src.runtime.common import messages, update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
@@ -74,6 +75,12 @@ class Worker(ABC):
         """
         raise NotImplementedError
 
+    def _gradient(self, indices: np.ndarray, step: int) -> tuple[Tensor, float, float]:
+        """Compute the gradient, mean loss and correct answers of samples after `step` global batches."""
+        config = self._context.config
+        epoch = step // order.steps_per_epoch(self._context.arrays.train_samples, config.global_batch)
+        return self._replica.gradient(indices, epoch, self._terms)
+
     @abstractmethod
     def current_parameters(self) -> Tensor:
         """Return the training's present parameters [elements], which are to be evaluated."""
@@ -133,7 +140,7 @@ class PSWorker(Worker):
         if self._steps % self._fetch_every == 0:
             self._fetch()
         fetched = time.time()
-        gradient, loss, correct = self._replica.gradient(indices, self._terms)
+        gradient, loss, correct = self._gradient(indices, step)
         self._step = step
         self._gathered = gradient if self._gathered is None else self._gathered + gradient
         self._items.append((item, self._versions[0]))
@@ -181,7 +188,7 @@ class SharedMemoryWorker(Worker):
         before = self._shared.version()
         self._replica.load(self._shared.values)
         fetched = time.time()
-        gradient, loss, correct = self._replica.gradient(indices, self._terms)
+        gradient, loss, correct = self._gradient(indices, step)
         computed = time.time()
         after = self._shared.update(gradient, self._context.rank, self._rate(step))
         times = {"began": began, "fetched": fetched, "computed": computed, "pushed": time.time()}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import compilation, setup, update_rule
@@ -73,11 +74,14 @@ class Replica:
         for buffer, value in zip(_floating(self.model), values, strict=True):
             buffer.copy_(torch.from_numpy(value))
 
-    def gradient(self, indices: np.ndarray, terms: WorkerTerms = NO_TERMS) -> tuple[Tensor, float, float]:
+    def gradient(
+        self, indices: np.ndarray, epoch: int, terms: WorkerTerms = NO_TERMS
+    ) -> tuple[Tensor, float, float]:
         """Compute the gradient of a part of a batch.
 
         Args:
             indices: indices of the part's training samples.
+            epoch: the epoch, from 0, that they are trained on in.
             terms: how the gradient is clipped, and what is added to it.
 
         Returns:
@@ -90,7 +94,7 @@ class Replica:
         for parameter in self._parameters:
             parameter.grad = None
         for part in np.array_split(indices, parts):
-            samples = context.arrays.train.read(part)
+            samples = training_samples(context.arrays, context.config, part, epoch)
             images = to_inputs(context, samples.inputs[0], self._device)
             labels = to_device(samples.targets[0], self._device)
             with self._precision():
