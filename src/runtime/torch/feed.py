@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -12,15 +13,18 @@ from torch import Tensor
 
 from src.data import order, prefetch
 from src.data.batches import training_order, training_samples
+from src.data.samples import Samples
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
 
 Batch = tuple[Tensor | None, Tensor | None]
-# Values that are normalised at once on a CPU.
-CACHED_VALUES = 1 << 18
-# Threads that prepare batches for a GPU, where its rank has so many cores.
-GPU_THREADS = 2
+# Values that are normalised at once on a CPU: as many as its caches hold, or, where torch would share the
+# work out to several threads, so few that it doesn't. Those would wait for each other at every piece.
+CACHED = 1 << 17
+SERIAL = (1 << 15) - 1
+# Threads that read batches ahead for a GPU, where its rank has so many cores.
+THREADS_AHEAD = 2
 
 
 def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) -> Tensor:
@@ -32,26 +36,33 @@ def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) ->
     return normalise(context, to_device(images, device))
 
 
-def normalise(context: RankContext, images: Tensor) -> Tensor:
+def normalise(context: RankContext, images: Tensor, result: Tensor | None = None) -> Tensor:
     """Normalise uint8 images [batch, height, width, channels]; return [batch, channels, height, width].
 
-    A pixel x becomes x * scale + offset. Whole rows of an image are computed at once, with the factors of
-    all their values: an operation whose innermost loop is over three channels takes ten times as long.
+    A pixel x becomes x * scale + offset. On a CPU the calling thread does it alone, piece by piece, so that
+    what was converted is still in the cache when it is scaled.
+
+    Args:
+        context: the rank's context.
+        images: the images.
+        result: where the result is written, [batch, height, width, channels]; by default a new tensor.
     """
     batch, height, width, channels = images.shape
+    kind = torch.get_default_dtype()
     scale, offset = _scale_and_offset(
-        *(tuple(context.arrays.mean), tuple(context.arrays.std)),
-        *(width, images.device, torch.get_default_dtype()),
+        tuple(context.arrays.mean), tuple(context.arrays.std), width, images.device, kind
     )
-    source = images.reshape(batch * height, width * channels)
-    result = torch.empty(source.shape, dtype=scale.dtype, device=images.device)
-    # What a CPU has just converted is still in its cache when it is scaled.
-    rows = max(1, len(source) if images.is_cuda else CACHED_VALUES // (width * channels))
-    for start in range(0, len(source), rows):
-        part = result[start : start + rows]
-        part.copy_(source[start : start + rows])
-        torch.addcmul(offset, part, scale, out=part)
-    return result.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    if result is None:
+        result = torch.empty(images.shape, dtype=kind, device=images.device)
+    # Whole rows: an operation whose innermost loop is over three channels takes ten times as long.
+    shape = (batch * height, width * channels)
+    size = CACHED if torch.get_num_threads() == 1 else SERIAL
+    rows = max(1, shape[0] if images.device.type != "cpu" else size // shape[1])
+    pieces = (tensor.reshape(shape).split(rows) for tensor in (images, result))
+    for source, piece in zip(*pieces, strict=True):
+        piece.copy_(source)
+        torch.addcmul(offset, piece, scale, out=piece)
+    return result.permute(0, 3, 1, 2)
 
 
 @functools.cache
@@ -132,16 +143,28 @@ class Feed:
         return (self.steps - self.skip) * self.parts
 
     def __iter__(self) -> Iterator[Batch]:
-        reads = (functools.partial(self._read, indices, self.epoch) for indices in self._pieces())
-        with contextlib.closing(prefetch.ahead(reads, self._threads())) as pieces:
+        with contextlib.closing(self._batches()) as batches:
             for _ in range(len(self)):
                 with self.recorder.waiting_for_input():
-                    images, labels = next(pieces)
-                    batch = (
-                        None if images is None else normalise(self.context, to_device(images, self.device)),
-                        None if labels is None else to_device(labels, self.device),
-                    )
+                    batch = next(batches)
                 yield batch
+
+    def _batches(self) -> Generator[Batch]:
+        """Yield the pieces of the present epoch: on a CPU by its own cores, for a GPU ahead of it."""
+        if self.device.type == "cpu":
+            with ThreadPoolExecutor(len(self.context.cores), thread_name_prefix="feed") as pool:
+                for indices in self._pieces():
+                    yield self._read_on_cores(indices, pool)
+            return
+        # The parts of coming batches aren't known yet where they follow measured speeds.
+        threads = 0 if self.split.automatic else min(THREADS_AHEAD, len(self.context.cores))
+        reads = (functools.partial(self._read_for_gpu, indices, self.epoch) for indices in self._pieces())
+        with contextlib.closing(prefetch.ahead(reads, threads)) as read:
+            for images, labels in read:
+                yield (
+                    None if images is None else normalise(self.context, to_device(images, self.device)),
+                    None if labels is None else to_device(labels, self.device),
+                )
 
     def _pieces(self) -> Iterator[np.ndarray]:
         """Yield the indices [piece] of the pieces of the present epoch."""
@@ -153,17 +176,29 @@ class Feed:
             for piece in range(self.parts):
                 yield indices[order.even_slice(len(indices), piece, self.parts)]
 
-    def _threads(self) -> int:
-        """Return how many threads read pieces while the rank trains on earlier ones."""
-        if self.split.automatic:
-            # The parts of coming batches aren't known yet.
-            return 0
-        if self.device.type == "cuda":
-            return min(GPU_THREADS, len(self.context.cores))
-        return 0
+    def _read_on_cores(self, indices: np.ndarray, pool: ThreadPoolExecutor) -> Batch:
+        """Read, augment and normalise the samples `indices` on the CPU, a part on each of its cores."""
+        context, cores = self.context, len(self.context.cores)
+        shape = (len(indices), *context.arrays.shape)
+        result = torch.empty(shape, dtype=torch.get_default_dtype()) if self.images else None
 
-    def _read(self, indices: np.ndarray, epoch: int) -> Batch:
-        """Read the samples `indices` into host memory, from which a GPU can copy them by itself."""
+        def read(core: int) -> None:
+            part = order.even_slice(len(indices), core, cores)
+            images = torch.from_numpy(self._samples(indices[part], targets=False).inputs[0])
+            assert result is not None
+            normalise(context, images, result[part])
+
+        if result is not None:
+            # One core needs no other thread.
+            list(map(read, range(cores)) if cores == 1 else pool.map(read, range(cores)))
+        labels = self._samples(indices, inputs=False).targets if self.labels else ()
+        return (
+            None if result is None else result.permute(0, 3, 1, 2),
+            torch.from_numpy(labels[0]) if labels else None,
+        )
+
+    def _read_for_gpu(self, indices: np.ndarray, epoch: int) -> Batch:
+        """Read and augment the samples `indices` into memory from which a GPU can copy them by itself."""
         samples = training_samples(
             *(self.context.arrays, self.context.config, indices, epoch),
             inputs=self.images,
@@ -175,3 +210,6 @@ class Feed:
         if self.device.type == "cuda":
             images, labels = (None if each is None else each.pin_memory() for each in (images, labels))
         return images, labels
+
+    def _samples(self, indices: np.ndarray, **parts: bool) -> Samples:
+        return training_samples(self.context.arrays, self.context.config, indices, self.epoch, **parts)
