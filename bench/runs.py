@@ -90,7 +90,7 @@ def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, An
     Raises RuntimeError where the run fails.
     """
     fixed = ["max_minutes=30", f"out={out}", "overwrite=true", "tracking.backend=none"]
-    _run_command([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
+    run_command([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
     metrics = json.loads((out / "metrics.json").read_text())
     _note_disturbance(out.name, metrics)
     if (out / "partition.json").exists():
@@ -111,7 +111,7 @@ def sweep(*words: str, seeds: Sequence[int], out: Path) -> list[dict[str, Any]]:
     """
     chosen = ["-m", f"seed={','.join(map(str, seeds))}", f"out={out}/${{seed}}"]
     fixed = ["max_minutes=30", "overwrite=true", "tracking.backend=none"]
-    _run_command([sys.executable, "-m", "src.train", *words, *chosen, *fixed], set(usable_cores()))
+    run_command([sys.executable, "-m", "src.train", *words, *chosen, *fixed], set(usable_cores()))
     cells = []
     for seed in seeds:
         metrics, environment = (
@@ -144,7 +144,7 @@ def run_peer(script: str, model: str, batch: int, steps: int, *, workers: int = 
     if workers > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command += [str(PEERS / script), *_peer_arguments(model, batch, steps)]
-    return _parse_result(_run_command(command, set(usable_cores()[:workers])))
+    return _parse_result(run_command(command, set(usable_cores()[:workers])))
 
 
 def run_tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
@@ -160,10 +160,10 @@ def run_tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
     if kind not in CLUSTERS:
         command = [sys.executable, str(PEERS / "tf_distributed.py"), kind, *arguments]
         if kind != "mpi":
-            return _parse_result(_run_command(command, cores))
+            return _parse_result(run_command(command, cores))
         (chosen,) = compose.cells(command_line.parse(["strategy=tf_mpi", "workers=2"]))
         mpi_command = [str(mpiexec_path(chosen)), "-n", "2", *command]
-        return _parse_result(_run_command(mpi_command, cores, library_environment(chosen)))
+        return _parse_result(run_command(mpi_command, cores, library_environment(chosen)))
     strategy, script = CLUSTERS[kind]
     (chosen,) = compose.cells(command_line.parse([f"strategy={strategy}", "workers=2"]))
     command = [sys.executable, str(PEERS / script[0]), *script[1:], *arguments]
@@ -177,7 +177,7 @@ def run_tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
         with ThreadPoolExecutor(2) as pool:
             environments = [spec.environment for spec in specs if not spec.serves]
             outputs = list(
-                pool.map(lambda environment: _run_command(command, cores, environment), environments)
+                pool.map(lambda environment: run_command(command, cores, environment), environments)
             )
     finally:
         for process in serving:
@@ -204,7 +204,11 @@ def _parse_result(output: str) -> Result:
     return Result(report["samples_per_second"], report["startup_seconds"])
 
 
-def _run_command(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
+def run_command(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
+    """Run a command on `cores`, with environment variables besides the present ones; return what it prints.
+
+    Raises RuntimeError where the command fails.
+    """
     completed = subprocess.run(
         command,
         env=_environment(extra or {}),

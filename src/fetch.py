@@ -15,13 +15,12 @@ from typing import Any
 
 from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.data.catalog import cache_folder, configure, folder_name
+from src.data.catalog import NO_FILES, cache_folder, configure, folder_name
 from src.data.errors import DataError, DataMistake, clear_disk_errors
 from src.data.sources import fetch
 
 DOWNLOADS = Path("downloads")
 PARAMS = Path("params.yaml")
-NO_FILES = "none"
 
 
 def fetch_study(entries: list[str | dict[str, Any]]) -> None:
@@ -46,8 +45,9 @@ def _fetch_one(dataset: dict[str, Any], folder: Path) -> None:
     with clear_disk_errors(folder):
         if not dataset["files"]:
             # DVC doesn't accept an empty folder as an output.
+            maker = dataset["reader"] or dataset["in_memory"]
             (folder / NO_FILES).write_text(
-                f"{dataset['name']} has no raw files: {dataset['reader']} makes or finds the data itself.\n",
+                f"{dataset['name']} has no raw files: {maker} makes or finds the data itself.\n",
                 encoding="utf-8",
             )
         _keep_only(folder, {Path(file).parts[0] for file in dataset["files"] or [NO_FILES]})

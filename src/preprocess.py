@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.data.catalog import PREPARED, configure, folder_name
-from src.data.errors import DataError, DataMistake
+from src.data.catalog import NO_FILES, PREPARED, configure, folder_name
+from src.data.errors import DataError, DataMistake, clear_disk_errors
 from src.data.prepare import prepare
 
 
@@ -46,7 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         dataset = configure({"name": given.name, **_options(given.options)})
         folder = folder_name(dataset)
-        prepare(dataset, Path("data") / folder, PREPARED / folder)
+        if dataset.get("in_memory"):
+            _note_none(folder)
+        else:
+            prepare(dataset, Path("data") / folder, PREPARED / folder)
     except DataError as error:
         return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
     except KeyboardInterrupt:
@@ -54,6 +57,14 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         return unexpected(error)
     return 0
+
+
+def _note_none(name: str) -> None:
+    """Write a note into prepared/NAME, which DVC expects, of a dataset that has no prepared arrays."""
+    folder = PREPARED / name
+    with clear_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / NO_FILES).write_text(f"{name} is made in memory by each process.\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -195,7 +195,8 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     else:
         RESERVED.append(reservation)
     for dataset in {fingerprint(cell.dataset): cell.dataset for cell in cells}.values():
-        available.ensure(dataset)
+        if not dataset.get("in_memory"):
+            available.ensure(dataset)
     for cell in cells:
         _check_samples(cell)
     return line, cells

@@ -32,7 +32,7 @@ STRATEGY: dict[str, type | tuple[type, ...]] = {
     **{f"supports.{key}.max": (int, type(None)) for key in ("workers", "microbatches")},
 }
 DATASET: dict[str, type | tuple[type, ...]] = {
-    "reader": str,
+    "reader": (str, type(None)),
     "source": str,
     "files": Mapping,
     "sources": list,
@@ -175,6 +175,8 @@ def check_dataset(file: Path, dataset: Mapping[str, Any]) -> None:
     """
     _check_keys(file, dataset, DATASET)
     _check_keys(file, datasets.filled(dataset), OPTIONAL)
+    if bool(dataset["reader"]) == bool(dataset.get("in_memory")):
+        raise ConfigError(f"{file}: needs the import path of a `reader`, or else of a function `in_memory`")
     if dataset["source"] not in datasets.SOURCES:
         raise ConfigError(f"{file}: `source` must be original or generated, got {dataset['source']!r}")
     for name, checksum in dataset["files"].items():

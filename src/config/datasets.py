@@ -15,6 +15,7 @@ ORIGINAL, GENERATED = SOURCES = ("original", "generated")
 # What a dataset's file means where it doesn't say otherwise.
 DEFAULTS: dict[str, Any] = {
     "task": "classification",
+    "in_memory": None,
     "generator": None,
     "unpack": None,
     "page": None,

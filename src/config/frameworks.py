@@ -20,6 +20,7 @@ def check_framework(config: Config) -> None:
         (f"task.{config.framework}", config.task[config.framework]),
         ("dataset.reader", config.dataset["reader"]),
         ("dataset.generator", config.dataset["generator"]),
+        ("dataset.in_memory", config.dataset["in_memory"]),
     ):
         if path is not None:
             import_paths.check(key, path)

@@ -89,6 +89,7 @@ class Rule:
         optional: whether null is allowed.
         lists: whether a list of numbers above 0 or of names is allowed, besides one of `choices`.
         entries: whether the value is a list, of different entries to which all else of the rule applies.
+        length: the value is a list of so many entries, to each of which all else of the rule applies.
         filled: whether a text must have a character that isn't a space.
     """
 
@@ -100,6 +101,7 @@ class Rule:
     optional: bool = False
     lists: bool = False
     entries: bool = False
+    length: int | None = None
     filled: bool = False
 
     def check(self, key: str, value: Any) -> None:
@@ -108,6 +110,12 @@ class Rule:
             return
         if self.entries:
             self._check_entries(key, value)
+            return
+        if self.length is not None:
+            if not isinstance(value, list) or len(value) != self.length:
+                raise ConfigError(f"{key}={value}: must be a list of {self.length} numbers")
+            for entry in value:
+                dataclasses.replace(self, length=None).check(key, entry)
             return
         if self.lists and (isinstance(value, list) or not self.choices):
             _check_list(key, value)
@@ -196,10 +204,11 @@ OPTION_RULES = {
     "dataset.fraction": Rule(float, minimum=0, maximum=1, above=True),
     "dataset.generator_seed": Rule(int, minimum=0, maximum=2**31 - 1),
     "dataset.size": Rule(int, minimum=8, optional=True),
-    "dataset.augment": Rule(str, ("none", "crop_flip")),
-    "dataset.shuffle_window": Rule(int, minimum=1, optional=True),
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "dataset.test_limit": Rule(int, minimum=1, optional=True),
+    "dataset.augment": Rule(str, ("none", "crop_flip")),
+    # Below that a window has no blocks of several samples (src/data/order.py).
+    "dataset.shuffle_window": Rule(int, minimum=32, optional=True),
     "model.path": Rule(str, optional=True, filled=True),
     "model.pretrained": Rule(str, optional=True, filled=True),
     "strategy.mpiexec": Rule(str, optional=True, filled=True),
@@ -213,7 +222,7 @@ DESCRIPTIVE = {
     ),
     "model": ("name", "torch", "tensorflow", "draws", "allowed"),
     "dataset": (
-        *("name", "task", "reader", "generator", "files", "sources", "unpack"),
+        *("name", "task", "reader", "in_memory", "generator", "files", "sources", "unpack"),
         *("page", "licence", "registration", "allowed"),
     ),
     "hardware": ("name", "allowed"),
@@ -288,6 +297,8 @@ def _option_rule(default: Any, allowed: Any) -> Rule:
         return Rule(str, tuple(bounds.get("choices", ())), optional=default is None, lists=True)
     if default is None and bounds:
         return Rule(float, minimum=bounds.get("min"), maximum=bounds.get("max"), optional=True)
+    if bounds.get("length"):
+        return Rule(int, minimum=bounds.get("min"), maximum=bounds.get("max"), length=bounds["length"])
     kind = type(default)
     # A bounded number may be 25 or 25.5, however its default is written; `whole` says otherwise.
     if kind is int and bounds and not bounds.get("whole"):

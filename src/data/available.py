@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from src.config import import_paths
 from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint, folder_name, source_name
 from src.data.errors import DataError, clear_disk_errors
 from src.data.sources import fetch
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
 def load(dataset: Mapping[str, Any]) -> Arrays:
     """Map the arrays of a configured dataset, fetched and prepared if need be, within its limits.
 
+    Those of a dataset that has `in_memory` are made by the function that this names.
+
     Raises:
         DataError: if the data can't be had, or a limit is below 1.
     """
     from src.data import arrays
 
+    if path := dataset.get("in_memory"):
+        return import_paths.resolve("in_memory", path)(dataset)
     return arrays.load(ensure(dataset), dataset.get("limit"), dataset.get("test_limit"))
 
 
@@ -86,11 +91,13 @@ def _is_prepared(folder: Path, wanted: str) -> bool:
 
 
 def samples(dataset: Mapping[str, Any]) -> int:
-    """Return the number of training samples of a prepared dataset, at most its `limit`.
+    """Return the number of training samples of a dataset that is prepared or in memory, at most its `limit`.
 
     Raises:
         DataError: if it isn't prepared.
     """
+    if dataset.get("in_memory"):
+        return min(dataset["samples"], dataset.get("limit") or dataset["samples"])
     folder = locate(dataset)
     if folder is None:
         raise DataError(f"dataset {dataset['name']} is not prepared; `dvc repro preprocess` makes it")

@@ -22,6 +22,8 @@ CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
 # What a study's `datasets` may say of a dataset besides its name.
 STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
+# The file in the folder of a dataset that has none.
+NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
 FORM = 2
 

@@ -7,6 +7,17 @@ worker's batch:
     order    | 7 2 9 4 | 0 5 1 8 | 3 6         batch = 4, the partial last batch is dropped
     step     |    0    |    1    |
     rank     |  0 |  1 |  0 |  1 |             world = 2
+
+Any sample may follow any other, which is slow where the data are larger than memory. With a *window* the
+order goes through them in large pieces: blocks of consecutive samples follow each other in permuted order,
+and samples are permuted within a window of several blocks alone. Here of 8 samples, where a block has 2
+(there are really `WINDOW_BLOCKS` blocks in a window):
+
+    stored   | 0 1 | 2 3 | 4 5 | 6 7 | 8 9 | 10 11 | 12 13 | 14
+    blocks   | 6 7 | 12 13 | 0 1 | 10 11 || 14 | 4 5 | 8 9 | 2 3     permuted; || is the end of a window
+    order    | 12 7 0 11 6 1 13 10       || 5 8 14 2 9 3 4           each window permuted by itself
+
+So a window's samples are read from few places of the disk, and are used before those of the next window.
 """
 
 from __future__ import annotations
@@ -15,15 +26,38 @@ from collections.abc import Iterator
 
 import numpy as np
 
+# Blocks of consecutive samples in a window: enough to mix samples that are stored far apart.
+WINDOW_BLOCKS = 16
 
-def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
+
+def epoch_order(samples: int, seed: int, epoch: int, window: int | None = None) -> np.ndarray:
     """Permute range(samples), int64 [samples], by (seed, epoch) alone.
 
     The permutation sorts raw Philox output: numpy guarantees a bit generator's stream over versions and
     platforms, but not the results of `Generator.permutation`, and ranks may run with other versions of numpy.
+
+    Args:
+        samples: the number of samples.
+        seed: the run's seed.
+        epoch: the epoch, from 0.
+        window: the number of samples that are permuted together, at least 1; `None` is all of them.
     """
     generator = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
-    return np.argsort(generator.random_raw(samples), kind="stable").astype(np.int64)
+    if window is None:
+        return _permutation(generator, samples)
+    size = max(1, window // WINDOW_BLOCKS)
+    starts = _permutation(generator, -(-samples // size)) * size
+    stored = (starts[:, np.newaxis] + np.arange(size)).ravel()
+    # The last block may be shorter than the others.
+    stored = stored[stored < samples]
+    for start in range(0, samples, window):
+        part = stored[start : start + window]
+        part[:] = part[_permutation(generator, len(part))]
+    return stored
+
+
+def _permutation(generator: np.random.Philox, count: int) -> np.ndarray:
+    return np.argsort(generator.random_raw(count), kind="stable").astype(np.int64)
 
 
 def steps_per_epoch(samples: int, batch: int) -> int:
@@ -42,14 +76,19 @@ def batch_indices(order: np.ndarray, step: int, batch: int) -> np.ndarray:
     return order[step * batch : (step + 1) * batch]
 
 
-def batches(samples: int, batch: int, seed: int, first: int, last: int) -> Iterator[np.ndarray]:
-    """Yield the indices, int64 [batch], of steps `first` to before `last`, counted over all epochs."""
+def batches(
+    samples: int, batch: int, seed: int, first: int, last: int, window: int | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the indices, int64 [batch], of steps `first` to before `last`, counted over all epochs.
+
+    The order of an epoch is that of `epoch_order`, with the same `seed` and `window`.
+    """
     per_epoch = steps_per_epoch(samples, batch)
     permutation = None
     for done in range(first, last):
         epoch, step = divmod(done, per_epoch)
         if permutation is None or step == 0:
-            permutation = epoch_order(samples, seed, epoch)
+            permutation = epoch_order(samples, seed, epoch, window)
         yield batch_indices(permutation, step, batch)
 
 

@@ -24,6 +24,8 @@ UNSTABLE_BOUND = 1e-2
 PROBE_BOUND = 0.10
 # A run whose rank was kept from its cores for more than this share of the window was disturbed.
 DISTURBED = 0.05
+# A run whose ranks waited for their next batch for more than this share of the window is bound by its input.
+INPUT_BOUND = 0.10
 DISTURBANCES = ("cpu_wait_fraction", "steal_fraction")
 
 
@@ -144,6 +146,13 @@ def disturbed(metrics: Mapping[str, Any]) -> bool | None:
     if any(fraction is not None and fraction > DISTURBED for fraction in fractions):
         return True
     return None if None in fractions else False
+
+
+def bound(input_wait_fraction: float | None) -> str | None:
+    """Return what bounds a run's speed: `input` above `INPUT_BOUND`, else `compute`; `None` if unknown."""
+    if input_wait_fraction is None:
+        return None
+    return "input" if input_wait_fraction > INPUT_BOUND else "compute"
 
 
 def occupancy(cpu_seconds: float, wall: float, cores: int) -> float | None:

@@ -68,8 +68,8 @@ def _import_paths(config: Config) -> list[str]:
     """Return the import paths that a configuration names."""
     strategy, model = config.strategy, config.model
     named: list[Any] = [strategy.get(key) for key in ("entry", "serve", "launcher")]
-    named += [model.get(config.framework), model.get("path"), config.dataset["reader"]]
-    named.append(config.task[config.framework])
+    named += [model.get(config.framework), model.get("path"), config.task[config.framework]]
+    named += [config.dataset["reader"], config.dataset.get("in_memory")]
     return [path for path in named if path]
 
 

@@ -24,7 +24,7 @@ def describe(config: Config) -> str:
 
 
 def summarize(metrics: Mapping[str, Any]) -> str:
-    """Return a line with a run's main results, and another one if the run was disturbed."""
+    """Return a line with a run's main results, and others if its input bound it or it was disturbed."""
 
     def show(key: str, format_spec: str) -> str:
         return "-" if metrics[key] is None else format(metrics[key], format_spec)
@@ -34,7 +34,13 @@ def summarize(metrics: Mapping[str, Any]) -> str:
         f"{show('samples_per_second', ',.0f')} samples/s, trained {show('train_seconds', '.1f')} s, "
         f"started in {show('startup_seconds', '.1f')} s, total {show('total_seconds', '.1f')} s"
     )
-    return f"{line}\n{disturbance(metrics)}" if arithmetic.disturbed(metrics) else line
+    lines = [line]
+    if arithmetic.bound(metrics.get("input_wait_fraction")) == "input":
+        waited = f"{metrics['input_wait_fraction']:.0%}"
+        lines.append(f"  bound by input: ranks waited {waited} of the time for their next batch")
+    if arithmetic.disturbed(metrics):
+        lines.append(disturbance(metrics))
+    return "\n".join(lines)
 
 
 def disturbance(metrics: Mapping[str, Any]) -> str:

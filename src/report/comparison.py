@@ -18,7 +18,7 @@ from src.config.schema import flatten
 from src.report.runs import StudyRun
 
 # Options of a dataset that say how many samples there are, not what one of them costs.
-AMOUNTS = ("limit", "test_limit")
+AMOUNTS = ("limit", "test_limit", "samples", "test_samples")
 # What says where the original's files were found.
 FOUND = "data_dir"
 # Keys of a configuration that say where results go, how long a run may take or how it is watched.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from src.measure.arithmetic import (
+    bound,
     disturbed,
     fraction,
     ideal_bubble,
@@ -29,7 +30,7 @@ SCALING = (
     *("speedup", "scaling_efficiency", "speedup_own", "efficiency_own", "train_time_efficiency"),
     *("bubble_fraction", "bubble_ideal", "busy_fraction", "probe_flag", "shared_device"),
     *("repetitions", "speedup_low", "speedup_high", "speedup_word", "baseline", "baseline_note", "runs"),
-    *("cpu_wait_fraction", "steal_fraction", "disturbed"),
+    *("cpu_wait_fraction", "steal_fraction", "disturbed", "bound"),
 )
 ACCURACY = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch"),
@@ -43,7 +44,7 @@ UTILIZATION = (
     *("memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
     *("power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds"),
     *("model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction"),
-    *("disturbed", "model", "dataset", "data_source"),
+    *("disturbed", "model", "dataset", "data_source", "bound"),
 )
 CURVES = ("cell", "epoch", "accuracy", "loss", "data_source")
 # Each run by itself, where the other tables have the medians of its configuration.
@@ -72,6 +73,7 @@ def utilization(runs: Sequence[StudyRun]) -> list[Row]:
         _row(run, UTILIZATION)
         | {
             "utilization_label": _utilization_label(run),
+            "bound": bound(run.get("input_wait_fraction")),
             "model_flops_utilization": peaks.model_flops_utilization(run, runs),
         }
         for run in runs
@@ -114,6 +116,7 @@ def _ratios(run: StudyRun, runs: Sequence[StudyRun], named: Mapping[str, Any] | 
         "shared_device": shared if run.metrics else None,
         "bubble_ideal": _ideal_bubble(run),
         "disturbed": disturbed(run.metrics),
+        "bound": bound(run.get("input_wait_fraction")),
     }
     if not run.comparable:
         return row

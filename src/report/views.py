@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from src.measure.arithmetic import INPUT_BOUND
 from src.report.runs import Row
 
 
@@ -51,6 +52,8 @@ _SPEEDUP, _STATUS = Column("speedup", "speed-up", "ratio"), Column("status", "st
 NAMES = 6
 # What marks figures of disturbed runs, and ratios of runs between which the machine's speed changed.
 DISTURBED, PROBE = "\N{DAGGER}", "*"
+# What marks figures of runs that their input bound.
+INPUT = "\N{DOUBLE DAGGER}"
 VIEWS: dict[str, tuple[Column, ...]] = {
     "scaling": (
         *(*_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate")),
@@ -76,6 +79,7 @@ VIEWS: dict[str, tuple[Column, ...]] = {
     "utilization": (
         *(*_RUN, *_SIZE, Column("utilization_mean", "used", "percent")),
         *(Column("busy_fraction", "busy", "percent"), Column("input_wait_fraction", "input", "percent")),
+        Column("bound", "bound by"),
         *(Column("cpu_wait_fraction", "waited", "percent"), Column("steal_fraction", "stolen", "percent")),
         *(Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes")),
         *(Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes")),
@@ -156,6 +160,11 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
         notes.append(
             f"{DISTURBED} other processes took more than 5 % of the run's time, or of that compared with."
         )
+    if any(row.get("bound") == "input" for row in rows):
+        notes.append(
+            f"{INPUT} bound by input: ranks waited more than {INPUT_BOUND:.0%} of the time for their next "
+            "batch, and the figure says what the input delivers."
+        )
     if name == "scaling":
         notes += _missing(rows)
     if any(row.get("shared_device") for row in rows):
@@ -199,6 +208,8 @@ def _cell(row: Row, column: Column) -> str:
         text = f"{text} ({show(row['speedup_low'], 'ratio')} to {show(row['speedup_high'], 'ratio')})"
     if row.get("ratio_disturbed" if ratio else "disturbed"):
         text += DISTURBED
+    if row.get("bound") == "input":
+        text += INPUT
     return f"{text}{PROBE}" if ratio and row.get("probe_flag") else text
 
 

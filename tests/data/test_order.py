@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from src.data.order import batch_indices, epoch_order, even_slice, steps_per_epoch
+from src.data.order import WINDOW_BLOCKS, batch_indices, batches, epoch_order, even_slice, steps_per_epoch
 
 
 @pytest.mark.parametrize("world", range(1, 20))
@@ -56,3 +56,30 @@ def test_epochs_and_seeds_differ_and_repeat() -> None:
 
 def test_the_order_is_the_same_on_every_machine() -> None:
     assert epoch_order(60_000, seed=0, epoch=0)[:5].tolist() == [47848, 34552, 24994, 32827, 31943]
+
+
+def test_a_window_keeps_every_sample_and_reads_in_large_pieces() -> None:
+    samples, window = 10_007, 512
+    order = epoch_order(samples, 0, 0, window)
+    assert sorted(order) == list(range(samples))
+    for start in range(0, samples, window):
+        places = np.sort(order[start : start + window])
+        pieces = 1 + np.count_nonzero(np.diff(places) > 1)
+        # A window may begin within a block; the last block is a short one.
+        assert pieces <= WINDOW_BLOCKS + 2
+    # Without a window the samples of a step are as many pieces, nearly.
+    assert np.count_nonzero(np.diff(np.sort(epoch_order(samples, 0, 0)[:window])) > 1) > 0.9 * window
+
+
+def test_a_window_mixes_samples_and_epochs() -> None:
+    first, second = (epoch_order(10_000, 0, epoch, 640) for epoch in (0, 1))
+    assert (first != second).any()
+    np.testing.assert_array_equal(first, epoch_order(10_000, 0, 0, 640))
+    # Neighbours in the order are none on the disk, more often than blocks of 40 shuffled within would have.
+    assert np.mean(np.abs(np.diff(first)) <= 40) < 0.2
+
+
+def test_batches_take_the_windows_order() -> None:
+    order = epoch_order(100, 3, 1, 32)
+    taken = list(batches(100, 10, 3, first=12, last=15, window=32))
+    np.testing.assert_array_equal(np.concatenate(taken), order[20:50])

@@ -112,6 +112,13 @@ def test_probes_differ_by_more_than_a_tenth_of_the_larger() -> None:
     assert not arithmetic.probes_differ(None, 10)
 
 
+@pytest.mark.parametrize(
+    ("waited", "bound"), [(0.0, "compute"), (0.1, "compute"), (0.101, "input"), (0.9, "input"), (None, None)]
+)
+def test_a_run_is_bound_by_input_above_a_tenth_of_its_time(waited: float | None, bound: str | None) -> None:
+    assert arithmetic.bound(waited) == bound
+
+
 def test_occupancy() -> None:
     # 15 CPU seconds in 10 s on 2 cores: 15 / 20.
     assert arithmetic.occupancy(15, 10, 2) == 0.75

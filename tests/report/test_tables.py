@@ -151,6 +151,16 @@ def test_utilization_says_what_it_is(study: Study) -> None:
     assert rows["odd<b>name"]["utilization_label"] is None
 
 
+def test_a_run_that_waits_for_its_input_is_marked(empty_study: Study) -> None:
+    empty_study.run("single", input_wait_fraction=0.02)
+    empty_study.run("fed-slowly", input_wait_fraction=0.4)
+    empty_study.run("unknown", input_wait_fraction=None)
+    loaded = load(empty_study)
+    expected = {"single": "compute", "fed-slowly": "input", "unknown": None}
+    for rows in (tables.utilization(loaded), tables.scaling(loaded)):
+        assert {row["cell"]: row["bound"] for row in rows} == expected
+
+
 def test_labels_name_the_options_that_vary(study: Study) -> None:
     for partition in ("time", "size"):
         study.run(

@@ -130,7 +130,7 @@ def apply(framework: Framework, change: str | None) -> None:
         if change in (None, "slow", "stopped", "other batches"):
             framework.nudge(model, seed)
         if change == "other batches":
-            order.epoch_order = lambda samples, seed, epoch: epoch_order(samples, seed + 1, epoch)
+            order.epoch_order = lambda samples, seed, *others: epoch_order(samples, seed + 1, *others)
         elif change == "other masks":
             framework.disturb(model)
         elif change == "failing":

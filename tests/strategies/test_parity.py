@@ -38,8 +38,10 @@ DDP = ("strategy=ddp", "workers=2")
 # A change that is no mistake.
 SPEEDS = "speeds of 1 and 3"
 LOCAL = ("strategy=local_sgd", "workers=2")
-# All that may change an update, but for clipping: a batch of 32 has half the rate of one of 128.
+# All that may change the samples of a step, and all that may change an update but for clipping: a batch of 32
+# has half the rate of one of 128.
 UNCLIPPED = (
+    *("dataset.augment=crop_flip", "dataset.shuffle_window=64"),
     *("optimizer.lr=0.04", "optimizer.weight_decay=0.05", "optimizer.scale_lr=sqrt"),
     *("optimizer.warmup_steps=4", "optimizer.schedule=cosine"),
 )

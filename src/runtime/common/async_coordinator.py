@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from src.data import order
+from src.data.batches import training_batches
 from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.run import files
@@ -142,7 +143,7 @@ class AsyncCoordinator(ABC):
         status = "ok" if first == policy.last_step else None
         group: list[np.ndarray] = []
         samples = self._context.arrays.train_samples
-        batches = order.batches(samples, config.global_batch, config.seed, first, policy.last_step)
+        batches = training_batches(config, samples, first, policy.last_step)
         for step, batch in enumerate(batches, first + 1):
             group.append(batch)
             due = policy.evaluates(step - 1, step) or policy.saves(step - 1, step)

@@ -39,7 +39,7 @@ class Strategy(Protocol):
         """Train in this rank, and record every step and evaluation with `recorder`.
 
         All ranks call this function. A strategy initializes the whole model's weights by the seed, takes
-        samples in the order of `src.data.order`, uses as many threads as the rank has cores, and evaluates
+        samples from `src.data.batches`, uses as many threads as the rank has cores, and evaluates
         every test sample once. It ends at `epochs`, or once training has taken `max_minutes`, with all ranks
         at the same step.
         """

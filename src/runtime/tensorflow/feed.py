@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from src.data import order
+from src.data.batches import training_batches, training_samples
 from src.runtime.common.context import RankContext
 
 # Batches that are read before they are needed.
@@ -29,12 +30,11 @@ def batches(context: RankContext, epoch: int, *, first: int = 0) -> tf.data.Data
         epoch: the epoch, from 0.
         first: how many of the epoch's batches to leave out, which a resumed run has trained on already.
     """
-    images, labels = context.arrays.train.inputs[0], context.arrays.train.targets[0]
     start = epoch * steps_per_epoch(context)
 
     def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for batch in indices(context, start + first, start + steps_per_epoch(context)):
-            yield images[batch], labels[batch]
+            yield _images_and_labels(context, batch, epoch)
 
     return _dataset(context, read, [context.config.global_batch])
 
@@ -54,7 +54,6 @@ def replica_batches(
         steps_at_once: how many steps a call of the training function takes.
         first: how many steps are done already, over all epochs; a resumed run goes on after them.
     """
-    images, labels = context.arrays.train.inputs[0], context.arrays.train.targets[0]
     all_replicas = replicas * context.world_size
     size = context.config.global_batch
     parts = [
@@ -71,7 +70,7 @@ def replica_batches(
             whole = np.stack(group)
             group.clear()
             for part in parts:
-                yield images[whole[:, part]], labels[whole[:, part]]
+                yield _images_and_labels(context, whole[:, part], (step - 1) // per_epoch)
 
     # Without an end, workers needn't ask each other before each step whether all have a batch.
     return _dataset(context, read, [None, size // all_replicas]).repeat()
@@ -82,8 +81,14 @@ def indices(context: RankContext, first: int, last: int) -> Iterator[np.ndarray]
 
     Steps are counted from 0, over all epochs.
     """
-    config = context.config
-    return order.batches(context.arrays.train_samples, config.global_batch, config.seed, first, last)
+    return training_batches(context.config, context.arrays.train_samples, first, last)
+
+
+def _images_and_labels(
+    context: RankContext, indices: np.ndarray, epoch: int
+) -> tuple[np.ndarray, np.ndarray]:
+    samples = training_samples(context.arrays, context.config, indices, epoch)
+    return samples.inputs[0], samples.targets[0]
 
 
 def _dataset(context: RankContext, read: object, shape: list[int | None]) -> tf.data.Dataset:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from src.data import order
+from src.data import order, prefetch
+from src.data.batches import training_order, training_samples
+from src.data.samples import Samples
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
+from src.runtime.torch.tensors import (
+    Tensors,
+    blank_inputs,
+    fill_inputs,
+    filled_inputs,
+    input_tensors,
+    target_tensors,
+)
 from src.tasks.torch.task import Task
 
-Tensors = tuple[Tensor, ...]
+# Threads that read batches ahead for a GPU, where its rank has so many cores.
+THREADS_AHEAD = 2
+CPU = torch.device("cpu")
 
 
 class Batch(NamedTuple):
@@ -33,24 +46,16 @@ class Batch(NamedTuple):
     divisor: float
 
 
-def input_tensors(context: RankContext, arrays: Sequence[np.ndarray], device: torch.device) -> Tensors:
-    """Return a model's inputs on `device`: uint8 images normalised, other arrays as `target_tensors` does."""
-    return tuple(
-        to_inputs(context, array, device)
-        if array.dtype == np.uint8 and array.ndim == 4
-        else _in_default_type(array, device)
-        for array in arrays
-    )
+class Piece(NamedTuple):
+    """What a rank is to read for a micro-batch.
 
+    Attributes:
+        indices: the training samples [piece].
+        divisor: as that of `Batch`.
+    """
 
-def target_tensors(arrays: Sequence[np.ndarray], device: torch.device) -> Tensors:
-    """Return targets on `device`: floating-point numbers in torch's default type, others as they are."""
-    return tuple(_in_default_type(array, device) for array in arrays)
-
-
-def _in_default_type(array: np.ndarray, device: torch.device) -> Tensor:
-    tensor = to_device(array, device)
-    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+    indices: np.ndarray
+    divisor: float
 
 
 def divisor_of(context: RankContext, task: Task, indices: np.ndarray) -> float:
@@ -65,51 +70,16 @@ def divisor_of(context: RankContext, task: Task, indices: np.ndarray) -> float:
     """
     if task.divisor == "samples":
         return float(len(indices))
-    targets = target_tensors([array[indices] for array in context.arrays.train.targets], torch.device("cpu"))
+    targets = target_tensors([array[indices] for array in context.arrays.train.targets], CPU)
     count = float(task.count(targets))
     # A batch without any target has no loss, and no mean.
     return max(1.0, count)
 
 
-def to_inputs(context: RankContext, images: np.ndarray, device: torch.device) -> Tensor:
-    """Normalise uint8 images [batch, height, width, channels]; return [batch, channels, height, width].
-
-    The result is on `device` and has torch's default dtype: fp32, or float64 where a test asks for sharper
-    equality.
-    """
-    mean, scale = _mean_and_scale(
-        tuple(context.arrays.mean), tuple(context.arrays.std), device, torch.get_default_dtype()
-    )
-    return to_device(images, device).permute(0, 3, 1, 2).to(mean.dtype).sub_(mean).mul_(scale)
-
-
-@functools.cache
-def _mean_and_scale(
-    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """Return the mean and the reciprocal deviation of pixels, [1, channels, 1, 1] each, made once.
-
-    To copy them to a GPU would have the host wait for the GPU at every batch.
-    """
-    shape = (1, len(mean), 1, 1)
-    centre, deviation = (
-        torch.tensor(values, device=device, dtype=dtype).view(shape) for values in (mean, std)
-    )
-    return centre * 255, 1 / (deviation * 255)
-
-
-def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Make a tensor of an array on `device`; on a GPU without waiting for what that still does."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
 class Feed:
     """An iterable over a rank's parts of the batches of one epoch, each cut into even pieces.
 
-    A piece is a `Batch`. The feed's `len` counts the pieces.
+    It yields a `Batch` for each piece. The feed's `len` counts the pieces.
 
     Attributes:
         steps: steps in an epoch.
@@ -166,24 +136,74 @@ class Feed:
         return (self.steps - self.skip) * self.parts
 
     def __iter__(self) -> Iterator[Batch]:
-        config, arrays = self.context.config, self.context.arrays
-        permutation = order.epoch_order(arrays.train_samples, config.seed, self.epoch)
+        with contextlib.closing(self._batches()) as batches:
+            for _ in range(len(self)):
+                with self.recorder.waiting_for_input():
+                    batch = next(batches)
+                yield batch
+
+    def _batches(self) -> Generator[Batch]:
+        """Yield the present epoch's batches: on a CPU read by its own cores, for a GPU ahead of it."""
+        if self.device.type == "cpu":
+            with ThreadPoolExecutor(len(self.context.cores), thread_name_prefix="feed") as pool:
+                for piece in self._pieces():
+                    yield self._read_on_cores(piece, pool)
+            return
+        # The parts of coming batches aren't known yet where they follow measured speeds.
+        threads = 0 if self.split.automatic else min(THREADS_AHEAD, len(self.context.cores))
+        reads = (functools.partial(self._read_for_gpu, piece, self.epoch) for piece in self._pieces())
+        with contextlib.closing(prefetch.ahead(reads, threads)) as read:
+            for inputs, targets, divisor in read:
+                yield Batch(
+                    None if inputs is None else input_tensors(self.context, inputs, self.device),
+                    None if targets is None else target_tensors(targets, self.device),
+                    divisor,
+                )
+
+    def _pieces(self) -> Iterator[Piece]:
+        """Yield what this rank is to read in the present epoch."""
+        config, samples = self.context.config, self.context.arrays.train_samples
+        permutation = training_order(config, samples, self.epoch)
         rank = self.context.rank if config.strategy["supports"]["shares_batch"] else 0
         for step in range(self.skip, self.steps):
             whole = order.batch_indices(permutation, step, config.global_batch)
-            indices = whole[self.split.part(rank)]
-            with self.recorder.waiting_for_input():
-                divisor = divisor_of(self.context, self.task, whole)
+            indices, divisor = whole[self.split.part(rank)], divisor_of(self.context, self.task, whole)
             for piece in range(self.parts):
-                with self.recorder.waiting_for_input():
-                    part = indices[order.even_slice(len(indices), piece, self.parts)]
-                    batch = self._read(part, divisor)
-                yield batch
+                yield Piece(indices[order.even_slice(len(indices), piece, self.parts)], divisor)
 
-    def _read(self, indices: np.ndarray, divisor: float) -> Batch:
-        train, inputs, targets = self.context.arrays.train, None, None
+    def _read_on_cores(self, piece: Piece, pool: ThreadPoolExecutor) -> Batch:
+        """Read, augment and normalise a micro-batch on the CPU, a part on each of its cores."""
+        indices, cores = piece.indices, len(self.context.cores)
+        inputs = targets = None
         if self.inputs:
-            inputs = input_tensors(self.context, [array[indices] for array in train.inputs], self.device)
+            arrays = self.context.arrays.train.inputs
+            blank = blank_inputs(arrays, len(indices))
+
+            def read(core: int) -> None:
+                part = order.even_slice(len(indices), core, cores)
+                samples = self._samples(indices[part], targets=False)
+                fill_inputs(self.context, samples.inputs, [tensor[part] for tensor in blank])
+
+            # One core needs no other thread.
+            list(map(read, range(cores)) if cores == 1 else pool.map(read, range(cores)))
+            inputs = filled_inputs(arrays, blank)
         if self.targets:
-            targets = target_tensors([array[indices] for array in train.targets], self.device)
-        return Batch(inputs, targets, divisor)
+            targets = target_tensors(self._samples(indices, inputs=False).targets, CPU)
+        return Batch(inputs, targets, piece.divisor)
+
+    def _read_for_gpu(self, piece: Piece, epoch: int) -> Batch:
+        """Read and augment a micro-batch into memory from which a GPU can copy it by itself."""
+        samples = training_samples(
+            *(self.context.arrays, self.context.config, piece.indices, epoch),
+            inputs=self.inputs,
+            targets=self.targets,
+        )
+        inputs, targets = (
+            tuple(torch.from_numpy(array) for array in arrays) for arrays in (samples.inputs, samples.targets)
+        )
+        if self.device.type == "cuda":
+            inputs, targets = (tuple(each.pin_memory() for each in tensors) for tensors in (inputs, targets))
+        return Batch(inputs if self.inputs else None, targets if self.targets else None, piece.divisor)
+
+    def _samples(self, indices: np.ndarray, **parts: bool) -> Samples:
+        return training_samples(self.context.arrays, self.context.config, indices, self.epoch, **parts)

@@ -14,7 +14,7 @@ from src.measure.rank_record import RankRecord
 from src.models import adapt
 from src.runtime.common.context import RankContext
 from src.runtime.torch import memory_format, model_cost
-from src.runtime.torch.feed import input_tensors, target_tensors
+from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
 from src.tasks.torch.task import Task
 

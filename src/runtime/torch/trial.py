@@ -8,7 +8,7 @@ from torch import nn
 from src.config import ConfigError
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring, setup
-from src.runtime.torch.feed import input_tensors, target_tensors
+from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
 SAMPLES = 2

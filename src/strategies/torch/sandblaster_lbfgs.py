@@ -149,7 +149,8 @@ class LBFGSCoordinator(TorchCoordinator):
         first_sums: list[np.ndarray] = []
         self._busy.clear()
         self._samples.clear()
-        if len(batch) < self._context.arrays.train_samples:
+        augmented = self._context.config.dataset.get("augment", "none") != "none"
+        if len(batch) < self._context.arrays.train_samples or augmented:
             # The sums of the last batch aren't those of this one, even at the same point.
             self._point = None
 
@@ -158,7 +159,7 @@ class LBFGSCoordinator(TorchCoordinator):
             # are known.
             self._move(values)
             if self._summed_version != self._version:
-                self._sum_over(batch)
+                self._sum_over(batch, epoch)
             first_sums.append(self._totals[1:])
             return self._totals[0] / len(batch), self._gradient
 
@@ -191,14 +192,18 @@ class LBFGSCoordinator(TorchCoordinator):
             self._point = values.clone()
             self._version += 1
 
-    def _sum_over(self, batch: np.ndarray) -> None:
-        """Have workers sum gradient, loss and the task's sums over the samples `batch`, in portions."""
+    def _sum_over(self, batch: np.ndarray, epoch: int) -> None:
+        """Have workers sum gradient, loss and the task's sums over the samples `batch`, in portions.
+
+        These are samples of epoch `epoch`, from 1.
+        """
         self._summed_version = self._version
         self._gradient = torch.zeros_like(self._vector.values)
         self._totals = np.zeros(1 + len(self._task.sums))
         divisor = divisor_of(self._context, self._task, batch)
         portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
-        self._ask_all([WorkItem("train", (batch[part],), {"divisor": divisor}) for part in portions])
+        figures = {"epoch": epoch, "divisor": divisor}
+        self._ask_all([WorkItem("train", (batch[part],), figures) for part in portions])
 
     def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
         """Add the gradient and sums of a portion from worker `rank`'s answer; else do as the base class."""
@@ -224,7 +229,8 @@ class BatchWorker(Worker):
         if request.kind != "train":
             return super().answer(request)
         start = time.perf_counter()
-        gradient, loss, sums = self._replica.gradient(request.arrays[0], request.figures["divisor"])
+        indices, figures = request.arrays[0], request.figures
+        gradient, loss, sums = self._replica.gradient(indices, figures["epoch"] - 1, figures["divisor"])
         return [gradient.numpy()], {"loss": loss, "sums": sums, "seconds": time.perf_counter() - start}
 
     def current_parameters(self) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from src.data import order
+from src.data.batches import training_order, training_samples
+from src.data.samples import Samples
 from src.measure.recorder import Recorder
 from src.models import adapt
 from src.runtime.common.context import RankContext
@@ -23,8 +24,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         model.parameters(), config.optimizer["lr"], weight_decay=config.strategy["shrink"]
     )
 
-    def inputs(part: np.ndarray) -> tuple[Tensor, Tensor]:
-        samples = arrays.train.read(part)
+    def tensors(samples: Samples) -> tuple[Tensor, Tensor]:
         images = torch.from_numpy(samples.inputs[0]).permute(0, 3, 1, 2).float() / 255
         return images, torch.from_numpy(samples.targets[0])
 
@@ -32,16 +32,17 @@ def train(context: RankContext, recorder: Recorder) -> None:
     recorder.facts |= {"steps_per_epoch": steps, "parameters": sum(p.numel() for p in model.parameters())}
     recorder.start()
     for epoch in range(config.epochs):
-        permutation = order.epoch_order(arrays.train_samples, config.seed, epoch)
+        permutation = training_order(config, arrays.train_samples, epoch)
         for step in range(steps):
-            images, labels = inputs(order.batch_indices(permutation, step, config.batch))
+            indices = order.batch_indices(permutation, step, config.batch)
+            images, labels = tensors(training_samples(arrays, config, indices, epoch))
             optimizer.zero_grad()
             loss = functional.cross_entropy(model(images), labels)
             loss.backward()
             optimizer.step()
             recorder.step(loss.detach(), len(labels), epoch=epoch + 1)
         with recorder.off_clock(), torch.no_grad():
-            images, labels = inputs(slice(0, 512))
+            images, labels = tensors(arrays.test.read(slice(0, 512)))
             logits = model(images)
             recorder.evaluated(
                 epoch=epoch + 1,

@@ -245,7 +245,7 @@ def test_workers_of_parameter_servers(arrays: Arrays, make: str, tmp_path: Path)
     chosen = config(f"strategy={make}", "workers=1", "model=resnet18", "batch=8", *words)
     with AsGPU():
         replica = Replica(RankContext(chosen, 0, 1, arrays, tmp_path, (0,)))
-        gradient, _, _ = replica.gradient(np.arange(8), WorkerTerms(clip_norm=1.0, decay=0.1))
+        gradient, _, _ = replica.gradient(np.arange(8), 0, 8.0, WorkerTerms(clip_norm=1.0, decay=0.1))
         replica.descend(0.1)
         values = replica.parameters()
         replica.merge(values, 0.5)

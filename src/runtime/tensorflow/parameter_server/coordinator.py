@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from src.data import order
+from src.data.batches import training_samples
 from src.measure.recorder import Recorder
 from src.runtime.common.async_coordinator import AsyncCoordinator, CompletedStep
 from src.runtime.common.context import RankContext
@@ -81,7 +82,7 @@ class TensorFlowCoordinator(AsyncCoordinator):
         """
         self._free.acquire()
         arrays = self._context.arrays
-        samples = arrays.train.read(indices)
+        samples = training_samples(arrays, self._context.config, indices, epoch - 1)
         images, labels = samples.inputs[0], samples.targets[0]
         batch = tf.constant(images), tf.constant(labels), tf.constant(done, tf.int64)
         remote = self._cluster.schedule(self._model.steps[len(indices)], args=batch)

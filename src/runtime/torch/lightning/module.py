@@ -15,7 +15,8 @@ from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
 from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, Tensors, input_tensors, target_tensors
+from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
 

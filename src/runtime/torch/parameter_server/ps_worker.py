@@ -69,8 +69,8 @@ class Worker(ABC):
     ) -> dict[str, Any]:
         """Train one step on the training samples `indices` [part], as work item number `item`.
 
-        `step` is the number of global batches before that of the samples, and decides the learning rate;
-        `divisor` is what the loss of that global batch is a mean over.
+        `epoch`, from 1, is the samples' epoch; `step` is the number of global batches before theirs, and
+        decides the learning rate; `divisor` is what the loss of that global batch is a mean over.
 
         Returns the fields `loss`, `sums`, `began`, `fetched`, `computed` and `pushed` of a
         `CompletedStep`, and `staleness` if that is known.
@@ -138,7 +138,7 @@ class PSWorker(Worker):
         if self._steps % self._fetch_every == 0:
             self._fetch()
         fetched = time.time()
-        gradient, loss, sums = self._replica.gradient(indices, divisor, self._terms)
+        gradient, loss, sums = self._replica.gradient(indices, epoch - 1, divisor, self._terms)
         self._step = step
         self._gathered = gradient if self._gathered is None else self._gathered + gradient
         self._items.append((item, self._versions[0]))
@@ -188,7 +188,7 @@ class SharedMemoryWorker(Worker):
         before = self._shared.version()
         self._replica.load(self._shared.values)
         fetched = time.time()
-        gradient, loss, sums = self._replica.gradient(indices, divisor, self._terms)
+        gradient, loss, sums = self._replica.gradient(indices, epoch - 1, divisor, self._terms)
         computed = time.time()
         after = self._shared.update(gradient, self._context.rank, self._rate(step))
         times = {"began": began, "fetched": fetched, "computed": computed, "pushed": time.time()}

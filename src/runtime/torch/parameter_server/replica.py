@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import compilation, scoring, setup, update_rule
-from src.runtime.torch.feed import input_tensors, target_tensors
+from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
 NO_TERMS = WorkerTerms()
@@ -72,12 +73,13 @@ class Replica:
             buffer.copy_(torch.from_numpy(value))
 
     def gradient(
-        self, indices: np.ndarray, divisor: float, terms: WorkerTerms = NO_TERMS
+        self, indices: np.ndarray, epoch: int, divisor: float, terms: WorkerTerms = NO_TERMS
     ) -> tuple[Tensor, float, list[float]]:
         """Compute the gradient of a part of a batch.
 
         Args:
             indices: indices of the part's training samples.
+            epoch: the epoch, from 0, that they are trained on in.
             divisor: what the loss of the global batch is a mean over.
             terms: how the gradient is clipped, and what is added to it.
 
@@ -91,7 +93,7 @@ class Replica:
         for parameter in self._parameters:
             parameter.grad = None
         for part in np.array_split(indices, parts):
-            samples = context.arrays.train.read(part)
+            samples = training_samples(context.arrays, context.config, part, epoch)
             inputs = input_tensors(context, samples.inputs, self._device)
             targets = target_tensors(samples.targets, self._device)
             with compilation.autocast(context, self._device):

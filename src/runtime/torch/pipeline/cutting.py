@@ -17,7 +17,7 @@ from src.partition.torch import cost as measured
 from src.partition.torch.graph import Graph
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch.feed import Tensors, input_tensors
+from src.runtime.torch.tensors import Tensors, input_tensors
 
 
 def example_inputs(context: RankContext, samples: int, device: torch.device) -> Tensors:

@@ -14,7 +14,7 @@ from src.partition.torch.graph import Graph
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring
-from src.runtime.torch.feed import Tensors, input_tensors, target_tensors
+from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
 

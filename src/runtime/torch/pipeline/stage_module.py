@@ -40,7 +40,7 @@ from src.runtime.torch import (
     update_rule,
 )
 from src.runtime.torch.checkpoint import RankState
-from src.runtime.torch.feed import Batch, Feed, Tensors, target_tensors
+from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
@@ -48,6 +48,7 @@ from src.runtime.torch.pipeline.arriving_number import ArrivingNumber
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.pipeline.stage_memory import saved_tensors
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
+from src.runtime.torch.tensors import Tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
 ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineScheduleSingle]

@@ -1,0 +1,60 @@
+"""Read the training samples of a step, in the configured order and augmented as configured.
+
+Every strategy takes its training samples from here, whichever process, part of a batch or framework reads
+them, and so trains on the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from src.config import Config
+from src.data import augment, order
+from src.data.arrays import Arrays
+from src.data.samples import Samples
+
+
+def training_order(config: Config, samples: int, epoch: int) -> np.ndarray:
+    """Return the configured order of all training samples in an epoch, from 0: int64 [samples]."""
+    return order.epoch_order(samples, config.seed, epoch, config.dataset.get("shuffle_window"))
+
+
+def training_batches(config: Config, samples: int, first: int, last: int) -> Iterator[np.ndarray]:
+    """Yield the indices, int64 [global batch], of steps `first` to before `last`, counted over all epochs.
+
+    The order is the configured one, of `samples` training samples.
+    """
+    window = config.dataset.get("shuffle_window")
+    return order.batches(samples, config.global_batch, config.seed, first, last, window)
+
+
+def training_samples(
+    arrays: Arrays,
+    config: Config,
+    indices: np.ndarray,
+    epoch: int,
+    *,
+    inputs: bool = True,
+    targets: bool = True,
+) -> Samples:
+    """Copy training samples out of the maps, and augment their images as configured.
+
+    Args:
+        arrays: the dataset.
+        config: the run's configuration.
+        indices: the samples' places among all training samples, int64 of any shape; the arrays that are
+            returned begin with the same dimensions.
+        epoch: the epoch, from 0.
+        inputs: whether inputs are read; otherwise there are none.
+        targets: whether targets are read; otherwise there are none.
+    """
+    split = arrays.train
+    read = tuple(array[indices] for array in split.inputs) if inputs else ()
+    if read and config.dataset.get("augment", "none") == "crop_flip":
+        images, *others = read
+        flat = images.reshape(-1, *images.shape[indices.ndim :])
+        moves = augment.draw(config.seed, epoch, indices.ravel(), flat.shape[1:])
+        read = (augment.crop_flip(flat, moves).reshape(images.shape), *others)
+    return Samples(read, tuple(array[indices] for array in split.targets) if targets else ())
