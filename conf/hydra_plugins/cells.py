@@ -147,9 +147,11 @@ def _describe_cell(raw: dict[str, Any], row: list[str]) -> dict[str, Any]:
     return {
         **{group: choices[group] for group in ("strategy", "model", "dataset")},
         "hardware": choices.get("hardware", "local"),
+        "task": raw["task"]["name"],
         "framework": framework,
         "strategy_code": _source_file(raw["strategy"]["entry"]),
         "model_code": _source_file(raw["model"][framework]),
+        "task_code": _source_file(raw["task"][framework]),
         "overrides": " ".join(f"'{word}'" for word in row),
     }
 
