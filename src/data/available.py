@@ -6,15 +6,14 @@ This module is quick to import, because the parent uses it before anything heavy
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint
+from src.data import scratch
+from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint, is_prepared
 from src.data.errors import DataError, clear_disk_errors
+from src.data.exclusive import alone
 from src.data.sources import fetch
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def locate(dataset: Mapping[str, Any]) -> Path | None:
     """Return the folder with a dataset's prepared arrays: prepared/NAME, else the cache's, else `None`."""
     wanted = fingerprint(dataset)
     for folder in (PREPARED / dataset["name"], _cached(dataset)):
-        if _is_prepared(folder, wanted):
+        if is_prepared(folder, wanted):
             return folder
     return None
 
@@ -44,8 +43,8 @@ def locate(dataset: Mapping[str, Any]) -> Path | None:
 def ensure(dataset: Mapping[str, Any]) -> Path:
     """Return the folder with a dataset's prepared arrays; fetch and prepare them first if need be.
 
-    They are prepared into the cache. Processes that do so for the same dataset at once each prepare their own
-    copy; the first one to finish wins.
+    They are prepared into the cache. Of several processes that need the same arrays at once, one makes them
+    while the others wait.
 
     Raises:
         DataError: if the data can't be had.
@@ -53,36 +52,23 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
     if folder := locate(dataset):
         return folder
     # Imported here because it loads numpy.
-    from src.data.prepare import prepare
+    from src.data.prepare import build
 
     check_cache()
     target = _cached(dataset)
+    work = scratch.folder(dataset, target)
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as work:
-            raw, prepared = Path(work) / "raw", Path(work) / "prepared"
-            fetch(dataset, raw, cache_folder())
-            prepare(dataset, raw, prepared)
-            if target.exists() and not _is_prepared(target, fingerprint(dataset)):
-                shutil.rmtree(target)
-            try:
-                os.rename(prepared, target)
-            except OSError:
-                if not _is_prepared(target, fingerprint(dataset)):
-                    raise
+        with alone(work, f"{dataset['name']} is being prepared"):
+            if not is_prepared(target, fingerprint(dataset)):
+                with scratch.made(work):
+                    fetch(dataset, work / "raw", cache_folder())
+                    build(dataset, work / "raw", target, work)
     return target
 
 
 def _cached(dataset: Mapping[str, Any]) -> Path:
     return cache_folder() / "prepared" / f"{dataset['name']}-{fingerprint(dataset)}"
-
-
-def _is_prepared(folder: Path, wanted: str) -> bool:
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        return meta["fingerprint"] == wanted and all((folder / file).is_file() for file in meta["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def samples(dataset: Mapping[str, Any]) -> int:

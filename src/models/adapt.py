@@ -31,7 +31,7 @@ def accepted(signature: inspect.Signature, arguments: Mapping[str, Any]) -> dict
     }
 
 
-def build(config: Config, *, classes: int, shape: tuple[int, int, int]) -> Any:
+def build(config: Config, *, classes: int, shape: tuple[int, ...]) -> Any:
     """Build the configured model, of images with `shape` (height, width, channels).
 
     The builder is called with the options of the model's YAML. It draws weights from the framework's

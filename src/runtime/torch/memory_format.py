@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 @torch.no_grad()
-def channels_last(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
+def channels_last(model: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     """Lay the weights of the model's convolutions out for images of `shape` (H, W, C), and return the model.
 
     The sizes of the convolutions' inputs come from one forward pass in evaluation mode, which changes no
