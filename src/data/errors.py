@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from src.config.import_paths import describe_error
 from src.machine.folders import FULL
 
 
@@ -30,19 +29,6 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
                 f"the file system {mount_point(folder)} is full: {folder} can't be written"
             ) from error
         raise DataError(f"{error.filename or folder} can't be used: {error.strerror or error}") from error
-
-
-@contextmanager
-def reader_errors(dataset: str, reader: str) -> Iterator[None]:
-    """Turn an error of a dataset's reader into a `DataError` that names it; a full disk stays what it is."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (Exception, SystemExit) as error:
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise
-        raise DataError(f"{dataset}: reader {reader}: {describe_error(error)}") from error
 
 
 def mount_point(path: Path) -> Path:

@@ -16,8 +16,9 @@ from typing import BinaryIO
 import numpy as np
 
 from src.data.arrays import file_name
-from src.data.errors import DataError, reader_errors
+from src.data.errors import DataError
 from src.data.layout import KINDS, Layout
+from src.data.reader_errors import reader_errors
 from src.data.samples import Samples, SampleSource, Splits
 
 # Bytes of samples that a process holds at once.
@@ -43,7 +44,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of a finished shard.
+    """A record of a finished shard.
 
     Attributes:
         shard: which one.

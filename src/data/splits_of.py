@@ -10,8 +10,9 @@ from src.config import ConfigError, import_paths
 from src.config.import_paths import describe_error
 from src.data import damage
 from src.data.arrays import SPLITS
-from src.data.errors import DataError, DataMistake, reader_errors
+from src.data.errors import DataError, DataMistake
 from src.data.layout import Layout
+from src.data.reader_errors import reader_errors
 from src.data.samples import Samples, SampleSource, Splits
 
 
