@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -21,11 +21,12 @@ from src.machine.process import die_with
 # A writer that is larger holds arrays, of which each process would get a copy.
 LARGEST_WRITER = 1 << 26
 
-# Of a worker process.
+# Of a worker process: what it unpickles with its first shard, where an error reaches the parent.
+_pickled_writer = b""
 _writer: ShardWriter | None = None
 
 
-def write_shards(writer: ShardWriter, shards: Sequence[Shard]) -> Iterator[Note]:
+def write_shards(writer: ShardWriter, shards: Sequence[Shard]) -> Generator[Note]:
     """Write `shards`, and yield the note of each as soon as it is finished.
 
     Several processes do so if there are several cores and shards, and the splits can be pickled and aren't
@@ -42,9 +43,8 @@ def write_shards(writer: ShardWriter, shards: Sequence[Shard]) -> Iterator[Note]
         return
     kills, others = MemoryKills(), set(multiprocessing.active_children())
     # A fork would copy locks that this process's other threads may hold.
-    pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(os.getpid(), pickled)
-    )
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(os.getpid(), pickled))
     try:
         with _interrupts_kept_from_children():
             tasks = [pool.submit(_write, shard) for shard in shards]
@@ -77,13 +77,15 @@ def _pickled(writer: ShardWriter) -> bytes | None:
 
 def _begin(parent: int, pickled: bytes) -> None:
     """Prepare a worker process, which ends with its parent."""
-    global _writer
+    global _pickled_writer
     die_with(parent)
-    _writer = pickle.loads(pickled)
+    _pickled_writer = pickled
 
 
 def _write(shard: Shard) -> Note:
-    assert _writer is not None
+    global _writer
+    if _writer is None:
+        _writer = pickle.loads(_pickled_writer)
     return _writer(shard)
 
 

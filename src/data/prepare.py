@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -157,12 +158,13 @@ def _write(writer: ShardWriter, shards: list[Shard], target: Path) -> Notes:
     with PreparationProgress(writer.dataset, samples, samples - left) as progress:
         for note in finished:
             damaged[note.shard.split] += note.damaged
-        for note in write_shards(writer, pending):
-            finished.append(note)
-            damaged[note.shard.split] += note.damaged
-            split = note.shard.split
-            damage.refuse(writer.dataset, split, len(getattr(writer.splits, split)), damaged[split])
-            progress.advance(note.shard.stop - note.shard.start)
+        with closing(write_shards(writer, pending)) as notes:
+            for note in notes:
+                finished.append(note)
+                split = note.shard.split
+                damaged[split] += note.damaged
+                damage.refuse(writer.dataset, split, len(getattr(writer.splits, split)), damaged[split])
+                progress.advance(note.shard.stop - note.shard.start)
     finished.sort(key=lambda note: note.shard.start)
     return {split: [note for note in finished if note.shard.split == split] for split in SPLITS}
 
@@ -184,7 +186,7 @@ def _check_classes(notes: Notes, names: tuple[str, ...], dataset: str) -> None:
     if labels[0]:
         missing = [names[number] for number in np.flatnonzero(np.sum(labels, axis=0) == 0)]
         if missing:
-            others = f", nor is one of {len(missing) - 1} other classes" if len(missing) > 1 else ""
+            others = f", nor of {len(missing) - 1} of the others" if len(missing) > 1 else ""
             raise DataError(f"{dataset}: no training sample is of class {missing[0]!r}{others}")
 
 

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
 from src.data import decoding, prepare
-from src.data.arrays import load
-from src.data.samples import ArraySource
-from tests.data.tiles import SIDE
+from src.data.samples import Samples
+from tests.data.tiles import SIDE, Tiles
 from tests.support import ROOT
 
 Until = Callable[[Callable[[], object], float, str], float]
@@ -40,7 +38,12 @@ if __name__ == "__main__":
 
 def tiles(folder: Path, **options: Any) -> dict[str, Any]:
     """The dataset of tests/data/tiles.py."""
-    fixed: dict[str, Any] = {"reader": "tests.data.tiles.read", "source": "generated", "files": {}, "sources": []}
+    fixed: dict[str, Any] = {
+        "reader": "tests.data.tiles.read",
+        "source": "generated",
+        "files": {},
+        "sources": [],
+    }
     return {"name": "tiles", **fixed, "options": {"folder": str(folder), **options}}
 
 
@@ -143,7 +146,9 @@ def test_who_is_killed_leaves_what_is_finished_to_the_next(
     assert set(whole.read()) == set(range(70))
     changed = {"meta.json"}  # the options name the folder
     assert killed.prepared().keys() == whole.prepared().keys()
-    assert all(killed.prepared()[name] == whole.prepared()[name] for name in whole.prepared().keys() - changed)
+    assert all(
+        killed.prepared()[name] == whole.prepared()[name] for name in whole.prepared().keys() - changed
+    )
     first, second = (json.loads(each.prepared()["meta.json"]) for each in (killed, whole))
     assert first | {"fingerprint": ""} == second | {"fingerprint": ""}
     assert first["shards"] == {"train": [10] * 6, "test": [10]}
@@ -198,21 +203,33 @@ def test_of_two_at_once_the_second_waits_and_finds_it_done(
     assert [path.name for path in both.target.parent.iterdir()] == ["tiles"]
 
 
-def test_a_reader_that_was_mended_begins_anew_and_other_fingerprints_leave_nothing(
-    preparations: Callable[[str], Preparations], until: Until
+@pytest.mark.parametrize("change", ["reader", "files"])
+def test_what_comes_from_an_older_reader_or_file_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    mended = preparations("mended")
-    process = started(mended, until)
-    process.kill()
-    process.wait()
-    (work,) = mended.target.parent.glob(".tiles-*.partial")
-    provenance = json.loads((work / "raw.json").read_text())
-    (work / "raw.json").write_text(json.dumps(provenance | {"reader": "of another version"}, sort_keys=True))
-    mended.open_gate()
-    assert mended.run(free=30) == (0, "")
-    assert mended.read()[5] == 2
-    other = work.with_name(".tiles-0123456789ab.partial")
-    other.mkdir()
+    monkeypatch.setattr(prepare, "SHARD_BYTES", SHARD_BYTES)
+    monkeypatch.setattr(decoding, "usable_cores", lambda: [0])
+    dataset, target = tiles(tmp_path, samples=60) | {"files": {"raw": None}}, tmp_path / "prepared" / "tiles"
+    (tmp_path / "raw").touch()
+    other = target.with_name(".tiles-0123456789ab.partial")
+    other.mkdir(parents=True)
     (other / "left").touch()
-    assert mended.run(free=20) == (0, "")
-    assert [path.name for path in mended.target.parent.iterdir()] == ["tiles"]
+
+    def interrupted(self: Tiles, start: int, stop: int) -> Samples:
+        if start == 30:
+            raise KeyboardInterrupt
+        return read(self, start, stop)
+
+    read = Tiles.read
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Tiles, "read", interrupted)
+            prepare.prepare(dataset, tmp_path, target)
+    counts = (tmp_path / "read").read_text().split()
+    assert counts.count("15") == 1, "the second time went on after the first"
+    (work,) = target.parent.iterdir()
+    provenance = json.loads((work / "raw.json").read_text())
+    (work / "raw.json").write_text(json.dumps(provenance | {change: "another"}, sort_keys=True))
+    prepare.prepare(dataset, tmp_path, target)
+    assert (tmp_path / "read").read_text().split().count("15") == 2
+    assert [path.name for path in target.parent.iterdir()] == ["tiles"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -170,6 +171,8 @@ def test_a_full_disk_names_its_mount_point(tmp_path: Path, monkeypatch: pytest.M
         ),
         ({"names": ("cat", "dog")}, "train labels run from 0 to 2, but there are names for classes 0 to 1"),
         ({"test_label": -1}, "test labels run from -1 to -1"),
+        ({"names": ("cat", "dog", "emu", "fox")}, "no training sample is of class 'fox'$"),
+        ({"labels": LABELS * 0}, "no training sample is of class 'dog', nor of 1 of the others"),
     ],
 )
 def test_arrays_that_break_the_contract_are_refused(
@@ -192,6 +195,58 @@ def test_missing_raw_data_name_the_command_that_makes_them(tmp_path: Path) -> No
 def test_a_reader_that_cannot_be_imported_is_named(tmp_path: Path, reader: str) -> None:
     with pytest.raises(DataError, match=f"reader '{reader}' can't be imported"):
         prepare(TOY | {"reader": reader}, tmp_path, tmp_path / "toy")
+
+
+def test_inputs_of_other_tasks_need_not_be_images(reads: Callable[[Any], None], tmp_path: Path) -> None:
+    def source(count: int) -> ArraySource:
+        generator = np.random.default_rng(count)
+        numbers, images = generator.random((count, 3), np.float32), np.zeros((count, 2, 2, 1), np.uint8)
+        return ArraySource((numbers, images), (generator.random((count, 2)),))
+
+    given = Splits(source(5), source(2), ("height", "width"))
+    reads(given)
+    prepare(TOY | {"task": "regression"}, tmp_path, tmp_path / "toy")
+    arrays = load(tmp_path / "toy")
+    assert (arrays.shape, arrays.names, arrays.mean, arrays.std) == ((3,), ("height", "width"), (), ())
+    for split, kept in ((given.train, arrays.train), (given.test, arrays.test)):
+        samples = split.read(0, len(split))
+        for array, mapped in zip(
+            (*samples.inputs, *samples.targets), (*kept.inputs, *kept.targets), strict=True
+        ):
+            np.testing.assert_array_equal(mapped, array)
+
+
+@pytest.mark.usefixtures("reads")
+def test_a_size_that_the_reader_does_not_make_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^toy: dataset.size=8, but reader toy_reader.read gives .* 1 x 1$"):
+        prepare(TOY | {"size": 8}, tmp_path, tmp_path / "toy")
+
+
+def test_a_reader_is_told_size_and_source_and_reads_unpacked_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tmp_path / "raw"
+    (tmp_path / "pictures").mkdir(parents=True)
+    (tmp_path / "pictures" / "1.txt").write_text("one")
+    shutil.make_archive(str(raw / "pictures"), "gztar", tmp_path, "pictures")
+    (raw / "labels.mat").write_text("two")
+    seen: list[Any] = []
+
+    def read(folder: Path, options: dict[str, Any]) -> Splits:
+        seen.append(options)
+        assert (folder / "pictures/pictures/1.txt").read_text() == "one"
+        assert (folder / "labels.mat").read_text() == "two"
+        return splits(*(np.zeros((len(a), 8, 8, 2), np.uint8) if a.ndim > 1 else a for a in given))
+
+    given = (IMAGES, LABELS, TEST_IMAGES)
+    module = types.ModuleType("toy_reader")
+    module.read = read  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "toy_reader", module)
+    archived = {"files": {"pictures.tar.gz": None, "labels.mat": None}, "unpack": {"bytes": 99, "files": 9}}
+    prepare(TOY | archived | {"size": 8, "options": {"a": 1}}, raw, tmp_path / "toy")
+    assert seen == [{"a": 1, "size": 8, "source": "generated"}]
+    assert load(tmp_path / "toy").shape == (8, 8, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "raw", "toy"]
 
 
 @pytest.mark.usefixtures("reads")

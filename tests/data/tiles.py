@@ -39,7 +39,9 @@ class Tiles:
         numbers = np.array([number for number in range(start, stop) if number not in self.damaged], np.int64)
         images = np.empty((len(numbers), SIDE, SIDE, 3), np.uint8)
         images[:] = ((self.first + numbers) % 251)[:, np.newaxis, np.newaxis, np.newaxis]
-        reasons = tuple(f"tile {number}: cut short" for number in range(start, stop) if number in self.damaged)
+        reasons = tuple(
+            f"tile {number}: cut short" for number in range(start, stop) if number in self.damaged
+        )
         return Samples((images,), (numbers % 2,), reasons)
 
 
