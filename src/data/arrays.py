@@ -14,8 +14,11 @@ from src.data.errors import DataError
 from src.data.layout import KINDS
 from src.data.samples import Samples
 from src.data.shards import Rows, ShardedArray
+from src.machine.memory_limit import memory_limit
 
 SPLITS = ("train", "test")
+# Of the memory that this process may use, the part that maps may fill and stay: training needs the rest.
+LARGEST_KEPT = 0.5
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,9 @@ def load(folder: Path, limit: int | None = None, test_limit: int | None = None) 
             raise DataError(f"limit must be at least 1, got {value}")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        train, test = (_map(folder, split, meta) for split in SPLITS)
+        size = sum((folder / file).stat().st_size for file in meta["files"])
+        announced = size > LARGEST_KEPT * memory_limit()
+        train, test = (_map(folder, split, meta, announced=announced) for split in SPLITS)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{folder} holds no complete prepared dataset ({error}); "
@@ -128,16 +133,19 @@ def load(folder: Path, limit: int | None = None, test_limit: int | None = None) 
     return arrays.first(limit, test_limit)
 
 
-def _map(folder: Path, split: str, meta: dict[str, Any]) -> Split:
+def _map(folder: Path, split: str, meta: dict[str, Any], *, announced: bool) -> Split:
     """Map a split's shards into memory; raise `ValueError` where one has other rows than the index says."""
     inputs, targets = (
-        tuple(_map_array(folder, split, kind, number, meta) for number in range(len(meta[kind])))
+        tuple(
+            ShardedArray(_shards(folder, split, kind, number, meta), announced=announced)
+            for number in range(len(meta[kind]))
+        )
         for kind in KINDS
     )
     return Split(inputs, targets)
 
 
-def _map_array(folder: Path, split: str, kind: str, number: int, meta: dict[str, Any]) -> ShardedArray:
+def _shards(folder: Path, split: str, kind: str, number: int, meta: dict[str, Any]) -> list[np.ndarray]:
     shards = []
     for shard, rows in enumerate(meta["shards"][split]):
         # Nothing can be mapped of a shard whose samples were all damaged.
@@ -148,7 +156,7 @@ def _map_array(folder: Path, split: str, kind: str, number: int, meta: dict[str,
             if len(mapped) != rows:
                 raise ValueError(f"{name} has {len(mapped)} rows, not {rows}")
             shards.append(mapped)
-    return ShardedArray(shards)
+    return shards
 
 
 def _copied(array: Rows, indices: slice | np.ndarray) -> np.ndarray:

@@ -18,6 +18,8 @@ from src.machine.devices import usable_cores
 from src.machine.memory_kills import MemoryKills
 from src.machine.process import die_with
 
+# Fewer bytes of samples are read sooner than processes are started.
+SMALL_BYTES = 1 << 24
 # A writer that is larger holds arrays, of which each process would get a copy.
 LARGEST_WRITER = 1 << 26
 
@@ -29,15 +31,16 @@ _writer: ShardWriter | None = None
 def write_shards(writer: ShardWriter, shards: Sequence[Shard]) -> Generator[Note]:
     """Write `shards`, and yield the note of each as soon as it is finished.
 
-    Several processes do so if there are several cores and shards, and the splits can be pickled and aren't
-    arrays, of which nothing need be decoded.
+    Several processes do so if there are several cores and shards, and much to read, and if the splits can be
+    pickled and aren't arrays, of which nothing need be decoded.
 
     Raises:
         DataError: as `ShardWriter` does.
         Unfinished: where one of the processes was killed.
     """
     processes = min(len(usable_cores()), len(shards))
-    pickled = _pickled(writer) if processes > 1 else None
+    to_read = writer.layout.sample_bytes * sum(shard.stop - shard.start for shard in shards)
+    pickled = _pickled(writer) if processes > 1 and to_read > SMALL_BYTES else None
     if pickled is None:
         yield from map(writer, shards)
         return

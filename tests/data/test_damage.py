@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from src.data import decoding, prepare
+from src.data import prepare
 from src.data.arrays import load
 from src.data.errors import DataError, mount_point
 from src.data.prepare import prepare as prepare_dataset
@@ -26,7 +26,6 @@ def test_damaged_samples_are_named_left_out_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(prepare, "SHARD_BYTES", SHARD_BYTES)
-    monkeypatch.setattr(decoding, "usable_cores", lambda: [0])
     # The first sample, a whole shard and one more.
     damaged = [0, *range(20, 30), 1199]
     meta = prepared(tmp_path, 1200, damaged)

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from src.data import decoding, prepare
+from src.data import prepare
 from src.data.samples import Samples
 from tests.data.tiles import SIDE, Tiles
 from tests.support import ROOT
@@ -26,10 +26,11 @@ SECONDS = 60.0
 SHARD_BYTES = 10 * (3 * SIDE * SIDE + 8)
 COMMAND = f"""
 import sys
-from src.data import decoding, prepare
+from src.data import prepare
 from src.preprocess import main
 prepare.SHARD_BYTES = {SHARD_BYTES}
-# Two processes, however many cores there are.
+# Two processes, however many cores there are, and however little they have to read.
+decoding.SMALL_BYTES = 0
 decoding.usable_cores = lambda: [0, 1]
 if __name__ == "__main__":
     sys.exit(main(["tiles"]))
@@ -208,7 +209,6 @@ def test_what_comes_from_an_older_reader_or_file_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     monkeypatch.setattr(prepare, "SHARD_BYTES", SHARD_BYTES)
-    monkeypatch.setattr(decoding, "usable_cores", lambda: [0])
     dataset, target = tiles(tmp_path, samples=60) | {"files": {"raw": None}}, tmp_path / "prepared" / "tiles"
     (tmp_path / "raw").touch()
     other = target.with_name(".tiles-0123456789ab.partial")

@@ -14,10 +14,11 @@ WHOLE = np.arange(60, dtype=np.int32).reshape(20, 3)
 CUTS = ([], [1], [7, 13], [5, 5, 19], list(range(1, 20)))
 
 
-@pytest.fixture(params=CUTS, ids=str)
+@pytest.fixture(params=[*((cut, False) for cut in CUTS), (CUTS[0], True), (CUTS[2], True)], ids=str)
 def array(request: pytest.FixtureRequest) -> ShardedArray:
-    """The whole, cut into shards of different lengths."""
-    return ShardedArray(np.split(WHOLE, request.param))
+    """The whole, cut into shards of different lengths, whose reads the kernel is told of or not."""
+    cuts, announced = request.param
+    return ShardedArray(np.split(WHOLE, cuts), announced=announced)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 
 from src.data.samples import Samples, Splits
 
-SIDE = 8
+SIDE = 8  # pixels, where the options don't say
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Tiles:
     samples: int
     free: int
     damaged: tuple[int, ...]
+    side: int
 
     def __len__(self) -> int:
         return self.samples
@@ -37,7 +38,7 @@ class Tiles:
         with (self.folder / "read").open("a") as file:
             file.write("".join(f"{self.first + number}\n" for number in range(start, stop)))
         numbers = np.array([number for number in range(start, stop) if number not in self.damaged], np.int64)
-        images = np.empty((len(numbers), SIDE, SIDE, 3), np.uint8)
+        images = np.empty((len(numbers), self.side, self.side, 3), np.uint8)
         images[:] = ((self.first + numbers) % 251)[:, np.newaxis, np.newaxis, np.newaxis]
         reasons = tuple(
             f"tile {number}: cut short" for number in range(start, stop) if number in self.damaged
@@ -47,5 +48,6 @@ class Tiles:
 
 def read(raw: Path, options: dict[str, Any]) -> Splits:
     samples, folder = options["samples"], Path(options["folder"])
-    train = Tiles(folder, 0, samples, options.get("free", samples), tuple(options.get("damaged", ())))
-    return Splits(train, Tiles(folder, samples, 10, 10, ()), ("even", "odd"))
+    free, damaged, side = options.get("free", samples), options.get("damaged", ()), options.get("side", SIDE)
+    train = Tiles(folder, 0, samples, free, tuple(damaged), side)
+    return Splits(train, Tiles(folder, samples, 10, 10, (), side), ("even", "odd"))
