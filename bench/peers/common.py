@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -25,8 +26,13 @@ def arguments() -> argparse.Namespace:
 
 def training_arrays(folder: str) -> tuple[np.ndarray, np.ndarray]:
     """Return a folder's normalised float images [samples, channels, height, width], and labels [samples]."""
-    images = np.load(f"{folder}/train-inputs-0.npy").transpose(0, 3, 1, 2)
-    return (images.astype(np.float32) / 255 - 0.1307) / 0.3081, np.load(f"{folder}/train-targets-0.npy")
+    images = _array(folder, "train-inputs-0").transpose(0, 3, 1, 2)
+    return (images.astype(np.float32) / 255 - 0.1307) / 0.3081, _array(folder, "train-targets-0")
+
+
+def _array(folder: str, name: str) -> np.ndarray:
+    """Load an array of which a prepared folder has one file or several."""
+    return np.concatenate([np.load(path) for path in sorted(Path(folder).glob(f"{name}-*.npy"))])
 
 
 class Clock:

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from src.data.errors import DataError
+from src.data.layout import KINDS
 from src.data.samples import Samples
+from src.data.shards import Rows, ShardedArray
+from src.machine.memory_limit import memory_limit
 
 SPLITS = ("train", "test")
-KINDS = ("inputs", "targets")
+# Of the memory that this process may use, the part that maps may fill and stay: training needs the rest.
+LARGEST_KEPT = 0.5
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class Split:
         targets: one array [samples, ...] for each target.
     """
 
-    inputs: tuple[np.ndarray, ...]
-    targets: tuple[np.ndarray, ...]
+    inputs: tuple[Rows, ...]
+    targets: tuple[Rows, ...]
 
     def __len__(self) -> int:
         return len(self.inputs[0])
@@ -35,13 +39,16 @@ class Split:
     def read(self, indices: slice | np.ndarray) -> Samples:
         """Copy the samples of `indices` out of the maps."""
         return Samples(
-            tuple(np.array(array[indices]) for array in self.inputs),
-            tuple(np.array(array[indices]) for array in self.targets),
+            tuple(_copied(array, indices) for array in self.inputs),
+            tuple(_copied(array, indices) for array in self.targets),
         )
 
     def part(self, rows: slice) -> Split:
-        """Return the split of a contiguous part of the samples."""
-        return Split(tuple(a[rows] for a in self.inputs), tuple(a[rows] for a in self.targets))
+        """Return the split of a contiguous part of the samples; none is read."""
+        return Split(
+            tuple(_part(array, rows) for array in self.inputs),
+            tuple(_part(array, rows) for array in self.targets),
+        )
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,16 @@ class Arrays:
     Attributes:
         train: the training samples.
         test: the test samples.
-        shape: (height, width, channels) of the images, which are the first input.
+        shape: that of a sample's first input; of images (height, width, channels).
         names: one name for each class, or for each number that is predicted.
-        mean: mean of all training pixels / 255, by channel.
+        mean: mean of all training pixels / 255, by channel; empty where the first input isn't images.
         std: standard deviation of the same.
         data_source: `original` or `generated`.
     """
 
     train: Split
     test: Split
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     names: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -88,9 +95,9 @@ class Arrays:
         )
 
 
-def file_name(split: str, kind: str, number: int) -> str:
-    """Return the name of the file that holds input or target `number` of a split."""
-    return f"{split}-{kind}-{number}.npy"
+def file_name(split: str, kind: str, number: int, shard: int) -> str:
+    """Return the name of the file with one shard of input or target `number` of a split."""
+    return f"{split}-{kind}-{number}-{shard:05d}.npy"
 
 
 def load(folder: Path, limit: int | None = None, test_limit: int | None = None) -> Arrays:
@@ -106,17 +113,18 @@ def load(folder: Path, limit: int | None = None, test_limit: int | None = None) 
             raise DataError(f"limit must be at least 1, got {value}")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        train, test = (_map(folder, split, meta) for split in SPLITS)
+        size = sum((folder / file).stat().st_size for file in meta["files"])
+        announced = size > LARGEST_KEPT * memory_limit()
+        train, test = (_map(folder, split, meta, announced=announced) for split in SPLITS)
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{folder} holds no complete prepared dataset ({error}); "
             "`dvc repro fetch data.dvc preprocess` makes it"
         ) from error
-    height, width, channels = meta["shape"]
     arrays = Arrays(
         train,
         test,
-        shape=(height, width, channels),
+        shape=tuple(meta["shape"]),
         names=tuple(meta["names"]),
         mean=tuple(meta["mean"]),
         std=tuple(meta["std"]),
@@ -125,9 +133,36 @@ def load(folder: Path, limit: int | None = None, test_limit: int | None = None) 
     return arrays.first(limit, test_limit)
 
 
-def _map(folder: Path, split: str, meta: dict[str, Any]) -> Split:
+def _map(folder: Path, split: str, meta: dict[str, Any], *, announced: bool) -> Split:
+    """Map a split's shards into memory; raise `ValueError` where one has other rows than the index says."""
     inputs, targets = (
-        tuple(np.load(folder / file_name(split, kind, number), mmap_mode="r") for number in range(meta[kind]))
+        tuple(
+            ShardedArray(_shards(folder, split, kind, number, meta), announced=announced)
+            for number in range(len(meta[kind]))
+        )
         for kind in KINDS
     )
     return Split(inputs, targets)
+
+
+def _shards(folder: Path, split: str, kind: str, number: int, meta: dict[str, Any]) -> list[np.ndarray]:
+    shards = []
+    for shard, rows in enumerate(meta["shards"][split]):
+        # Nothing can be mapped of a shard whose samples were all damaged.
+        if rows:
+            name = file_name(split, kind, number, shard)
+            # The base class: numpy wraps each row that is read of a memmap, which takes longer than the read.
+            mapped = np.asarray(np.load(folder / name, mmap_mode="r"))
+            if len(mapped) != rows:
+                raise ValueError(f"{name} has {len(mapped)} rows, not {rows}")
+            shards.append(mapped)
+    return shards
+
+
+def _copied(array: Rows, indices: slice | np.ndarray) -> np.ndarray:
+    """Copy rows out of a map, of which a slice alone is a view."""
+    return array[indices].copy() if isinstance(indices, slice) else array[indices]
+
+
+def _part(array: Rows, rows: slice) -> Rows:
+    return array.part(rows) if isinstance(array, ShardedArray) else array[rows]

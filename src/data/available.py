@@ -6,16 +6,23 @@ This module is quick to import, because the parent uses it before anything heavy
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from src.config import import_paths
-from src.data.catalog import PREPARED, cache_folder, check_cache, fingerprint, folder_name, source_name
+from src.data import scratch
+from src.data.catalog import (
+    PREPARED,
+    cache_folder,
+    check_cache,
+    fingerprint,
+    folder_name,
+    is_prepared,
+    source_name,
+)
 from src.data.errors import DataError, clear_disk_errors
+from src.data.exclusive import alone
 from src.data.sources import fetch
 
 if TYPE_CHECKING:
@@ -41,7 +48,7 @@ def locate(dataset: Mapping[str, Any]) -> Path | None:
     """Return the folder with a dataset's prepared arrays: in prepared/, else in the cache, else `None`."""
     wanted = fingerprint(dataset)
     for folder in (PREPARED / folder_name(dataset), _cached(dataset)):
-        if _is_prepared(folder, wanted):
+        if is_prepared(folder, wanted):
             return folder
     return None
 
@@ -49,8 +56,8 @@ def locate(dataset: Mapping[str, Any]) -> Path | None:
 def ensure(dataset: Mapping[str, Any]) -> Path:
     """Return the folder with a dataset's prepared arrays; fetch and prepare them first if need be.
 
-    They are prepared into the cache. Processes that do so for the same dataset at once each prepare their own
-    copy; the first one to finish wins.
+    They are prepared into the cache. Of several processes that need the same arrays at once, one makes them
+    while the others wait.
 
     Raises:
         DataError: if the data can't be had.
@@ -58,36 +65,23 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
     if folder := locate(dataset):
         return folder
     # Imported here because it loads numpy.
-    from src.data.prepare import prepare
+    from src.data.prepare import build
 
     check_cache()
     target = _cached(dataset)
+    work = scratch.folder(dataset, target)
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as work:
-            raw, prepared = Path(work) / "raw", Path(work) / "prepared"
-            fetch(dataset, raw, cache_folder(), linked=True)
-            prepare(dataset, raw, prepared)
-            if target.exists() and not _is_prepared(target, fingerprint(dataset)):
-                shutil.rmtree(target)
-            try:
-                os.rename(prepared, target)
-            except OSError:
-                if not _is_prepared(target, fingerprint(dataset)):
-                    raise
+        with alone(work, f"{dataset['name']} is being prepared"):
+            if not is_prepared(target, fingerprint(dataset)):
+                with scratch.made(work):
+                    fetch(dataset, work / "raw", cache_folder(), linked=True)
+                    build(dataset, work / "raw", target, work)
     return target
 
 
 def _cached(dataset: Mapping[str, Any]) -> Path:
     return cache_folder() / "prepared" / f"{source_name(dataset)}-{fingerprint(dataset)}"
-
-
-def _is_prepared(folder: Path, wanted: str) -> bool:
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        return meta["fingerprint"] == wanted and all((folder / file).is_file() for file in meta["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def samples(dataset: Mapping[str, Any]) -> int:

@@ -25,7 +25,7 @@ STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 # The file in the folder of a dataset that has none.
 NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
-FORM = 2
+FORM = 3
 
 
 class UnknownDataset(DataMistake):
@@ -130,6 +130,18 @@ def fingerprint(dataset: Mapping[str, Any]) -> str:
 
     They change with whatever changes the arrays, and so not with `sources` or limits.
     """
-    parts = {key: dataset.get(key) for key in ("name", "reader", "source", "files", "options")}
+    keys = ["name", "reader", "source", "files", "options", "size"]
+    if dataset.get("source") == "generated":
+        keys += ["generator", "fraction", "generator_seed"]
+    parts = {key: dataset.get(key) for key in keys}
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def is_prepared(folder: Path, wanted: str) -> bool:
+    """Return whether a folder holds all arrays of the fingerprint `wanted`."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        return meta["fingerprint"] == wanted and all((folder / file).is_file() for file in meta["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,185 +1,204 @@
-"""Turn a dataset's raw files into the arrays that ranks map into memory."""
+"""Turn a dataset's raw files into the arrays that ranks map into memory.
+
+All is made in a folder beside the target, which takes its name once it is whole:
+
+    prepared/.cifar10-0123456789ab.partial/
+        raw.json        the raw files and the reader that the rest comes from
+        unpacked/       one folder an archive, where the dataset has archives
+        shards/         the arrays; becomes prepared/cifar10
+        notes/          one a finished shard; who is killed goes on after these
+"""
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+import shutil
+from collections.abc import Mapping
+from contextlib import closing
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from src.config import ConfigError, import_paths
-from src.config.import_paths import describe_error
-from src.data.arrays import KINDS, SPLITS, file_name
-from src.data.catalog import fingerprint
-from src.data.errors import FULL, DataError, DataMistake, clear_disk_errors
-from src.data.samples import Samples, SampleSource, Splits
+from src.data import damage, scratch, splits_of
+from src.data.arrays import SPLITS, file_name
+from src.data.catalog import fingerprint, is_prepared
+from src.data.decoding import write_shards
+from src.data.errors import DataError, clear_disk_errors, mount_point
+from src.data.exclusive import alone
+from src.data.layout import KINDS, Layout
+from src.data.preparation_progress import PreparationProgress
+from src.data.samples import Splits
+from src.data.shard_writer import Note, Shard, ShardWriter
+from src.data.unpacking import unpack_all
 
-CHUNK_BYTES = 1 << 24
+# Files of one array are no larger, but where a single sample is.
+SHARD_BYTES = 1 << 26
+RAW, UNPACKED, SHARDS, NOTES, OLD = "raw.json", "unpacked", "shards", "notes", "old"
+
+Notes = dict[str, list[Note]]
 
 
 def prepare(dataset: Mapping[str, Any], raw: Path, target: Path) -> None:
     """Read the raw files in `raw` by the dataset's reader and write its arrays and meta.json to `target`.
 
-    `target` is replaced once everything is written.
+    `target` is replaced once everything is written. Of several processes that prepare it at once, one does so
+    while the others wait. One that is killed leaves what is finished to the next.
 
     Raises:
         DataError: for missing or unusable data, a reader that can't be imported, and a full disk.
     """
-    name = dataset["name"]
     for file in dataset["files"]:
         if not (raw / file).is_file():
             raise DataError(
-                f"{name}: {raw / file} is missing; `dvc repro fetch data.dvc preprocess` makes it"
+                f"{dataset['name']}: {raw / file} is missing; `dvc repro fetch data.dvc preprocess` makes it"
             )
-    splits = _read(dataset, raw)
-    first = check(splits, name)
+    work = scratch.folder(dataset, target)
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as work:
-            new = Path(work) / "new"
-            new.mkdir()
-            mean, std = _write(splits, new, name)
-            meta = {
-                "name": name,
-                "shape": list(first.inputs[0].shape[1:]),
-                "inputs": len(first.inputs),
-                "targets": len(first.targets),
-                "names": list(splits.names),
-                "mean": mean,
-                "std": std,
-                "train_samples": len(splits.train),
-                "test_samples": len(splits.test),
-                "data_source": dataset["source"],
-                "fingerprint": fingerprint(dataset),
-                "files": sorted(path.name for path in new.iterdir()),
-            }
-            (new / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
-            if target.exists():
-                os.rename(target, Path(work) / "old")
-            os.rename(new, target)
+        with alone(work, f"{dataset['name']} is being prepared") as waited:
+            if not (waited and is_prepared(target, fingerprint(dataset))):
+                with scratch.made(work):
+                    build(dataset, raw, target, work)
 
 
-def check(splits: Splits, name: str) -> Samples:
-    """Check that the splits are what `Splits` promises, and return the first training sample.
+def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> None:
+    """Write the arrays to `target` by way of the folder `work`, which is this process's alone.
 
     Raises:
-        DataError: in a sentence about dataset `name`.
+        DataError: as `prepare` does.
+        OSError: where a disk can't be used.
     """
-    firsts = []
-    for part in SPLITS:
-        source: SampleSource = getattr(splits, part)
-        if not len(source):
-            raise DataError(f"{name}: the {part} split has no samples")
-        first = source.read(0, 1)
-        image = first.inputs[0]
-        if image.dtype != np.uint8 or image.ndim != 4 or 0 in image.shape:
-            raise DataError(
-                f"{name}: the first {part} input must be images, uint8 [samples, height, width, channels], "
-                f"got {image.dtype} {list(image.shape)}"
-            )
-        firsts.append(first)
-    train, test = (_layout(first) for first in firsts)
-    if train != test:
-        raise DataError(f"{name}: training samples are {train}, test samples {test}")
-    return firsts[0]
+    name = dataset["name"]
+    reader = splits_of.reader(dataset)
+    _drop_unless_of(_provenance(dataset, raw, reader), work)
+    if dataset.get("unpack"):
+        raw = unpack_all(dataset, raw, work / UNPACKED)
+    splits = splits_of.read(dataset, reader, raw)
+    layout = splits_of.check(splits, dataset)
+    for folder in (SHARDS, NOTES):
+        (work / folder).mkdir(exist_ok=True)
+    writer = ShardWriter(name, dataset["reader"], splits, layout, work / SHARDS, work / NOTES)
+    notes = _write(writer, _shards(splits, layout), target)
+    damage.warn(name, notes)
+    _check_classes(notes, splits.names, name)
+    mean, std = _statistics(notes["train"])
+    meta = {
+        "name": name,
+        "shape": list(layout.inputs[0][1]),
+        "inputs": layout.described("inputs"),
+        "targets": layout.described("targets"),
+        "names": list(splits.names),
+        "mean": mean,
+        "std": std,
+        "train_samples": sum(note.rows for note in notes["train"]),
+        "test_samples": sum(note.rows for note in notes["test"]),
+        "damaged": {split: sum(len(note.damaged) for note in notes[split]) for split in SPLITS},
+        "shards": {split: [note.rows for note in notes[split]] for split in SPLITS},
+        "data_source": dataset["source"],
+        "fingerprint": fingerprint(dataset),
+        "files": [
+            file_name(split, kind, number, note.shard.number)
+            for split in SPLITS
+            for note in notes[split]
+            for kind in KINDS
+            for number in range(len(getattr(layout, kind)))
+        ],
+    }
+    (work / SHARDS / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+    if target.exists():
+        shutil.rmtree(work / OLD, ignore_errors=True)
+        os.rename(target, work / OLD)
+    os.rename(work / SHARDS, target)
 
 
-def _layout(samples: Samples) -> str:
-    """Return the types and shapes of a sample, for messages."""
-    each = [
-        ", ".join(f"{array.dtype} {list(array.shape[1:])}" for array in getattr(samples, kind))
-        for kind in KINDS
+def _provenance(dataset: Mapping[str, Any], raw: Path, reader: Any) -> str:
+    """Return a text that changes with the raw files and with the reader's file.
+
+    Who interrupts a preparation may do so to mend its reader: what the old one made is then of no use.
+    """
+    stats = {file: (raw / file).stat() for file in dataset["files"]}
+    files = {file: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
+    module = getattr(inspect.getmodule(reader), "__file__", None)
+    code = hashlib.sha256(Path(module).read_bytes()).hexdigest() if module else None
+    return json.dumps({"files": files, "reader": code}, sort_keys=True)
+
+
+def _drop_unless_of(provenance: str, work: Path) -> None:
+    """Remove what an earlier process has left in `work`, unless it is of the same raw files and reader."""
+    path = work / RAW
+    if not (path.exists() and path.read_text(encoding="utf-8") == provenance):
+        for folder in (UNPACKED, SHARDS, NOTES):
+            shutil.rmtree(work / folder, ignore_errors=True)
+        path.write_text(provenance, encoding="utf-8")
+
+
+def _shards(splits: Splits, layout: Layout) -> list[Shard]:
+    """Return the shards of both splits: runs of as many samples as SHARD_BYTES hold."""
+    count = max(1, SHARD_BYTES // max(1, layout.sample_bytes))
+    return [
+        Shard(split, number, number * count, min((number + 1) * count, len(source)))
+        for split, source in ((split, getattr(splits, split)) for split in SPLITS)
+        for number in range(ceil(len(source) / count))
     ]
-    return " -> ".join(each)
 
 
-def _read(dataset: Mapping[str, Any], raw: Path) -> Splits:
-    """Call the dataset's reader; raise `DataError` where it can't be imported, or fails."""
-    path = dataset["reader"]
-    try:
-        reader = import_paths.resolve("reader", path)
-    except ConfigError as error:
-        raise DataMistake(f"{dataset['name']}: reader {path!r} can't be imported: {error}") from error
-    except (Exception, SystemExit) as error:
+def _write(writer: ShardWriter, shards: list[Shard], target: Path) -> Notes:
+    """Write the shards that aren't finished yet; return the notes of all, by split and in order."""
+    finished = [note for note in map(writer.finished, shards) if note is not None]
+    done = {note.shard for note in finished}
+    pending = [shard for shard in shards if shard not in done]
+    _check_room(writer, pending, target)
+    samples, left = (sum(each.stop - each.start for each in some) for some in (shards, pending))
+    damaged: dict[str, list[str]] = {split: [] for split in SPLITS}
+    with PreparationProgress(writer.dataset, samples, samples - left) as progress:
+        for note in finished:
+            damaged[note.shard.split] += note.damaged
+        with closing(write_shards(writer, pending)) as notes:
+            for note in notes:
+                finished.append(note)
+                split = note.shard.split
+                damaged[split] += note.damaged
+                damage.refuse(writer.dataset, split, len(getattr(writer.splits, split)), damaged[split])
+                progress.advance(note.shard.stop - note.shard.start)
+    finished.sort(key=lambda note: note.shard.start)
+    return {split: [note for note in finished if note.shard.split == split] for split in SPLITS}
+
+
+def _check_room(writer: ShardWriter, shards: list[Shard], target: Path) -> None:
+    """Raise `DataError` where the file system has too little room for shards."""
+    needed = writer.layout.sample_bytes * sum(shard.stop - shard.start for shard in shards)
+    free = shutil.disk_usage(writer.folder).free
+    if needed > free:
         raise DataError(
-            f"{dataset['name']}: reader {path!r} can't be imported: {describe_error(error)}"
-        ) from error
-    try:
-        splits = reader(raw, dataset.get("options") or {})
-    except DataError:
-        raise
-    except OSError as error:
-        if error.errno in FULL:
-            raise
-        raise DataError(f"{dataset['name']}: reader {path}: {describe_error(error)}") from error
-    except (Exception, SystemExit) as error:
-        raise DataError(f"{dataset['name']}: reader {path}: {describe_error(error)}") from error
-    if not isinstance(splits, Splits):
-        raise DataError(
-            f"{dataset['name']}: reader {path}: must return Splits, got a {type(splits).__name__}"
+            f"{writer.dataset}: its arrays take {needed / 1e6:,.1f} MB more and the file system "
+            f"{mount_point(target)} has {free / 1e6:,.1f} MB left: {target} can't be written"
         )
-    return splits
 
 
-def _write(splits: Splits, folder: Path, name: str) -> tuple[list[float], list[float]]:
-    """Write all arrays; return mean and standard deviation of the training pixels / 255 by channel."""
+def _check_classes(notes: Notes, names: tuple[str, ...], dataset: str) -> None:
+    """Raise `DataError` where a class has no training sample."""
+    labels = [note.labels for note in notes["train"]]
+    if labels[0]:
+        missing = [names[number] for number in np.flatnonzero(np.sum(labels, axis=0) == 0)]
+        if missing:
+            others = f", nor of {len(missing) - 1} of the others" if len(missing) > 1 else ""
+            raise DataError(f"{dataset}: no training sample is of class {missing[0]!r}{others}")
+
+
+def _statistics(notes: list[Note]) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation of the training pixels / 255 by channel; none without images."""
+    if not notes[0].pixels:
+        return [], []
     # Each channel's count of each of the 256 values gives exact sums, however large the dataset is.
-    channels = splits.train.read(0, 1).inputs[0].shape[3]
-    counts = np.zeros((channels, 256), dtype=np.int64)
-    for part in SPLITS:
-        source: SampleSource = getattr(splits, part)
-        for samples in _write_split(source, part, folder):
-            _check(samples, part, splits.names, name)
-            if part == "train":
-                for channel, count in enumerate(counts):
-                    count += np.bincount(samples.inputs[0][..., channel].ravel(), minlength=256)
+    counts = np.sum([note.pixels for note in notes], axis=0)
     values = np.arange(256) / 255
     total = counts[0].sum()
     mean = counts @ values / total
     std = np.sqrt((counts * (values - mean[:, np.newaxis]) ** 2).sum(axis=1) / total)
     # A channel that never varies gets 1, so that dividing by it is harmless.
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
-
-
-def _write_split(source: SampleSource, part: str, folder: Path) -> Iterator[Samples]:
-    """Yield a split chunk by chunk, and write each chunk's arrays once it has been looked at."""
-    files: list[Any] = []
-    with ExitStack() as stack:
-        for samples in _chunks(source):
-            yield samples
-            arrays = [(kind, n, array) for kind in KINDS for n, array in enumerate(getattr(samples, kind))]
-            for place, (kind, number, array) in enumerate(arrays):
-                if len(files) <= place:
-                    files.append(stack.enter_context((folder / file_name(part, kind, number)).open("wb")))
-                    shape = (len(source), *array.shape[1:])
-                    layout = {"descr": array.dtype.str, "fortran_order": False, "shape": shape}
-                    np.lib.format.write_array_header_1_0(files[-1], layout)
-                # Not np.save, whose errors lack the number by which a full disk is recognised.
-                files[place].write(np.ascontiguousarray(array).data)
-
-
-def _chunks(source: SampleSource) -> Iterator[Samples]:
-    """Yield the split, which may be larger than memory, in runs of samples of about CHUNK_BYTES."""
-    first = source.read(0, 1)
-    count = max(1, CHUNK_BYTES // sum(array.nbytes for array in (*first.inputs, *first.targets)))
-    for start in range(0, len(source), count):
-        yield source.read(start, min(start + count, len(source)))
-
-
-def _check(samples: Samples, part: str, names: tuple[str, ...], dataset: str) -> None:
-    """Raise DataError for damaged samples, arrays that differ in length, and labels outside the names."""
-    if samples.damaged:
-        raise DataError(f"{dataset}: {samples.damaged[0]}")
-    labels = samples.targets[0]
-    if len(labels) != len(samples):
-        raise DataError(f"{dataset}: the {part} split has {len(samples)} inputs but {len(labels)} targets")
-    if labels.dtype == np.int64 and labels.ndim == 1 and not 0 <= labels.min() <= labels.max() < len(names):
-        raise DataError(
-            f"{dataset}: {part} labels run from {labels.min()} to {labels.max()}, "
-            f"but there are names for classes 0 to {len(names) - 1}"
-        )

@@ -31,9 +31,7 @@ def accepted(signature: inspect.Signature, arguments: Mapping[str, Any]) -> dict
     }
 
 
-def build(
-    config: Config, *, classes: int, shape: tuple[int, int, int], train_samples: int | None = None
-) -> Any:
+def build(config: Config, *, classes: int, shape: tuple[int, ...], train_samples: int | None = None) -> Any:
     """Build the configured model, of images with `shape` (height, width, channels).
 
     The builder is called with the options of the model's YAML, and with the number of training samples if it

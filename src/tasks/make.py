@@ -9,7 +9,7 @@ from src.config.import_paths import resolve
 from src.config.schema import DESCRIPTIVE
 
 
-def make(config: Config, *, classes: int, shape: tuple[int, int, int]) -> Any:
+def make(config: Config, *, classes: int, shape: tuple[int, ...]) -> Any:
     """Make the configured task for the strategy's framework.
 
     Args:

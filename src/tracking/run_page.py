@@ -117,11 +117,15 @@ def dataset_input(dataset: Mapping[str, Any]) -> dict[str, str]:
         for part, limit in (("train", "limit"), ("test", "test_limit"))
     )
     profile = {"train_samples": train, "test_samples": test, "classes": len(meta["names"])}
-    tensors = {"features": ("uint8", [-1, *meta["shape"]]), "targets": ("int64", [-1])}
     schema = {
         "mlflow_tensorspec": {
-            part: json.dumps([{"type": "tensor", "tensor-spec": {"dtype": dtype, "shape": shape}}])
-            for part, (dtype, shape) in tensors.items()
+            part: json.dumps(
+                [
+                    {"type": "tensor", "tensor-spec": {"dtype": each["dtype"], "shape": [-1, *each["shape"]]}}
+                    for each in meta[kind]
+                ]
+            )
+            for part, kind in (("features", "inputs"), ("targets", "targets"))
         }
     }
     return fields | {"profile": json.dumps(profile), "schema": json.dumps(schema)}

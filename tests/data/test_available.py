@@ -60,7 +60,7 @@ def test_what_is_missing_is_made_in_the_cache_and_then_found(toy: dict[str, Any]
     folder = ensure(toy)
     assert folder == cache_folder() / "prepared" / f"toy-{fingerprint(toy)}"
     assert locate(toy) == folder
-    assert load(folder, limit=None).train.inputs[0][5, :, :, 0].tolist() == [[20, 21], [22, 23]]
+    assert load(folder, limit=None).train.inputs[0][5][:, :, 0].tolist() == [[20, 21], [22, 23]]
     assert list(folder.parent.iterdir()) == [folder]
     assert not list(Path.cwd().iterdir()), "nothing is written into the project"
 
@@ -76,34 +76,48 @@ def test_stale_and_incomplete_data_are_passed_over(toy: dict[str, Any], tmp_path
     named = toy | {"options": {"names": ["a", "b", "c"]}}
     assert locate(named) is None
     assert load(ensure(named), limit=None).names == ("a", "b", "c")
-    Path("prepared/toy/test-targets-0.npy").unlink()
+    Path("prepared/toy/test-targets-0-00000.npy").unlink()
     assert locate(toy) is None
     Path("prepared/toy/meta.json").write_text("{")
     assert locate(toy) is None
 
 
 def test_a_damaged_cache_folder_is_made_anew(toy: dict[str, Any]) -> None:
-    (ensure(toy) / "train-inputs-0.npy").unlink()
+    (ensure(toy) / "train-inputs-0-00000.npy").unlink()
     assert load(ensure(toy), limit=None).train_samples == 6
 
 
 def test_neither_the_limit_nor_the_mirrors_make_prepared_data_stale(toy: dict[str, Any]) -> None:
     same = toy | {"limit": 3, "sources": []}
     assert fingerprint(same) == fingerprint(toy)
-    for change in ({"files": {}}, {"options": {"size": 8}}, {"reader": "a.b"}, {"source": "generated"}):
+    for change in (
+        {"files": {}},
+        {"options": {"a": 8}},
+        {"size": 8},
+        {"reader": "a.b"},
+        {"source": "generated"},
+    ):
         assert fingerprint(toy | change) != fingerprint(toy)
 
 
-def test_two_processes_that_ensure_at_once_both_find_whole_data(toy: dict[str, Any]) -> None:
+def test_what_a_stand_in_is_generated_from_makes_it_another_dataset(toy: dict[str, Any]) -> None:
+    generated = toy | {"source": "generated", "fraction": 0.1, "generator_seed": 0}
+    for change in ({"fraction": 0.2}, {"generator_seed": 1}, {"generator": "a.write"}):
+        assert fingerprint(generated | change) != fingerprint(generated)
+        assert fingerprint(toy | change) == fingerprint(toy)
+
+
+def test_processes_that_ensure_at_once_all_find_whole_data_that_one_has_made(toy: dict[str, Any]) -> None:
     code = (
         "import json, sys; from src.data.available import ensure; from src.data.arrays import load;"
-        "print(load(ensure(json.load(sys.stdin)), None).train.inputs[0].sum())"
+        "print(load(ensure(json.load(sys.stdin)), None).train.inputs[0][:].sum())"
     )
     racers = [
         subprocess.Popen(
             [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for _ in range(4)
@@ -112,10 +126,11 @@ def test_two_processes_that_ensure_at_once_both_find_whole_data(toy: dict[str, A
         assert racer.stdin is not None
         racer.stdin.write(json.dumps(toy))
         racer.stdin.close()
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.read().strip() == str(sum(range(24)))
-        assert racer.wait(timeout=60) == 0
+        racer.stdin = None  # communicate would close it once more
+    ended = [racer.communicate(timeout=60) for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * len(racers)
+    assert {out.strip() for out, _ in ended} == {str(sum(range(24)))}
+    assert sum("fetching train-images" in err for _, err in ended) == 1
     assert [path.name for path in (cache_folder() / "prepared").iterdir()] == [f"toy-{fingerprint(toy)}"]
 
 

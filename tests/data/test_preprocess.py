@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import src.data.prepare
+import src.data.shard_writer
 from src.data.arrays import load
 from src.data.available import fingerprint
 from src.data.errors import DataError, mount_point
@@ -70,9 +72,12 @@ def test_arrays_come_back_mapped_and_equal(tmp_path: Path) -> None:
     given = [IMAGES, LABELS, TEST_IMAGES, np.array([2])]
     maps = [array for split in (arrays.train, arrays.test) for array in (*split.inputs, *split.targets)]
     for mapped, array in zip(maps, given, strict=True):
-        assert isinstance(mapped, np.memmap)
-        assert mapped.dtype == array.dtype
+        assert not mapped[:].flags.owndata
+        assert not mapped[:].flags.writeable
+        assert (mapped.dtype, mapped.shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(mapped, array)
+    mapped_files = Path("/proc/self/maps").read_text()
+    assert all(str(path) in mapped_files for path in (tmp_path / "toy").glob("*.npy"))
     assert (arrays.shape, arrays.classes, arrays.names) == ((1, 1, 2), 3, ("cat", "dog", "emu"))
     assert (arrays.train_samples, arrays.test_samples, arrays.data_source) == (4, 1, "generated")
     assert json.loads((tmp_path / "toy" / "meta.json").read_text())["fingerprint"] == fingerprint(TOY)
@@ -86,16 +91,18 @@ def test_mean_and_deviation_are_by_channel_and_a_constant_channel_divides_harmle
     assert arrays.std == (0.5, 1.0)
 
 
-def test_statistics_and_arrays_do_not_depend_on_the_chunks(
+def test_statistics_and_arrays_do_not_depend_on_chunks_and_shards(
     reads: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = np.random.default_rng(0).integers(0, 256, (101, 5, 4, 3), dtype=np.uint8)
     # Neither contiguous nor in C order: what a reader slices and turns is written as it looks.
     turned = images.transpose(0, 2, 1, 3)[::-1]
-    reads(splits(turned, np.zeros(101, dtype=np.int64), turned[:1], 0))
-    monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 7 * 60)
+    reads(splits(turned, np.arange(101) % 3, turned[:1], 0))
+    monkeypatch.setattr(src.data.shard_writer, "CHUNK_BYTES", 7 * 60)
+    monkeypatch.setattr(src.data.prepare, "SHARD_BYTES", 30 * 68)
     prepare(TOY, tmp_path, tmp_path / "toy")
     arrays = load(tmp_path / "toy", limit=None)
+    assert len(list((tmp_path / "toy").glob("train-inputs-0-*.npy"))) == 4
     np.testing.assert_array_equal(arrays.train.inputs[0], turned)
     np.testing.assert_allclose(arrays.mean, (turned / 255).mean(axis=(0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(arrays.std, (turned / 255).std(axis=(0, 1, 2)), rtol=1e-12)
@@ -105,7 +112,7 @@ def test_statistics_and_arrays_do_not_depend_on_the_chunks(
 def test_a_limit_takes_the_first_training_samples_only(tmp_path: Path) -> None:
     prepare(TOY, tmp_path, tmp_path / "toy")
     arrays = load(tmp_path / "toy", limit=3)
-    assert arrays.train.targets[0].tolist() == [0, 1, 2]
+    assert arrays.train.targets[0][:].tolist() == [0, 1, 2]
     assert (arrays.train_samples, len(arrays.train.inputs[0]), arrays.test_samples) == (3, 3, 1)
     assert load(tmp_path / "toy", limit=99).train_samples == 4
     with pytest.raises(DataError, match="at least 1"):
@@ -127,7 +134,7 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
                 raise OSError(5, "Input/output error")
             return super().read(start, stop)
 
-    monkeypatch.setattr(src.data.prepare, "CHUNK_BYTES", 2)
+    monkeypatch.setattr(src.data.shard_writer, "CHUNK_BYTES", 2)
     reads(dataclasses.replace(SPLITS, train=Breaking((IMAGES,), (LABELS,))))
     with pytest.raises(DataError, match="Input/output"):
         prepare(TOY, tmp_path, target)
@@ -136,7 +143,7 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
 
     reads(splits(test_label=0))
     prepare(TOY, tmp_path, target)
-    assert load(target, limit=None).test.targets[0].tolist() == [0]
+    assert load(target, limit=None).test.targets[0][:].tolist() == [0]
     assert list(target.parent.iterdir()) == [target]
 
 
@@ -164,6 +171,8 @@ def test_a_full_disk_names_its_mount_point(tmp_path: Path, monkeypatch: pytest.M
         ),
         ({"names": ("cat", "dog")}, "train labels run from 0 to 2, but there are names for classes 0 to 1"),
         ({"test_label": -1}, "test labels run from -1 to -1"),
+        ({"names": ("cat", "dog", "emu", "fox")}, "no training sample is of class 'fox'$"),
+        ({"labels": LABELS * 0}, "no training sample is of class 'dog', nor of 1 of the others"),
     ],
 )
 def test_arrays_that_break_the_contract_are_refused(
@@ -188,10 +197,62 @@ def test_a_reader_that_cannot_be_imported_is_named(tmp_path: Path, reader: str) 
         prepare(TOY | {"reader": reader}, tmp_path, tmp_path / "toy")
 
 
+def test_inputs_of_other_tasks_need_not_be_images(reads: Callable[[Any], None], tmp_path: Path) -> None:
+    def source(count: int) -> ArraySource:
+        generator = np.random.default_rng(count)
+        numbers, images = generator.random((count, 3), np.float32), np.zeros((count, 2, 2, 1), np.uint8)
+        return ArraySource((numbers, images), (generator.random((count, 2)),))
+
+    given = Splits(source(5), source(2), ("height", "width"))
+    reads(given)
+    prepare(TOY | {"task": "regression"}, tmp_path, tmp_path / "toy")
+    arrays = load(tmp_path / "toy")
+    assert (arrays.shape, arrays.names, arrays.mean, arrays.std) == ((3,), ("height", "width"), (), ())
+    for split, kept in ((given.train, arrays.train), (given.test, arrays.test)):
+        samples = split.read(0, len(split))
+        for array, mapped in zip(
+            (*samples.inputs, *samples.targets), (*kept.inputs, *kept.targets), strict=True
+        ):
+            np.testing.assert_array_equal(mapped, array)
+
+
+@pytest.mark.usefixtures("reads")
+def test_a_size_that_the_reader_does_not_make_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^toy: dataset.size=8, but reader toy_reader.read gives .* 1 x 1$"):
+        prepare(TOY | {"size": 8}, tmp_path, tmp_path / "toy")
+
+
+def test_a_reader_is_told_size_and_source_and_reads_unpacked_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tmp_path / "raw"
+    (tmp_path / "pictures").mkdir(parents=True)
+    (tmp_path / "pictures" / "1.txt").write_text("one")
+    shutil.make_archive(str(raw / "pictures"), "gztar", tmp_path, "pictures")
+    (raw / "labels.mat").write_text("two")
+    seen: list[Any] = []
+
+    def read(folder: Path, options: dict[str, Any]) -> Splits:
+        seen.append(options)
+        assert (folder / "pictures/pictures/1.txt").read_text() == "one"
+        assert (folder / "labels.mat").read_text() == "two"
+        return splits(*(np.zeros((len(a), 8, 8, 2), np.uint8) if a.ndim > 1 else a for a in given))
+
+    given = (IMAGES, LABELS, TEST_IMAGES)
+    module = types.ModuleType("toy_reader")
+    module.read = read  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "toy_reader", module)
+    archived = {"files": {"pictures.tar.gz": None, "labels.mat": None}, "unpack": {"bytes": 99, "files": 9}}
+    prepare(TOY | archived | {"size": 8, "options": {"a": 1}}, raw, tmp_path / "toy")
+    assert seen == [{"a": 1, "size": 8, "source": "generated"}]
+    assert load(tmp_path / "toy").shape == (8, 8, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "raw", "toy"]
+
+
 @pytest.mark.usefixtures("reads")
 def test_a_truncated_array_is_refused(tmp_path: Path) -> None:
     prepare(TOY, tmp_path, tmp_path / "toy")
-    path = tmp_path / "toy" / "train-inputs-0.npy"
+    path = tmp_path / "toy" / "train-inputs-0-00000.npy"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DataError, match="holds no complete prepared dataset"):
         load(tmp_path / "toy", limit=None)

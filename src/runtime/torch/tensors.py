@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from src.data.shards import Rows
 from src.runtime.common.context import RankContext
 
 Tensors = tuple[Tensor, ...]
@@ -33,7 +34,7 @@ def target_tensors(arrays: Sequence[np.ndarray | Tensor], device: torch.device) 
     return tuple(_in_default_type(to_device(array, device)) for array in arrays)
 
 
-def blank_inputs(arrays: Sequence[np.ndarray], count: int) -> Tensors:
+def blank_inputs(arrays: Sequence[Rows], count: int) -> Tensors:
     """Return uninitialized tensors in host memory for `count` samples of inputs, for `fill_inputs`.
 
     Args:
@@ -60,7 +61,7 @@ def fill_inputs(context: RankContext, arrays: Sequence[np.ndarray], blank: Seque
             result.copy_(tensor)
 
 
-def filled_inputs(arrays: Sequence[np.ndarray], filled: Sequence[Tensor]) -> Tensors:
+def filled_inputs(arrays: Sequence[Rows], filled: Sequence[Tensor]) -> Tensors:
     """Return the tensors that were filled with the inputs `arrays` are of, images by channels first."""
     are_images = [array.dtype == np.uint8 and len(array.shape) == 4 for array in arrays]
     return tuple(

@@ -18,7 +18,7 @@ class Classification:
 
     sums = ("correct",)
 
-    def __init__(self, *, classes: int, shape: tuple[int, int, int], options: Mapping[str, Any]) -> None:
+    def __init__(self, *, classes: int, shape: tuple[int, ...], options: Mapping[str, Any]) -> None:
         """Take what every task is given; nothing of it is needed here."""
 
     def per_sample_loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

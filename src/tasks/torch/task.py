@@ -29,7 +29,7 @@ class Task(ABC):
     divisor: ClassVar[Literal["samples", "targets"]] = "samples"
     sums: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, *, classes: int, shape: tuple[int, int, int], options: Mapping[str, Any]) -> None:
+    def __init__(self, *, classes: int, shape: tuple[int, ...], options: Mapping[str, Any]) -> None:
         self.classes = classes
         self.shape = shape
         self.options = options
