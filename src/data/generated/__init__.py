@@ -1,1 +1,1 @@
-"""Write stand-ins of datasets, in the formats in which the originals are published."""
+"""Write stand-ins for datasets that can't be reached, in the format in which the originals are published."""
