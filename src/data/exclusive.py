@@ -22,12 +22,13 @@ def alone(folder: Path, purpose: str) -> Iterator[bool]:
 
     A line says for whom, and that it is for the `purpose`.
     """
-    file = _lock(folder, wait=False)
-    waited = file is None
-    while file is None:
-        by = " and ".join(locks.holders(_path(folder))) or "another process"
-        print(f"{purpose}: waiting for {by}", file=sys.stderr, flush=True)
-        file = _lock(folder, wait=True)
+    waited = False
+    while (file := _lock(folder, wait=False)) is None:
+        waited = True
+        if others := locks.holders(_path(folder)):
+            print(f"{purpose}: waiting for {' and '.join(others)}", file=sys.stderr, flush=True)
+        if (file := _lock(folder, wait=True)) is not None:
+            break
     try:
         yield waited
     finally:

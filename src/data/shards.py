@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 # Below so many rows a shard, copying row by row beats numpy's indexed read, which needs a second copy here.
-FEW_ROWS = 16
+FEW_ROWS = 64
 
 
 class Rows(Protocol):

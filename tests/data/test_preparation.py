@@ -26,7 +26,7 @@ SECONDS = 60.0
 SHARD_BYTES = 10 * (3 * SIDE * SIDE + 8)
 COMMAND = f"""
 import sys
-from src.data import prepare
+from src.data import decoding, prepare
 from src.preprocess import main
 prepare.SHARD_BYTES = {SHARD_BYTES}
 # Two processes, however many cores there are, and however little they have to read.
@@ -116,8 +116,12 @@ def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
 def started(preparations: Preparations, until: Until) -> subprocess.Popen[str]:
     """A preparation that has finished some shards, and can't finish the others."""
     process = preparations.start(free=30)
-    until(lambda: len(preparations.notes()) >= 3, SECONDS, "three shards")
-    assert process.poll() is None
+
+    def finished() -> bool:
+        assert process.poll() is None, process.communicate()
+        return len(preparations.notes()) >= 3
+
+    until(finished, SECONDS, "three shards")
     return process
 
 
