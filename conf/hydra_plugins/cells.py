@@ -249,9 +249,11 @@ def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) 
         "data_source": raw["dataset"]["source"],
         "folder": folder or choices["dataset"],
         "hardware": choices.get("hardware", "local"),
+        "task": raw["task"]["name"],
         "framework": framework,
         "strategy_code": _source_file(raw["strategy"]["entry"]),
         "model_code": _source_file(raw["model"][framework]),
+        "task_code": _source_file(raw["task"][framework]),
         "overrides": " ".join(f"'{word}'" for word in row),
     }
 

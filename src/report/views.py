@@ -72,6 +72,7 @@ VIEWS: dict[str, tuple[Column, ...]] = {
     "accuracy": (
         *(*_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss")),
         *(Column("accuracy", "accuracy", "accuracy"), Column("train_accuracy", "train acc.", "accuracy")),
+        *(Column("metric", "metric"), Column("score", "score", "loss")),
         *(Column("seconds_to_target", "to target", "seconds"), _SPEEDUP),
         *(Column("parity", "parity"), Column("parity_gap", "gap", "gap")),
         *(Column("rounding_gap", "rounding", "gap"), _STATUS),

@@ -18,10 +18,12 @@ from src.run.tables import Row
 
 # By column of an evaluation's row.
 EVALUATION = {
+    "train_accuracy": "train/accuracy",
     "loss": "evaluation/loss",
+    "accuracy": "evaluation/accuracy",
     "validation_seconds": "evaluation/seconds",
 }
-# By column of an evaluation's row, which holds metrics by name as JSON.
+# By column of an evaluation's row, which holds metrics by name as JSON; accuracy has columns of its own.
 METRICS = {"metrics": "evaluation", "train_metrics": "train"}
 # Keys of metrics.json that are settings, or the last values of curves.
 NO_FIGURES = (
@@ -82,7 +84,8 @@ class TrainingCurves:
             yield Point(name, row[column], int(row["step"]), self._now)
         for column, group in METRICS.items():
             for metric, value in json.loads(row.get(column) or "{}").items():
-                yield Point(f"{group}/{metric}", value, int(row["step"]), self._now)
+                if metric != "accuracy":
+                    yield Point(f"{group}/{metric}", value, int(row["step"]), self._now)
 
 
 class SystemCurves:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -176,6 +178,30 @@ def test_a_hostile_or_damaged_archive_is_refused_in_a_sentence_and_leaves_nothin
     assert str(refusal.value).startswith("data.any: ") and says in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_whatever_bytes_are_altered_it_is_whole_or_refused(tmp_path: Path) -> None:
+    dice = random.Random(0)
+    sound = [PLAIN, gzip.compress(PLAIN), zip_of(*FILES.items()), zip_of(*FILES.items(), method=0)]
+    outcomes = set()
+    for _ in range(250):
+        body = bytearray(dice.choice(sound))
+        for _ in range(dice.randint(1, 4)):
+            # Most in the first header, or in a zip's directory at the end.
+            place = dice.choice(
+                [dice.randrange(600), dice.randrange(len(body)), len(body) - dice.randrange(1, 200)]
+            )
+            body[place % len(body)] = dice.choice([0, 255, dice.randrange(256)])
+        archive = put(tmp_path, "a", bytes(body))
+        try:
+            unpack(archive, tmp_path / "out", **MOST)
+        except DataError:
+            outcomes.add("refused")
+        else:
+            outcomes.add("whole")
+            shutil.rmtree(tmp_path / "out")
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert outcomes == {"whole", "refused"}
 
 
 def test_folders_may_be_members_and_sizes_may_just_fit(tmp_path: Path) -> None:

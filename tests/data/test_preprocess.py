@@ -205,7 +205,7 @@ def test_the_command_prepares_from_data_into_prepared(
     Path("conf/dataset").mkdir(parents=True)
     Path("conf/dataset/toy.yaml").write_text(json.dumps(TOY))
     assert main(["toy"]) == 0
-    assert load(Path("prepared/toy"), limit=None).train_samples == 4
+    assert load(Path("prepared/toy-generated"), limit=None).train_samples == 4
     assert main(["tyo"]) == 2
     assert "did you mean 'toy'?" in capsys.readouterr().err
     Path("conf/dataset/toy.yaml").write_text(json.dumps(TOY | {"files": {"a": "0" * 64}}))

@@ -89,7 +89,13 @@ def test_every_boundary_of_resnet18() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["mlp", "cnn", "unet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mobilenet_v2", "resnet50"))],
+    [
+        "mlp",
+        "cnn",
+        "unet",
+        "lstm",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("mobilenet_v2", "resnet50")),
+    ],
 )
 def test_models_of_the_project(name: str) -> None:
     # The same masks in both would need the same random numbers in the same order.

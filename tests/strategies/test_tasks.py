@@ -24,6 +24,7 @@ from tests.strategies.test_parity import (
 )
 from tests.support import ROOT, config, ranks
 
+pytestmark = pytest.mark.slow
 MODULE = "tests.strategies.parity_rank"
 PLUGIN = ("--config-dir", str(ROOT / "tests" / "plugin" / "conf"))
 COMMON = (*PLUGIN, "dataset=angles", "model=joined", "batch=32", "optimizer.lr=0.02")
@@ -55,7 +56,7 @@ PAIR = (
     Case("pipeline-1f1b-known", (*KNOWN, *PIPELINE, "strategy.schedule=1f1b")),
     Case("split-known", (*KNOWN, *SPLIT)),
     # The second input crosses the boundary, for it is read by the last layers.
-    Case("split-first-layer", (*COMMON, *SPLIT, "strategy.partition=[2]")),
+    Case("split-first-layer", (*COMMON, *SPLIT, "strategy.partition=[second]")),
     Case("ddp-bayes", (*BAYES, *DDP)),
 )
 MPIEXEC = (Case("mpi-known", (*KNOWN, *MPI)),)

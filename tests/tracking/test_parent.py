@@ -41,6 +41,7 @@ def test_a_run_has_its_settings_as_parameters_and_tags_to_search_by(store: Mlflo
     # Neither what nobody has set, nor where things go.
     assert not {"resume", "dataset.limit", "out", "tracking.study"} & params.keys()
     expected = {"strategy": "ddp", "framework": "torch", "model": "cnn", "dataset": "mnist", "study": "quick"}
+    expected["data_source"] = "original"
     assert run.data.tags.items() >= {**expected, "workers": "2", "hardware": "local", "cell": "run"}.items()
     assert (run.info.status, run.info.run_name) == ("RUNNING", "run")
     tracker.close("KILLED", Path("run"))

@@ -22,7 +22,7 @@ TRAIN_ARCHIVES = {
 TEST_ARCHIVE = "Imagenet64_val_npz.zip"
 TRAIN, TEST, TRAIN_FILES, SIDE, CLASSES = 1_281_167, 50_000, 10, 64, 1000
 PIXELS = 3 * SIDE * SIDE
-DIFFICULTY = Difficulty(values=(10, 5, 4, 5), shade=15, noise=8, figures=1)
+DIFFICULTY = Difficulty(values=(20, 5, 2, 5), shade=12, noise=6, figures=1)
 CHUNK = 128
 
 

@@ -22,7 +22,7 @@ NAMES = (
 )  # fmt: skip
 # Sizes of pictures on the web.
 SIZES = ((480, 360), (360, 480), (500, 333), (400, 300), (300, 300), (500, 280), (400, 400), (275, 183))
-DIFFICULTY = Difficulty(values=(4, 3, 2, 3), shade=30, noise=16, figures=1)
+DIFFICULTY = Difficulty(values=(10, 2, 2, 1), shade=20, noise=10, figures=1)
 
 
 def write(target: Path, *, fraction: float, seed: int, options: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ class BayesMLP(nn.Module):
         self.train_samples = train_samples
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """Return `logits` [batch, classes], and `penalty` [batch], a part of the divergence for each sample."""
+        """Return `logits` [batch, classes], and `penalty` [batch], of the divergence a part a sample."""
         first, *others = self.layers
         features, divergence = first(images.flatten(1))
         for layer in others:

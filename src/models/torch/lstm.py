@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
+
+
+def layer_of(features: int, hidden: int) -> nn.LSTM:
+    """Make a layer with the weights that Keras draws: it forgets little at first (Jozefowicz 2015)."""
+    layer = nn.LSTM(features, hidden, batch_first=True)
+    state = layer.state_dict()
+    nn.init.xavier_uniform_(state["weight_ih_l0"])
+    nn.init.orthogonal_(state["weight_hh_l0"])
+    for name in ("bias_ih_l0", "bias_hh_l0"):
+        nn.init.zeros_(state[name])
+    # The forget gate's part of the first of two biases, which are added.
+    state["bias_ih_l0"][hidden : 2 * hidden] = 1
+    return layer
 
 
 class RowLSTM(nn.Module):
@@ -16,10 +28,8 @@ class RowLSTM(nn.Module):
     def __init__(self, features: int, classes: int, hidden: int, layers: int) -> None:
         super().__init__()
         sizes = [features, *[hidden] * (layers - 1)]
-        self.layers = nn.ModuleList(nn.LSTM(size, hidden, batch_first=True) for size in sizes)
+        self.layers = nn.ModuleList(layer_of(size, hidden) for size in sizes)
         self.head = nn.Linear(hidden, classes)
-        for layer in self.layers:
-            _initialize(layer)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits [batch, classes] of images, by the last layer's state after the last row."""
@@ -27,16 +37,6 @@ class RowLSTM(nn.Module):
         for layer in self.layers:
             rows, _ = layer(rows)
         return self.head(rows[:, -1])
-
-
-@torch.no_grad()
-def _initialize(layer: nn.LSTM) -> None:
-    """Draw a layer's weights as Keras does: it forgets little at first (Jozefowicz 2015, section 2.2)."""
-    nn.init.xavier_uniform_(layer.weight_ih_l0)
-    nn.init.orthogonal_(layer.weight_hh_l0)
-    nn.init.zeros_(layer.bias_ih_l0)
-    nn.init.zeros_(layer.bias_hh_l0)
-    layer.bias_ih_l0[layer.hidden_size : 2 * layer.hidden_size] = 1
 
 
 def build(*, classes: int, shape: tuple[int, int, int], hidden: int, layers: int) -> nn.Module:

@@ -13,7 +13,7 @@ from src.data.samples import Samples
 from src.models.torch.resnet import resnet18
 from tests.data.generated.stand_in import choice, read, write
 
-EPOCHS, BATCH, RATE = 3, 32, 0.02
+EPOCHS, BATCH, RATE = 3, 32, 0.03
 # Images are made this small to be quick, but for CIFAR-10's, which are.
 SIDE = 32
 MOST_TRAIN, MOST_TEST = 6_000, 1_000
@@ -51,7 +51,7 @@ def accuracy_after_training(train: Samples, test: Samples, classes: int) -> floa
     [
         ("cifar10", 10, 2_000, 400),
         ("imagenet64", 1_000, 25_624, 1_000),
-        ("flowers", 5, 2_002, 501),
+        ("flowers", 5, 2_004, 499),
         ("vnfoods30", 30, 2_000, 574),
     ],
 )
@@ -66,4 +66,4 @@ def test_three_epochs_of_resnet18_learn_something_but_not_all(
     test = splits.test.read(0, min(test_samples, MOST_TEST))
     accuracy = accuracy_after_training(train, test, classes)
     assert LEAST_OVER_CHANCE / classes <= accuracy <= MOST_ACCURACY
-    print(f"{name}: accuracy {accuracy:.3f}")
+    print(f"{name}: {accuracy:.3f}")

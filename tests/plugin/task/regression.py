@@ -1,4 +1,4 @@
-"""Tasks from outside: numbers by squared error, as a mean over samples, or over the numbers that are known."""
+"""Tasks from outside: squared error, as a mean over samples, or over the numbers that are known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Regression(Task):
         }
 
     def errors(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
-        """What each number [samples, numbers] is off; the outputs are the numbers and what all have in common."""
+        """How far each number [samples, numbers] is off; a second output is added to all of a sample."""
         numbers, common = outputs
         return numbers + common.unsqueeze(1) - targets[0]
 

@@ -20,7 +20,7 @@ from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
 from src.runtime.torch.parameter_server.parameter_shard import ParameterShard, Push
 from tests.support import config
 
-TIMES = {"loss": 1.0, "correct": 0, "began": 0.0, "fetched": 0.0, "computed": 0.0, "pushed": 0.0}
+TIMES = {"loss": 1.0, "sums": [0], "began": 0.0, "fetched": 0.0, "computed": 0.0, "pushed": 0.0}
 BATCHES = np.arange(8).reshape(2, 4)
 
 

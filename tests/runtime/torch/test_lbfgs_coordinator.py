@@ -46,9 +46,9 @@ def coordinator_of_one_worker() -> LBFGSCoordinator:
                 connection.send("done")
             elif request.kind == "train":
                 loss = 10.0 * bool(values.any())
-                connection.send("done", [np.ones(1, np.float32)], loss=loss, correct=0, seconds=0.0)
+                connection.send("done", [np.ones(1, np.float32)], loss=loss, sums=[0], seconds=0.0)
             else:
-                connection.send("done", [np.zeros(2)] if request.kind == "score" else ())
+                connection.send("done", [np.zeros(4)] if request.kind == "score" else ())
 
     threading.Thread(target=work, daemon=True).start()
     return made
