@@ -259,7 +259,8 @@ def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
             if option in DESCRIPTIVE[group]:
                 continue
             key = f"{group}.{option}"
-            rule = OPTION_RULES.get(key) or _option_rule(defaults[group].get(option), allowed.get(option))
+            own = _option_rule(defaults[group].get(option), allowed.get(option))
+            rule = own if option in allowed else OPTION_RULES.get(key, own)
             rule.check(key, value)
 
 

@@ -22,6 +22,14 @@ class SlowRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
+
     def __getitem__(self, rows: Any) -> np.ndarray:
         time.sleep(self.seconds)
         return self.rows[rows]

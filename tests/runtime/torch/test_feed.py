@@ -16,6 +16,7 @@ from src.data.arrays import Arrays, Split
 from src.data.batches import training_order, training_samples
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.tensors import normalise
 from tests.support import config
@@ -40,16 +41,16 @@ def feed(
     chosen = config(*WORDS, *words)
     context = RankContext(chosen, rank, world, dataset(), folder, tuple(range(cores)))
     recorder = Recorder(chosen, rank, folder / str(rank), started=0.0, probes=False)
-    return Feed(context, recorder, device, parts=chosen.microbatches)
+    return Feed(context, recorder, device, setup.make_task(context), parts=chosen.microbatches)
 
 
 def epoch(fed: Feed) -> list[tuple[np.ndarray, np.ndarray]]:
     """Images [piece, height, width, channels] and labels of the present epoch's pieces."""
     pieces = []
-    for images, labels in fed:
-        assert images is not None
-        assert labels is not None
-        pieces.append((images.permute(0, 2, 3, 1).numpy(), labels.numpy()))
+    for batch in fed:
+        assert batch.inputs is not None
+        assert batch.targets is not None
+        pieces.append((batch.inputs[0].permute(0, 2, 3, 1).numpy(), batch.targets[0].numpy()))
     fed.end_epoch()
     return pieces
 
@@ -85,7 +86,7 @@ def test_a_batch_for_a_gpu_is_read_ahead_and_the_same(
 ) -> None:
     # The meta device works through the path of a GPU; here its tensors keep their data.
     ahead = feed(tmp_path, cores=4, device=torch.device("meta"))
-    monkeypatch.setattr("src.runtime.torch.feed.to_device", lambda tensor, _: tensor)
+    monkeypatch.setattr("src.runtime.torch.tensors.to_device", lambda array, _: torch.as_tensor(array))
     read: list[int] = []
     wanted = ahead._read_for_gpu
     monkeypatch.setattr(ahead, "_read_for_gpu", lambda *a: (read.append(1), wanted(*a))[1])
@@ -126,6 +127,7 @@ class Slow:
 
     def __init__(self, array: np.ndarray, seconds: float) -> None:
         self.array, self.seconds = array, seconds
+        self.shape, self.dtype = array.shape, array.dtype
 
     def __len__(self) -> int:
         return len(self.array)
