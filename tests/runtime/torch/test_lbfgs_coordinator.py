@@ -50,7 +50,7 @@ def coordinator_of_one_worker() -> LBFGSCoordinator:
                 loss = 10.0 * bool(values.any())
                 connection.send("done", [np.ones(1, np.float32)], loss=loss, sums=[0], seconds=0.0)
             else:
-                connection.send("done", [np.zeros(4)] if request.kind == "score" else ())
+                connection.send("done", [np.ones(4)] if request.kind == "score" else ())
 
     threading.Thread(target=work, daemon=True).start()
     return made
