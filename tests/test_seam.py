@@ -1,4 +1,4 @@
-"""A strategy, a model, a dataset or a task is one file of code and one YAML file; nothing in src/ knows of it."""
+"""A strategy, model, dataset or task is one file of code and one YAML file; nothing in src/ knows of it."""
 
 from __future__ import annotations
 
