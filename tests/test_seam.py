@@ -85,15 +85,12 @@ def test_a_task_from_outside_is_learned_from_two_inputs(commands, tmp_path: Path
         scores = [float(row["score"]) for row in csv.DictReader(file)]
     assert metrics["score"] == scores[-1] < scores[0]
     for words, sentence in (
-        (
-            ("strategy=tf_single",),
-            "task=regression: exists for torch and strategy tf_single needs tensorflow",
-        ),
-        (("target_accuracy=0.5",), "task regression has no accuracy"),
-        (("task=regresion",), "task=regresion: no such task"),
-        (("task.weight=-1",), "task.weight=-1: must be at least 0"),
+        (("model=mlp", "strategy=tf_single"), "task=regression: exists for torch and strategy tf_single"),
+        (("model=joined", "target_accuracy=0.5"), "task regression has no accuracy"),
+        (("model=joined", "task=regresion"), "task=regresion: no such task"),
+        (("model=joined", "task.weight=-1"), "task.weight=-1: must be at least 0"),
     ):
-        wrong = commands.run(*FIXED, *chosen, *words, SCALEGUIDE_CACHE=cache)
+        wrong = commands.run(*FIXED, "dataset=angles", *words, SCALEGUIDE_CACHE=cache)
         assert wrong.returncode == 2
         assert sentence in wrong.stderr
 
