@@ -1,4 +1,4 @@
-"""A strategy, a model or a dataset is one file of code and one YAML file; nothing in src/ knows of it."""
+"""A strategy, model, dataset or task is one file of code and one YAML file; nothing in src/ knows of it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,29 @@ def test_all_three_go_together_and_their_options_are_checked(commands, tmp_path:
     assert "did you mean plain_loop?" in missing.stderr
 
 
-@pytest.mark.parametrize("group", ["strategy", "model", "dataset"])
+def test_a_task_from_outside_is_learned_from_two_inputs(commands, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    chosen = ("dataset=angles", "model=joined", "batch=32", "epochs=3", "optimizer.lr=0.05")
+    metrics = trained(commands, *chosen, SCALEGUIDE_CACHE=cache)
+    assert (metrics["task"], metrics["metric"], metrics["accuracy"]) == (
+        *("regression", "mean_absolute_error"),
+        None,
+    )
+    with (commands.folder / "run" / "epochs.csv").open(newline="") as file:
+        scores = [float(row["score"]) for row in csv.DictReader(file)]
+    assert metrics["score"] == scores[-1] < scores[0]
+    for words, sentence in (
+        (("model=mlp", "strategy=tf_single"), "task=regression: exists for torch and strategy tf_single"),
+        (("model=joined", "target_accuracy=0.5"), "task regression has no accuracy"),
+        (("model=joined", "task=regresion"), "task=regresion: no such task"),
+        (("model=joined", "task.weight=-1"), "task.weight=-1: must be at least 0"),
+    ):
+        wrong = commands.run(*FIXED, "dataset=angles", *words, SCALEGUIDE_CACHE=cache)
+        assert wrong.returncode == 2
+        assert sentence in wrong.stderr
+
+
+@pytest.mark.parametrize("group", ["strategy", "model", "dataset", "task"])
 def test_src_does_not_name_what_is_chosen_from_outside(group: str) -> None:
     names = [path.stem for path in (Path(PLUGIN) / group).glob("*.yaml")]
     source = "".join(path.read_text() for path in Path(PLUGIN).parents[2].glob("src/**/*.py"))

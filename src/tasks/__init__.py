@@ -1,1 +1,1 @@
-"""What is learned of a sample: a task's loss and metrics, by framework."""
+"""Define tasks, by framework: what is learned of a sample, its loss and its metrics."""

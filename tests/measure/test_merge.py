@@ -39,7 +39,9 @@ class Written:
 
     def epochs(self, *values: Sequence[object]) -> None:
         with (self.folder / "ranks" / "0" / "epochs.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([EPOCH_FIELDS, *values])
+            # The first metric is the accuracy.
+            rows = [(*row, row[5], row[3], "{}", "{}") for row in values]
+            csv.writer(file).writerows([EPOCH_FIELDS, *rows])
 
     def merge(
         self,

@@ -44,7 +44,8 @@ def step(number: int, loss: float | None, seconds: float = 0.5, samples: int = 3
 
 def evaluation(step: int, accuracy: float) -> list[Any]:
     """A row of epochs.csv."""
-    return [1.0, 2.0, 0.6, 0.7, 0.5, accuracy, 3.0, step]
+    metrics = [json.dumps({"accuracy": value}) for value in (accuracy, 0.7)]
+    return [1.0, 2.0, 0.6, 0.7, 0.5, accuracy, 3.0, step, accuracy, 0.7, *metrics]
 
 
 def begun(folder: Path, *words: str) -> Config:

@@ -21,7 +21,7 @@ SAMPLES = 2
 
 @dataclass(frozen=True)
 class Scores:
-    """What is known of samples that were scored together.
+    """The mean loss and the metrics of samples that were scored together.
 
     Attributes:
         loss: the mean loss, NaN where it isn't finite.

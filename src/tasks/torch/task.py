@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Task(ABC):
-    """What is learned of a sample, made as `Task(classes=..., shape=..., options=...)`.
+    """A task, what is learned of a sample; made as `Task(classes=..., shape=..., options=...)`.
 
     Batches are divided among ranks and micro-batches, of any sizes. So a task gives sums, which add up
     exactly, and never means: whoever calls it divides by the number of samples, or of targets, in all parts

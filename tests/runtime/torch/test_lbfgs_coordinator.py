@@ -17,12 +17,14 @@ from tests.support import config
 
 BATCH = np.arange(4)
 
+ARRAYS = SimpleNamespace(train_samples=4, test_samples=1, classes=10, shape=(28, 28, 1))
+
 
 def coordinator_of_one_worker() -> LBFGSCoordinator:
     """Of a loss that is 0 at the origin and 10 elsewhere, where no trial is better."""
     context = RankContext(
         config("strategy=sandblaster_lbfgs", "workers=1", "batch=4"),
-        *(0, 1, SimpleNamespace(train_samples=4, test_samples=1), Path(), (0,)),
+        *(0, 1, ARRAYS, Path(), (0,)),
     )
     store = VectorStore()
     store.values = torch.zeros(1)
@@ -48,7 +50,7 @@ def coordinator_of_one_worker() -> LBFGSCoordinator:
                 loss = 10.0 * bool(values.any())
                 connection.send("done", [np.ones(1, np.float32)], loss=loss, sums=[0], seconds=0.0)
             else:
-                connection.send("done", [np.zeros(4)] if request.kind == "score" else ())
+                connection.send("done", [np.ones(4)] if request.kind == "score" else ())
 
     threading.Thread(target=work, daemon=True).start()
     return made

@@ -1,0 +1,62 @@
+"""The sums of classification, worked by hand, and whatever form a model's outputs have."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from src.tasks.torch.classification import Classification
+from src.tasks.torch.outputs import model_outputs
+
+TASK = Classification(classes=2, shape=(8, 8, 1), options={})
+# Probabilities 3/4, 1/4; 1/2, 1/2; 1/5, 4/5.
+LOGITS = torch.tensor([[math.log(3), 0], [0, 0], [0, math.log(4)]], dtype=torch.float64)
+LABELS = torch.tensor([0, 1, 0])
+LOSSES = [math.log(4 / 3), math.log(2), math.log(5)]
+
+
+def test_sums_of_samples_are_the_sums_of_their_parts() -> None:
+    assert TASK.loss((LOGITS,), (LABELS,)).item() == pytest.approx(sum(LOSSES))
+    # Of equal logits the first class is the answer.
+    assert TASK.score((LOGITS,), (LABELS,)).tolist() == [1]
+    parts = [slice(0, 1), slice(1, 3)]
+    assert [TASK.loss((LOGITS[p],), (LABELS[p],)).item() for p in parts] == pytest.approx(
+        [LOSSES[0], LOSSES[1] + LOSSES[2]]
+    )
+    assert TASK.metrics({"correct": 1.0}, 3) == {"accuracy": 1 / 3}
+
+
+def test_a_penalty_is_a_part_of_the_loss() -> None:
+    penalty = torch.tensor([1.0, 2.0, 4.0])
+    assert TASK.loss((LOGITS, penalty), (LABELS,)).item() == pytest.approx(sum(LOSSES) + 7)
+
+
+ONE, TWO = torch.zeros(2, 3), torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        (ONE, [ONE]),
+        ((ONE, TWO), [ONE, TWO]),
+        ([ONE, (TWO,)], [ONE, TWO]),
+        ({"scores": ONE, "links": TWO}, [ONE, TWO]),
+        ({"hidden": TWO, "logits": ONE}, [ONE]),
+        ({"penalty": TWO, "logits": ONE}, [ONE, TWO]),
+        (OrderedDict(loss=None, logits=ONE), [ONE]),
+        (SimpleNamespace(logits=ONE, hidden_states=(TWO,)), [ONE]),
+    ],
+)
+def test_outputs_are_found_in_whatever_holds_them(returned: object, expected: list[Tensor]) -> None:
+    found = model_outputs(returned)
+    assert [id(each) for each in found] == [id(each) for each in expected]
+
+
+def test_a_model_that_returns_no_tensor_is_told_so() -> None:
+    with pytest.raises(TypeError, match="the model returned dict, which holds no tensor"):
+        model_outputs({"scores": 1.0})
