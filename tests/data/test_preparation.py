@@ -53,7 +53,7 @@ class Preparations:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.target = folder / "prepared" / "tiles"
+        self.target = folder / "prepared" / "tiles-generated"
         self.started: list[subprocess.Popen[str]] = []
         (folder / "conf" / "dataset").mkdir(parents=True)
 
@@ -157,7 +157,7 @@ def test_who_is_killed_leaves_what_is_finished_to_the_next(
     first, second = (json.loads(each.prepared()["meta.json"]) for each in (killed, whole))
     assert first | {"fingerprint": ""} == second | {"fingerprint": ""}
     assert first["shards"] == {"train": [10] * 6, "test": [10]}
-    assert [path.name for path in killed.target.parent.iterdir()] == ["tiles"]
+    assert [path.name for path in killed.target.parent.iterdir()] == ["tiles-generated"]
 
 
 def test_ctrl_c_is_one_line_and_ends_the_workers(
@@ -205,7 +205,7 @@ def test_of_two_at_once_the_second_waits_and_finds_it_done(
     both.open_gate()
     assert (first.wait(SECONDS), second.wait(SECONDS)) == (0, 0)
     assert {both.read()[number] for number in range(1, 60)} == {1}
-    assert [path.name for path in both.target.parent.iterdir()] == ["tiles"]
+    assert [path.name for path in both.target.parent.iterdir()] == ["tiles-generated"]
 
 
 @pytest.mark.parametrize("change", ["reader", "files"])
@@ -236,4 +236,4 @@ def test_what_comes_from_an_older_reader_or_file_is_made_anew(
     (work / "raw.json").write_text(json.dumps(provenance | {change: "another"}, sort_keys=True))
     prepare.prepare(dataset, tmp_path, target)
     assert (tmp_path / "read").read_text().split().count("15") == 2
-    assert [path.name for path in target.parent.iterdir()] == ["tiles"]
+    assert [path.name for path in target.parent.iterdir()] == ["tiles-generated"]

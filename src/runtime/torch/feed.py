@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What a rank is to read for a micro-batch.
+    """The samples that a rank reads for a micro-batch.
 
     Attributes:
         indices: the training samples [piece].

@@ -164,9 +164,8 @@ def check(recorder: Recorder, steps: int = STEPS) -> dict[str, Any]:
 
 
 def whole_model() -> set[str]:
-    context = SimpleNamespace(
-        config=config("strategy=single", *WORDS), arrays=SimpleNamespace(classes=10, shape=(28, 28, 1))
-    )
+    arrays = SimpleNamespace(classes=10, shape=(28, 28, 1), train_samples=8 * STEPS)
+    context = SimpleNamespace(config=config("strategy=single", *WORDS), arrays=arrays)
     return set(setup.build(context).state_dict())
 
 
