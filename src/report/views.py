@@ -54,6 +54,8 @@ NAMES = 6
 DISTURBED, PROBE = "\N{DAGGER}", "*"
 # What marks figures of runs that their input bound.
 INPUT = "\N{DOUBLE DAGGER}"
+# Columns of tasks that have another first metric than the accuracy.
+OF_OTHER_TASKS = ("metric", "score")
 VIEWS: dict[str, tuple[Column, ...]] = {
     "scaling": (
         *(*_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate")),
@@ -120,7 +122,11 @@ def view(name: str, rows: Sequence[Row]) -> View:
     Columns of `SAID_ONCE` with a single value go into the title; columns without a figure are left out.
     """
     once, shown, empty = [], [], []
+    # The score of classification is the accuracy, which has a column of its own.
+    only_accuracy = {row.get("metric") for row in rows} <= {None, "accuracy"}
     for column in VIEWS[name]:
+        if column.key in OF_OTHER_TASKS and only_accuracy:
+            continue
         values = {row.get(column.key) or None for row in rows if row["status"] != "missing"}
         if column.key in SAID_ONCE and len(values - {None}) <= 1:
             once += [

@@ -236,4 +236,4 @@ def test_what_comes_from_an_older_reader_or_file_is_made_anew(
     (work / "raw.json").write_text(json.dumps(provenance | {change: "another"}, sort_keys=True))
     prepare.prepare(dataset, tmp_path, target)
     assert (tmp_path / "read").read_text().split().count("15") == 2
-    assert [path.name for path in target.parent.iterdir()] == ["tiles-generated"]
+    assert [path.name for path in target.parent.iterdir()] == ["tiles"]

@@ -144,6 +144,13 @@ def test_a_gap_under_dropout_is_not_called_broken(empty_study: Study) -> None:
     assert tables.accuracy(load(empty_study))[1]["parity"] == "not compared: dropout"
 
 
+def test_a_gap_of_a_model_that_draws_is_called_by_that(empty_study: Study) -> None:
+    dropped = {"name": "bayes_mlp", "draws": "random weights"}
+    empty_study.run("single", model=dropped)
+    empty_study.run("ddp", "ddp", model=dropped, workers=2, losses=[loss + 0.1 for loss in LOSSES])
+    assert tables.accuracy(load(empty_study))[1]["parity"] == "not compared: random weights"
+
+
 def test_utilization_says_what_it_is(study: Study) -> None:
     rows = by_cell(tables.utilization(load(study)))
     assert rows["ddp-w2"]["utilization_label"] == "occupancy, spin included"

@@ -163,18 +163,17 @@ def check(recorder: Recorder, steps: int = STEPS) -> dict[str, Any]:
     return written
 
 
-def whole_model() -> set[str]:
-    arrays = SimpleNamespace(classes=10, shape=(28, 28, 1), train_samples=8 * STEPS)
+def whole_model(arrays: Arrays) -> set[str]:
     context = SimpleNamespace(config=config("strategy=single", *WORDS), arrays=arrays)
     return set(setup.build(context).state_dict())
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
-def test_single(rehearse: Rehearse, optimizer: str) -> None:
+def test_single(rehearse: Rehearse, arrays: Arrays, optimizer: str) -> None:
     written = check(
         rehearse("single", f"optimizer.name={optimizer}", "optimizer.clip_norm=1", "microbatches=2")
     )
-    assert set(written["model"]) == whole_model()
+    assert set(written["model"]) == whole_model(arrays)
     assert len(written["optimizer"]["state"]) > 0
 
 
@@ -186,11 +185,11 @@ def test_a_resumed_training_has_its_tensors_on_the_gpu(rehearse: Rehearse, tmp_p
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "mpi"])
-def test_copies(rehearse: Rehearse, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies(rehearse: Rehearse, arrays: Arrays, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if strategy == "mpi":
         monkeypatch.setattr(MPIWorld, "leave", lambda _: None)
     recorder = rehearse(strategy, "optimizer.clip_norm=1", "microbatches=2")
-    assert set(check(recorder)["model"]) == whole_model()
+    assert set(check(recorder)["model"]) == whole_model(arrays)
     # How long a GPU waits for gradients is measured.
     assert recorder.facts["communication_seconds"] is not None
 
