@@ -19,7 +19,7 @@ TRAIN = 2935
 # Sizes that are frequent among medium-sized photographs of Flickr.
 SIZES = ((320, 240), (240, 320), (320, 213), (500, 333), (333, 500), (500, 375), (240, 180), (320, 320))
 LICENCE = "These images are generated. They show no flowers, and stand in for flower_photos.tgz.\n"
-DIFFICULTY = Difficulty(values=(2, 2, 2, 2), shade=32, noise=14, figures=1)
+DIFFICULTY = Difficulty(values=(2, 2, 2, 2), shade=37, noise=16, figures=1)
 
 
 def write(target: Path, *, fraction: float, seed: int, options: dict[str, Any]) -> None:

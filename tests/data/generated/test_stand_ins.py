@@ -27,7 +27,7 @@ TINY_COUNTS = {
 DIGESTS = {
     "cifar10": "a99a84e73f13037c304f3d1c7836c5ad92aafc498b9acc022c410eeb66e99e85",
     "imagenet64": "e8e255e35b960d3b2576a1fba451999beb365a0796456fef33d5dbc8599ef5e0",
-    "flowers": "efa70ecb168d1c4bd6d1a9b01a1f0c1c5b02b29e90798bcff28f3c8bbba54892",
+    "flowers": "9985298e20b5c52ccaaa267532e3cc2659412e5619216a2bcfb87a1ff097be36",
     "vnfoods30": "d2ee0e5585fa7ccb78482a7bdcef9649660108dd577d866cffe16f3e95602f32",
 }
 
