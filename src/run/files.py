@@ -30,11 +30,12 @@ WORKERS = "workers.csv"
 TRACE = "trace.csv"
 ENVIRONMENT = "environment.json"
 TIMELINE = "timeline.json"
+PREDICTIONS = "predictions.png"
 PARTITION = "partition.json"
 PLACEMENT = "placement.json"
 RESULTS = (
     *(CONFIG, METRICS, STEPS, WORKERS, EPOCHS, TRACE, ENVIRONMENT),
-    *(PARTITION, PLACEMENT, TIMELINE),
+    *(PARTITION, PLACEMENT, TIMELINE, PREDICTIONS),
 )
 
 TORCH_CHECKPOINT = "checkpoint.pt"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
 from src.tasks.torch.task import Task
+
+# Pixels of the line of text below an image.
+CAPTION = 14
 
 
 class Classification(Task):
@@ -35,3 +40,12 @@ class Classification(Task):
     def metrics(self, sums: Mapping[str, float], samples: int) -> dict[str, float]:
         """Return the accuracy, the share of correct answers."""
         return {"accuracy": sums["correct"] / samples}
+
+    def draw(self, image: np.ndarray, outputs: tuple[Tensor, ...], names: tuple[str, ...]) -> np.ndarray:
+        """Return the image [height, width, 3] above the likeliest class and its probability."""
+        probability, label = functional.softmax(outputs[0][0], 0).max(0)
+        height, width, _ = image.shape
+        picture = Image.new("RGB", (width, height + CAPTION), "white")
+        picture.paste(Image.fromarray(image))
+        ImageDraw.Draw(picture).text((2, height), f"{names[int(label)]} {float(probability):.2f}", "black")
+        return np.asarray(picture)

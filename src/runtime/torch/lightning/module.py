@@ -13,7 +13,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, update_rule
+from src.runtime.torch import checkpoint, compilation, peak, pictures, scoring, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
@@ -135,6 +135,7 @@ class TrainingModule(pl.LightningModule):
                 samples = arrays.test.read(part)
                 outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, device)))
                 totals += scoring.test_sums(self.task, outputs, target_tensors(samples.targets, device))
+                pictures.draw(context, self.task, part, samples, outputs)
         finally:
             self.model.train()
         return totals

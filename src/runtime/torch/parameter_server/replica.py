@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
-from src.runtime.torch import compilation, scoring, setup, update_rule
+from src.runtime.torch import compilation, pictures, scoring, setup, update_rule
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
@@ -124,6 +124,7 @@ class Replica:
             targets = target_tensors(samples.targets, self._device)
             with compilation.without(context):
                 outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, self._device)))
+            pictures.draw(context, self._task, part, samples, outputs)
             return scoring.test_sums(self._task, outputs, targets).cpu().numpy()
         finally:
             self.model.train()
