@@ -1,4 +1,4 @@
-"""Each dataset of the papers trains from archives in its official format, generated and read by the real readers."""
+"""Each dataset of the papers trains from archives in its official format, generated and really read."""
 
 from __future__ import annotations
 
