@@ -47,5 +47,5 @@ class Classification(Task):
         height, width, _ = image.shape
         picture = Image.new("RGB", (width, height + CAPTION), "white")
         picture.paste(Image.fromarray(image))
-        ImageDraw.Draw(picture).text((2, height), f"{names[int(label)]} {float(probability):.2f}", "black")
+        ImageDraw.Draw(picture).text((2, height), f"{names[int(label)]}: {float(probability):.2f}", "black")
         return np.asarray(picture)
