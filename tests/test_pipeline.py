@@ -104,7 +104,7 @@ def test_every_study_composes_into_cells_whose_code_exists(
         for key in ("strategy_code", "model_code"):
             assert (ROOT / cell[key]).is_file(), cell
         assert (ROOT / "src" / "runtime" / cell["framework"]).is_dir()
-        assert cell["dataset"] in study["datasets"]
+        assert cell["dataset"] == study["folders"][cell["folder"]]["name"]
 
 
 def test_cells_are_capped_in_the_grids_order(
