@@ -84,7 +84,7 @@ CASES: dict[str, Case] = {
     "a07_huge": _fine("model=mlp epochs=99999999999999999999"),
     "a08_hugelr": _mistake("optimizer.lr=1e400", "optimizer.lr=inf: must be a number"),
     "a09_empty": _mistake("strategy=", "strategy=: no such strategy; there are ddp"),
-    "a10_emptymodel": _mistake("model=''", "model=: no such model; there are cnn"),
+    "a10_emptymodel": _mistake("model=''", "model=: no such model; there are bayes_mlp, cnn"),
     "a11_unicode": _mistake("stratégie=ddp", "stratégie=ddp"),
     "a12_emoji": _mistake("strategy=💥", "strategy=💥"),
     "a13_outup": _mistake("out=../../../../../../..", "would replace the folder", out=False),

@@ -37,8 +37,8 @@ def write(target: Path, *, fraction: float, seed: int, options: dict[str, Any]) 
         train = [Path(folder) / f"train_data_batch_{place + 1}.npz" for place in range(TRAIN_FILES)]
         test = Path(folder) / "val_data.npz"
         total = np.zeros(PIXELS, dtype=np.int64)
-        for path, count in zip(train, counts, strict=True):
-            total += _write_npz(path, count, seed)
+        for place, (path, count) in enumerate(zip(train, counts, strict=True)):
+            total += _write_npz(path, count, seed, sum(counts[:place]))
         for path in train:
             # The mean of all training images stands in each of their files.
             with zipfile.ZipFile(path, "a") as npz, npz.open("mean.npy", "w") as file:
@@ -49,10 +49,13 @@ def write(target: Path, *, fraction: float, seed: int, options: dict[str, Any]) 
         write_zip(target / TEST_ARCHIVE, [(test.name, test)])
 
 
-def _write_npz(path: Path, count: int, seed: int) -> np.ndarray:
-    """Write `count` images and their labels, and return the sum of all images, int64 [pixels]."""
+def _write_npz(path: Path, count: int, seed: int, first: int = 0) -> np.ndarray:
+    """Write `count` images and their labels, and return the sum of all images, int64 [pixels].
+
+    `first` images of the split are in other files.
+    """
     stream = Stream(seed, f"imagenet64 {path.stem}")
-    chosen = labels(stream, count, CLASSES)
+    chosen = labels(stream, count, CLASSES, first)
     total = np.zeros(PIXELS, dtype=np.int64)
     layout = {"descr": "|u1", "fortran_order": False, "shape": (count, PIXELS)}
     with zipfile.ZipFile(path, "w") as npz:

@@ -28,6 +28,9 @@ def spread(total: int, parts: int) -> list[int]:
     return [total // parts + (place < total % parts) for place in range(parts)]
 
 
-def labels(stream: Stream, count: int, classes: int) -> np.ndarray:
-    """Draw labels int64 [count] in random order, of which each class has equally many, or one more."""
-    return stream.shuffled(np.arange(count, dtype=np.int64) % classes)
+def labels(stream: Stream, count: int, classes: int, first: int = 0) -> np.ndarray:
+    """Draw labels int64 [count] in random order, of which each class has equally many, or one more.
+
+    `first` samples come before them in other files of the split: together, too, classes differ by one at most.
+    """
+    return stream.shuffled(np.arange(first, first + count, dtype=np.int64) % classes)

@@ -26,7 +26,7 @@ TINY_COUNTS = {
 # sha256 of all training samples in order, then all test samples: images, then labels.
 DIGESTS = {
     "cifar10": "a99a84e73f13037c304f3d1c7836c5ad92aafc498b9acc022c410eeb66e99e85",
-    "imagenet64": "e8e255e35b960d3b2576a1fba451999beb365a0796456fef33d5dbc8599ef5e0",
+    "imagenet64": "ffede29a737390a1b44cd955f030ed2d493966b7685fb9e3c7308beb20b81d80",
     "flowers": "9985298e20b5c52ccaaa267532e3cc2659412e5619216a2bcfb87a1ff097be36",
     "vnfoods30": "d2ee0e5585fa7ccb78482a7bdcef9649660108dd577d866cffe16f3e95602f32",
 }
