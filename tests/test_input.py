@@ -58,6 +58,7 @@ def test_augmented_synthetic_images_train_under_strategies(commands, words: tupl
     assert metrics["epochs"] == 2
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_prepared_or_left(commands, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     completed = commands.run(

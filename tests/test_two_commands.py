@@ -47,6 +47,7 @@ def environment(folder: Path) -> dict:
     return json.loads((folder / "environment.json").read_text())
 
 
+@pytest.mark.slow
 def test_two_commands_with_a_device_each_run_at_once(
     mnist: None, module_commands: Callable[[], Commands], until: Callable
 ) -> None:

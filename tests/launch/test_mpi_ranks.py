@@ -92,6 +92,7 @@ def test_a_rank_s_own_exit_status_reaches_the_parent(start: Start, code: int) ->
     assert wait_for(started) == Outcome(failed=2, code=code)
 
 
+@pytest.mark.slow
 def test_a_failed_rank_is_to_blame_also_when_it_is_heard_late(start: Start) -> None:
     # MPICH's mpiexec ends the other one only if they have joined.
     join = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); "

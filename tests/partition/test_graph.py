@@ -150,6 +150,7 @@ def test_sizes_never_cross_a_boundary() -> None:
     assert all(node.name in values for live in graph.live for node in live)
 
 
+@pytest.mark.slow
 def test_a_model_that_joins_its_layers_densely() -> None:
     from torchvision.models import densenet121
 

@@ -106,7 +106,7 @@ def overlaps(folder: Path) -> int:
     return sum(any(max(a, c) < min(b, d) for c, d in second) for a, b in first)
 
 
-@pytest.mark.parametrize("name", ["async", SSP, "hogwild"])
+@pytest.mark.parametrize("name", ["async", SSP, pytest.param("hogwild", marks=pytest.mark.slow)])
 def test_both_workers_compute_at_once_and_gradients_are_stale(runs: Callable[[str], Path], name: str) -> None:
     folder = runs(name)
     assert overlaps(folder) >= 5
