@@ -31,6 +31,7 @@ def spread(total: int, parts: int) -> list[int]:
 def labels(stream: Stream, count: int, classes: int, first: int = 0) -> np.ndarray:
     """Draw labels int64 [count] in random order, of which each class has equally many, or one more.
 
-    `first` samples come before them in other files of the split: together, too, classes differ by one at most.
+    `first` samples come before them in other files of the split; classes differ by one at most in all
+    of them together.
     """
     return stream.shuffled(np.arange(first, first + count, dtype=np.int64) % classes)

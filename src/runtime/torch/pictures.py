@@ -41,7 +41,7 @@ def draw(context: RankContext, task: Task, part: slice, samples: Samples, output
         for n, image in enumerate(images[:IMAGES])
     ]
     path = context.folder / files.PREDICTIONS
-    partial = path.with_name(f".{path.name}")
+    partial = path.with_name(f".{path.name}-{context.rank}")
     Image.fromarray(_tiled(pictures)).save(partial, "png")
     os.replace(partial, path)
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from src.data import archives
+
+MOST_BYTES, MOST_FILES = 1 << 32, 1 << 16
+
 
 def pack(archive: Path, members: dict[str, bytes]) -> Path:
     """Write a zip or a gzipped tar, as the archive's name says."""
@@ -28,19 +32,6 @@ def pack(archive: Path, members: dict[str, bytes]) -> Path:
 def unpack(folder: Path, raw: Path) -> Path:
     """Unpack each archive in `folder` to a folder of its name without its suffix in `raw`."""
     for archive in folder.iterdir():
-        target = raw / archive.name.removesuffix(".zip").removesuffix(".tgz").removesuffix(".tar.gz")
-        target.mkdir(parents=True)
-        if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as packed:
-                packed.extractall(target)
-        else:
-            with tarfile.open(archive) as tar:
-                tar.extractall(target, filter="data")
+        name = archive.name.removesuffix(".zip").removesuffix(".tgz").removesuffix(".tar.gz")
+        archives.unpack(archive, raw / name, most_bytes=MOST_BYTES, most_files=MOST_FILES)
     return raw
-
-
-def encoded(image: Image.Image, form: str = "JPEG", **options: object) -> bytes:
-    """Return the image as a file's content."""
-    content = io.BytesIO()
-    image.save(content, form, **options)
-    return content.getvalue()
