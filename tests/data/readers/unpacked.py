@@ -35,3 +35,10 @@ def unpack(folder: Path, raw: Path) -> Path:
         name = archive.name.removesuffix(".zip").removesuffix(".tgz").removesuffix(".tar.gz")
         archives.unpack(archive, raw / name, most_bytes=MOST_BYTES, most_files=MOST_FILES)
     return raw
+
+
+def encoded(image: Image.Image, form: str = "JPEG", **options: object) -> bytes:
+    """Return the image as a file's content."""
+    content = io.BytesIO()
+    image.save(content, form, **options)
+    return content.getvalue()
