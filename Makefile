@@ -37,7 +37,7 @@ run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables
 test: $(INSTALLED)  ## the tests of five to eight minutes: every strategy runs, lint included
 	python -m pytest -m 'not slow' $(PYTEST_ARGS)
 
-test-all: $(INSTALLED)  ## all other tests, 9 to 15 minutes: kills, resumes, studies, types
+test-all: $(INSTALLED)  ## all other tests, about half an hour: kills, resumes, studies, types
 	python -m pytest -m slow $(PYTEST_ARGS)
 
 study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
