@@ -246,13 +246,14 @@ class AsyncCoordinator(ABC):
             seconds = time.perf_counter() - start
             recorder = self._recorders[0]
             recorder.facts["validation_samples_per_second"] = samples / seconds
+            scored = getattr(self._task, "scores_training", True)
             recorder.evaluated(
                 epoch=step / self._policy.steps_per_epoch,
                 step=step,
                 # Worker 0, whose record this is, may have been lost.
                 train_seconds=max(other.train_seconds for other in self._recorders),
                 train_loss=float(np.mean(self._losses)) if self._losses else None,
-                train_metrics=self.metrics(self._sums, self._seen) if self._seen else None,
+                train_metrics=self.metrics(self._sums, self._seen) if self._seen and scored else None,
                 loss=loss,
                 metrics=metrics,
                 seconds=seconds,

@@ -24,6 +24,7 @@ from src.runtime.torch.tensors import (
     filled_inputs,
     input_tensors,
     target_tensors,
+    typed,
 )
 from src.tasks.torch.task import Task
 
@@ -70,7 +71,7 @@ def divisor_of(context: RankContext, task: Task, indices: np.ndarray) -> float:
     """
     if task.divisor == "samples":
         return float(len(indices))
-    targets = target_tensors([array[indices] for array in context.arrays.train.targets], CPU)
+    targets = typed([array[indices] for array in context.arrays.train.targets], CPU)
     count = float(task.count(targets))
     # A batch without any target has no loss, and no mean.
     return max(1.0, count)
@@ -156,7 +157,7 @@ class Feed:
             for inputs, targets, divisor in read:
                 yield Batch(
                     None if inputs is None else input_tensors(self.context, inputs, self.device),
-                    None if targets is None else target_tensors(targets, self.device),
+                    None if targets is None else typed(targets, self.device),
                     divisor,
                 )
 
@@ -188,7 +189,7 @@ class Feed:
             list(map(read, range(cores)) if cores == 1 else pool.map(read, range(cores)))
             inputs = filled_inputs(arrays, blank)
         if self.targets:
-            targets = target_tensors(self._samples(indices, inputs=False).targets, CPU)
+            targets = target_tensors(self.task, self._samples(indices, inputs=False).targets, CPU)
         return Batch(inputs, targets, piece.divisor)
 
     def _read_for_gpu(self, piece: Piece, epoch: int) -> Batch:
@@ -198,8 +199,9 @@ class Feed:
             inputs=self.inputs,
             targets=self.targets,
         )
+        all_targets = (*samples.targets, *self.task.derive(samples.targets)) if self.targets else ()
         inputs, targets = (
-            tuple(torch.from_numpy(array) for array in arrays) for arrays in (samples.inputs, samples.targets)
+            tuple(torch.from_numpy(array) for array in arrays) for arrays in (samples.inputs, all_targets)
         )
         if self.device.type == "cuda":
             inputs, targets = (tuple(each.pin_memory() for each in tensors) for tensors in (inputs, targets))

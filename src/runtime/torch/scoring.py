@@ -40,7 +40,9 @@ def empty(task: Task, device: torch.device | None = None) -> Tensor:
 
 
 def sums(task: Task, loss: Tensor, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
-    """Return the sums over samples [3 + the task's sums], on the loss's device, to be divided by samples.
+    """Return the sums over training samples [3 + the task's sums], on the loss's device.
+
+    They are to be divided by samples. The task's own are zeros where it doesn't score training samples.
 
     Args:
         task: the configured task.
@@ -48,9 +50,8 @@ def sums(task: Task, loss: Tensor, outputs: tuple[Tensor, ...], targets: tuple[T
         outputs: the model's outputs for these samples.
         targets: their targets.
     """
-    score = task.score(outputs, targets).to(loss.dtype)
-    count = loss.new_full((2,), len(targets[0]))
-    return torch.cat([loss.reshape(1), count, score])
+    score = task.score(outputs, targets) if task.scores_training else loss.new_zeros(len(task.sums))
+    return _sums(loss, score, targets)
 
 
 def test_sums(task: Task, returned: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
@@ -62,10 +63,15 @@ def test_sums(task: Task, returned: tuple[Tensor, ...], targets: tuple[Tensor, .
         targets: their targets.
     """
     outputs = tuple(wide(tensor) for tensor in returned)
-    found = sums(task, task.loss(outputs, targets), outputs, targets).double()
+    found = _sums(task.loss(outputs, targets), task.score(outputs, targets), targets).double()
     if task.divisor == "targets":
         found[1] = task.count(targets)
     return found
+
+
+def _sums(loss: Tensor, score: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
+    count = loss.new_full((2,), len(targets[0]))
+    return torch.cat([loss.reshape(1), count, score.to(loss)])
 
 
 def wide(tensor: Tensor) -> Tensor:

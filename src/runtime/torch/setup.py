@@ -56,10 +56,12 @@ def make_task(context: RankContext) -> Task:
 def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:
     """Return the facts of the whole model for the record; its costs are measured on `device`."""
     samples = context.arrays.test.read(slice(4))
-    inputs, targets = input_tensors(context, samples.inputs, device), target_tensors(samples.targets, device)
+    task = make_task(context)
+    inputs = input_tensors(context, samples.inputs, device)
+    targets = target_tensors(task, samples.targets, device)
     counted: RankRecord = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "batch_statistics": has_batch_statistics(model),
     }
     autocast = context.config.precision == "bf16"
-    return counted | model_cost.measure(model, make_task(context), inputs, targets, autocast=autocast)
+    return counted | model_cost.measure(model, task, inputs, targets, autocast=autocast)

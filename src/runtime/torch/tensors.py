@@ -11,6 +11,7 @@ from torch import Tensor
 
 from src.data.shards import Rows
 from src.runtime.common.context import RankContext
+from src.tasks.torch.task import Task
 
 Tensors = tuple[Tensor, ...]
 # Values that are normalised at once on a CPU: as many as its caches hold, or, where torch would share the
@@ -22,15 +23,20 @@ SERIAL = (1 << 15) - 1
 def input_tensors(
     context: RankContext, arrays: Sequence[np.ndarray | Tensor], device: torch.device
 ) -> Tensors:
-    """Return a model's inputs on `device`: uint8 images normalised, other arrays as `target_tensors` does."""
+    """Return a model's inputs on `device`: uint8 images normalised, other arrays as `typed` does."""
     tensors = [to_device(array, device) for array in arrays]
     return tuple(
         normalise(context, each) if _are_images(each) else _in_default_type(each) for each in tensors
     )
 
 
-def target_tensors(arrays: Sequence[np.ndarray | Tensor], device: torch.device) -> Tensors:
-    """Return targets on `device`: floating-point numbers in torch's default type, others as they are."""
+def target_tensors(task: Task, arrays: tuple[np.ndarray, ...], device: torch.device) -> Tensors:
+    """Return the dataset's targets and those that the task derives from them, as `typed` does."""
+    return typed((*arrays, *task.derive(arrays)), device)
+
+
+def typed(arrays: Sequence[np.ndarray | Tensor], device: torch.device) -> Tensors:
+    """Return arrays on `device`: floating-point numbers in torch's default type, others as they are."""
     return tuple(_in_default_type(to_device(array, device)) for array in arrays)
 
 

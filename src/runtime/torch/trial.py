@@ -25,7 +25,7 @@ def check_task(context: RankContext, model: nn.Module) -> None:
     """
     task, cpu = setup.make_task(context), torch.device("cpu")
     name, samples = context.config.task["name"], context.arrays.test.read(slice(SAMPLES))
-    targets = target_tensors(samples.targets, cpu)
+    targets = target_tensors(task, samples.targets, cpu)
     outputs = model_outputs(model.eval()(*input_tensors(context, samples.inputs, cpu)))
     loss, score = task.loss(outputs, targets), task.score(outputs, targets)
     if loss.shape:

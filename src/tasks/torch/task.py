@@ -21,6 +21,8 @@ class Task(ABC):
         divisor: what the loss is a mean over: `samples`, or `targets`, which `count` counts (tokens, boxes,
             pixels). The mean is over all that a global batch, or the test set, has of them.
         sums: names of the sums that `score` returns.
+        scores_training: whether training samples are scored too, and not test samples alone; `False` where
+            that would take long beside a step.
         classes: how many classes the dataset has, or numbers to predict.
         shape: (height, width, channels) of the dataset's images.
         options: those of the task's YAML file.
@@ -28,11 +30,20 @@ class Task(ABC):
 
     divisor: ClassVar[Literal["samples", "targets"]] = "samples"
     sums: ClassVar[tuple[str, ...]] = ()
+    scores_training: ClassVar[bool] = True
 
     def __init__(self, *, classes: int, shape: tuple[int, ...], options: Mapping[str, Any]) -> None:
         self.classes = classes
         self.shape = shape
         self.options = options
+
+    def derive(self, targets: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Return further targets [samples, ...] that are made of the dataset's, maps of them for instance.
+
+        `loss` and `score` get them after the dataset's own. They are made on the host where samples are read,
+        for a GPU ahead of it and in several threads at once.
+        """
+        return ()
 
     @abstractmethod
     def loss(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
@@ -40,7 +51,8 @@ class Task(ABC):
 
         Args:
             outputs: the model's outputs [samples, ...], as `model_outputs` reads them.
-            targets: the dataset's targets [samples, ...], floating-point ones in torch's default type.
+            targets: the dataset's targets [samples, ...], then those that `derive` makes of them; of numbers
+                with a fraction in torch's default type.
         """
 
     def count(self, targets: tuple[Tensor, ...]) -> Tensor:

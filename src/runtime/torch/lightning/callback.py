@@ -230,7 +230,7 @@ class TrainingCallback(pl.Callback):
             self.recorder.evaluated(
                 epoch=self.recorder.steps / self.feed.steps,
                 train_loss=None if train is None else train.loss,
-                train_metrics=None if train is None else train.metrics,
+                train_metrics=train.metrics if train and module.task.scores_training else None,
                 loss=test.loss,
                 metrics=test.metrics,
                 seconds=seconds,

@@ -134,7 +134,9 @@ class TrainingModule(pl.LightningModule):
             ):
                 samples = arrays.test.read(part)
                 outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, device)))
-                totals += scoring.test_sums(self.task, outputs, target_tensors(samples.targets, device))
+                totals += scoring.test_sums(
+                    self.task, outputs, target_tensors(self.task, samples.targets, device)
+                )
                 pictures.draw(context, self.task, part, samples, outputs)
         finally:
             self.model.train()

@@ -95,7 +95,7 @@ class Replica:
         for part in np.array_split(indices, parts):
             samples = training_samples(context.arrays, context.config, part, epoch)
             inputs = input_tensors(context, samples.inputs, self._device)
-            targets = target_tensors(samples.targets, self._device)
+            targets = target_tensors(self._task, samples.targets, self._device)
             with compilation.autocast(context, self._device):
                 outputs = model_outputs(self.model(*inputs))
                 loss = self._task.loss(outputs, targets)
@@ -121,7 +121,7 @@ class Replica:
         self.model.eval()
         try:
             samples = context.arrays.test.read(part)
-            targets = target_tensors(samples.targets, self._device)
+            targets = target_tensors(self._task, samples.targets, self._device)
             with compilation.without(context):
                 outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, self._device)))
             pictures.draw(context, self._task, part, samples, outputs)

@@ -56,7 +56,9 @@ class StageEvaluation:
             results = stage(*self._passed(part, device))
             if stage.last:
                 samples, outputs = self._context.arrays.test.read(part), model_outputs(results)
-                totals += scoring.test_sums(self._task, outputs, target_tensors(samples.targets, device))
+                totals += scoring.test_sums(
+                    self._task, outputs, target_tensors(self._task, samples.targets, device)
+                )
                 pictures.draw(self._context, self._task, part, samples, outputs)
                 continue
             sends.append([transfer.isend(tensor, self._context.rank + 1) for tensor in results])

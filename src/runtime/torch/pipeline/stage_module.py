@@ -167,7 +167,7 @@ class StageModule(TrainingModule):
         options = context.config.strategy
         with compilation.without(context):
             few = context.arrays.train.read(slice(context.config.microbatch)).targets
-            targets = target_tensors(few, device)
+            targets = target_tensors(self.task, few, device)
             saved = saved_tensors(stage, received, self.task, targets, autocast=autocast)
         saved_bytes = most_bytes(
             saved,
