@@ -47,6 +47,7 @@ from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
 from src.runtime.torch.pipeline import stage_module, timed_stage
+from src.tasks.torch import text_detection
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41
@@ -57,6 +58,7 @@ write_checkpoint = checkpoint.write
 sum_over_stages = stage_module.StageModule._sum_over_stages
 sum_over_servers = norm_exchange.NormHub.__call__
 divisor_of = feed.divisor_of
+mean_within = text_detection.mean_within
 
 
 def write_in_the_middle(*arguments: Any, step: int, **named: Any) -> None:
@@ -128,6 +130,7 @@ def apply(change: str | None) -> None:
     stage_module.StageModule._sum_over_stages = sum_over_stages
     norm_exchange.NormHub.__call__ = sum_over_servers
     feed.divisor_of = divisor_of
+    text_detection.mean_within = mean_within
     if change == "wrong shard":
         BatchSplit.part = lambda split, rank, *items: part(split, 0, *items)
     elif change == "missing average":
@@ -141,6 +144,8 @@ def apply(change: str | None) -> None:
         norm_exchange.NormHub.__call__ = lambda hub, clock, squares: squares
     elif change == "local count":
         feed.divisor_of = count_own
+    elif change == "terms per batch":
+        text_detection.mean_within = mean_within_batch
     elif change == "late answers":
         Worker.answer = answer_late
     elif change == "speeds of 1 and 3":
@@ -160,6 +165,11 @@ def count_own(context: RankContext, task: Any, indices: np.ndarray) -> float:
     """As many ranks times what this rank's part of the batch has: the mean of means is another one."""
     own = indices[BatchSplit(context.config).part(context.rank)]
     return divisor_of(context, task, own) * context.world_size
+
+
+def mean_within_batch(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the text of all samples at once, for each of them."""
+    return ((values * mask).sum() / mask.sum().clamp(min=1)).expand(len(values))
 
 
 def answer_late(worker: Worker, asked: Message) -> tuple[Sequence[np.ndarray], dict[str, float]]:

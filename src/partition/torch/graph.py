@@ -145,10 +145,15 @@ def _name_outputs(graph: fx.Graph, results: Mapping[str, Any]) -> bool:
 
 
 def _name(nodes: tuple[fx.Node, ...]) -> str:
+    """Return the name of a layer, or that of a function behind the name of the module that calls it."""
     first = next((n for n in nodes if n.op == "call_module"), None) or next(
         (n for n in nodes if n.op != "get_attr"), nodes[0]
     )
-    return str(first.target) if first.op == "call_module" else first.name
+    if first.op == "call_module":
+        return str(first.target)
+    # The modules that `forward` is in, from the outermost one, by their names in the model.
+    modules = [name for name in first.meta.get("nn_module_stack", {}) if name]
+    return ".".join([*modules[-1:], first.name])
 
 
 def _live(module: fx.GraphModule, nodes: list[fx.Node], place: int) -> tuple[fx.Node, ...]:
