@@ -1,0 +1,1 @@
+"""Find quadrilaterals in an image and count the right ones, without any framework."""
