@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+# Of each corner, the one that follows it.
+NEXT = [1, 2, 3, 0]
+
 
 def areas(corners: np.ndarray) -> np.ndarray:
     """Return the areas [n] of corners [n, 4, 2], in turn; below 0 where they turn against the clock.
@@ -26,9 +29,9 @@ def ious(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     the sum of what is below its edges (Green's theorem), each edge cut to 0 <= x <= 1 and its y held to 0 to
     1. No sum depends on which side of an edge a point is, so that edges may coincide.
     """
-    own, other = np.abs(areas(first)), areas(second)
     origin, right, down = second[..., :1, :], second[..., 1:2, :], second[..., 3:, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        own, other = np.abs(areas(first)), areas(second)
         x = _cross(first - origin, down - origin) / other[..., None]
         y = _cross(right - origin, first - origin) / other[..., None]
         shared = np.abs(_within_unit_square(x, y) * other)
@@ -37,8 +40,8 @@ def ious(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _within_unit_square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the signed areas [n] in the unit square of polygons with the corners x and y [n, corners]."""
-    next_x, next_y = np.roll(x, -1, axis=-1), np.roll(y, -1, axis=-1)
+    """Return the signed areas [n] in the unit square of quadrilaterals with the corners x and y [n, 4]."""
+    next_x, next_y = x[..., NEXT], y[..., NEXT]
     width = next_x - x
     slope = np.divide(next_y - y, width, out=np.zeros_like(width), where=width != 0)
     # Edges cut to 0 <= x <= 1; one beside that becomes a point, which adds nothing.
