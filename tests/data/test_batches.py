@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from src.data import augment
 from src.data.arrays import Arrays, Split
+from src.data.augmentation import crop_flip
 from src.data.batches import training_batches, training_order, training_samples
 from src.data.order import epoch_order
 from tests.support import config
@@ -42,8 +42,8 @@ def test_images_alone_are_augmented_and_anew_in_each_epoch(arrays: Arrays, chose
     indices = np.arange(50)
     first, second = (training_samples(arrays, chosen, indices, epoch) for epoch in (0, 1))
     stored = arrays.train.inputs[0][:50]
-    moves = augment.draw(5, 1, indices, (16, 16, 3))
-    np.testing.assert_array_equal(second.inputs[0], augment.crop_flip(stored, moves))
+    moves = crop_flip.draw(5, 1, indices, (16, 16, 3))
+    np.testing.assert_array_equal(second.inputs[0], crop_flip.crop_flip(stored, moves))
     assert (first.inputs[0] != second.inputs[0]).any()
     np.testing.assert_array_equal(first.inputs[1], arrays.train.inputs[1][:50])
     plain = training_samples(arrays, config("dataset.augment=none"), indices, 1)
