@@ -77,11 +77,12 @@ def test_nothing_is_fetched_prepared_or_left(commands, tmp_path: Path) -> None:
         (("dataset.shape=16",), ("dataset.shape=16", "a list of 3 numbers")),
         (("dataset.classes=1.5",), ("dataset.classes=1.5", "a whole number")),
         (("dataset.samples=100", "batch=128"), ("batch=128", "synthetic has 100", "batch <= 100")),
-        # Its words would have to move with the images.
+        # Mirrored letters are none, and its words move with the images; a label's images have no words.
         (
             ("dataset=icdar2015", "model=unet", "dataset.augment=crop_flip"),
-            ("dataset.augment=crop_flip", "one of none"),
+            ("dataset.augment=crop_flip", "one of none, affine"),
         ),
+        (("dataset.augment=affine",), ("dataset.augment=affine", "one of none, crop_flip")),
         (("dataset.augment=flip",), ("dataset.augment=flip", "none, crop_flip")),
         (("dataset.shuffle_window=8",), ("dataset.shuffle_window=8", "at least 32")),
     ],

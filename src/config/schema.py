@@ -176,6 +176,7 @@ OPTION_RULES = {
     "dataset.size": Rule(int, minimum=8, optional=True),
     "dataset.limit": Rule(int, minimum=1, optional=True),
     "dataset.test_limit": Rule(int, minimum=1, optional=True),
+    # Of a dataset that doesn't say itself, by its `allowed`, what suits it.
     "dataset.augment": Rule(str, ("none", "crop_flip")),
     # Below that a window has no blocks of several samples (src/data/order.py).
     "dataset.shuffle_window": Rule(int, minimum=32, optional=True),

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from src.config import Config
-from src.data import augment, order
+from src.data import order
 from src.data.arrays import Arrays
+from src.data.augmentation import AUGMENTATIONS
 from src.data.samples import Samples
 
 
@@ -39,7 +40,7 @@ def training_samples(
     inputs: bool = True,
     targets: bool = True,
 ) -> Samples:
-    """Copy training samples out of the maps, and augment their images as configured.
+    """Copy training samples out of the maps, and augment them as configured.
 
     Args:
         arrays: the dataset.
@@ -50,11 +51,15 @@ def training_samples(
         inputs: whether inputs are read; otherwise there are none.
         targets: whether targets are read; otherwise there are none.
     """
-    split = arrays.train
-    read = tuple(array[indices] for array in split.inputs) if inputs else ()
-    if read and config.dataset.get("augment", "none") == "crop_flip":
-        images, *others = read
-        flat = images.reshape(-1, *images.shape[indices.ndim :])
-        moves = augment.draw(config.seed, epoch, indices.ravel(), flat.shape[1:])
-        read = (augment.crop_flip(flat, moves).reshape(images.shape), *others)
-    return Samples(read, tuple(array[indices] for array in split.targets) if targets else ())
+    split, rows = arrays.train, indices.ravel()
+    samples = Samples(
+        tuple(array[rows] for array in split.inputs) if inputs else (),
+        tuple(array[rows] for array in split.targets) if targets else (),
+    )
+    name = config.dataset.get("augment", "none")
+    if name != "none":
+        samples = AUGMENTATIONS[name](samples, config.seed, epoch, rows, arrays)
+    return Samples(
+        tuple(array.reshape(indices.shape + array.shape[1:]) for array in samples.inputs),
+        tuple(array.reshape(indices.shape + array.shape[1:]) for array in samples.targets),
+    )

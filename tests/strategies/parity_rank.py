@@ -161,10 +161,10 @@ unmoved_buffers, add, answer = timed_stage.unmoved_buffers, SpeedWindow.add, Wor
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 
 
-def count_own(context: RankContext, task: Any, indices: np.ndarray) -> float:
+def count_own(context: RankContext, task: Any, indices: np.ndarray, epoch: int) -> float:
     """As many ranks times what this rank's part of the batch has: the mean of means is another one."""
     own = indices[BatchSplit(context.config).part(context.rank)]
-    return divisor_of(context, task, own) * context.world_size
+    return divisor_of(context, task, own, epoch) * context.world_size
 
 
 def mean_within_batch(values: Tensor, mask: Tensor) -> Tensor:

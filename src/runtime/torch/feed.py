@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     divisor: float
 
 
-def divisor_of(context: RankContext, task: Task, indices: np.ndarray) -> float:
+def divisor_of(context: RankContext, task: Task, indices: np.ndarray, epoch: int) -> float:
     """Return what the loss of a global batch is a mean over: the number of its samples, or of its targets.
 
     Each rank counts the targets of the whole batch: their order is shared, so that nothing is exchanged.
@@ -68,11 +68,12 @@ def divisor_of(context: RankContext, task: Task, indices: np.ndarray) -> float:
         context: the rank's context.
         task: the configured task.
         indices: the training samples of the whole batch [batch].
+        epoch: the epoch, from 0, that they are trained on in: an augmentation may change their targets.
     """
     if task.divisor == "samples":
         return float(len(indices))
-    targets = typed([array[indices] for array in context.arrays.train.targets], CPU)
-    count = float(task.count(targets))
+    samples = training_samples(context.arrays, context.config, indices, epoch, inputs=False)
+    count = float(task.count(typed(samples.targets, CPU)))
     # A batch without any target has no loss, and no mean.
     return max(1.0, count)
 
@@ -168,7 +169,8 @@ class Feed:
         rank = self.context.rank if config.strategy["supports"]["shares_batch"] else 0
         for step in range(self.skip, self.steps):
             whole = order.batch_indices(permutation, step, config.global_batch)
-            indices, divisor = whole[self.split.part(rank)], divisor_of(self.context, self.task, whole)
+            indices = whole[self.split.part(rank)]
+            divisor = divisor_of(self.context, self.task, whole, self.epoch)
             for piece in range(self.parts):
                 yield Piece(indices[order.even_slice(len(indices), piece, self.parts)], divisor)
 

@@ -200,7 +200,7 @@ class LBFGSCoordinator(TorchCoordinator):
         self._summed_version = self._version
         self._gradient = torch.zeros_like(self._vector.values)
         self._totals = np.zeros(1 + len(self._task.sums))
-        divisor = divisor_of(self._context, self._task, batch)
+        divisor = divisor_of(self._context, self._task, batch, epoch - 1)
         portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
         figures = {"epoch": epoch, "divisor": divisor}
         self._ask_all([WorkItem("train", (batch[part],), figures) for part in portions])

@@ -107,7 +107,7 @@ class TorchCoordinator(AsyncCoordinator):
             with self._changed:
                 # The shares may change before the next batch, by a worker's answer in another thread.
                 parts = [self._split.part(rank) for rank in range(workers)]
-            divisor = divisor_of(self._context, self._task, batch)
+            divisor = divisor_of(self._context, self._task, batch, epoch - 1)
             for rank, part in enumerate(parts):
                 self._item_count += 1
                 numbers = {"item": self._item_count, "epoch": epoch, "step": step, "divisor": divisor}

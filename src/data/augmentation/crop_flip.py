@@ -1,4 +1,4 @@
-"""Augment training images: a random window of the padded image, and its mirror image half of the time.
+"""Crop and mirror images: a random window of the padded image, and its mirror image half of the time.
 
 This is the usual augmentation of small images (He 2016, section 4.2): a margin of black pixels is added on
 all sides, here an eighth of the side, and a window of the image's own size is cut out at random:
@@ -9,21 +9,20 @@ all sides, here an eighth of the side, and a window of the image's own size is c
     |  .  | . .  |    |    the window moved by (rows, columns) = (2, 3): what lies outside the image is black
     + - - | - - -+    |
           +-----------+
-
-How an image is moved depends on (seed, epoch, its index) alone, and so neither on the batch that it is in nor
-on which process asks: all strategies train on the same pixels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from src.data.arrays import Arrays
+from src.data.augmentation import draws
+from src.data.samples import Samples
+
 # A margin is this part of the side: 4 pixels of 32, as usual.
 MARGIN = 8
-# Draws of augmentation are others than those of anything else that is drawn from the run's seed.
-PURPOSE = 0x41554722
 BITS = 20
 
 
@@ -42,6 +41,18 @@ class Moves:
     mirrored: np.ndarray
 
 
+def augment(samples: Samples, seed: int, epoch: int, indices: np.ndarray, arrays: Arrays) -> Samples:
+    """Return the samples with their first input, images, cropped and mirrored, as `Augmentation` says.
+
+    Targets stay as they are: a label is the same in a mirror image.
+    """
+    if not samples.inputs:
+        return samples
+    images, *others = samples.inputs
+    moves = draw(seed, epoch, indices, images.shape[1:])
+    return replace(samples, inputs=(crop_flip(images, moves), *others))
+
+
 def draw(seed: int, epoch: int, indices: np.ndarray, shape: tuple[int, ...]) -> Moves:
     """Draw how the samples of `indices` [images] are moved in an epoch, by (seed, epoch, index) alone.
 
@@ -51,24 +62,13 @@ def draw(seed: int, epoch: int, indices: np.ndarray, shape: tuple[int, ...]) -> 
         indices: int64 [images], the samples' places among all training samples.
         shape: (height, width, ...) of an image.
     """
-    key = np.zeros(1, dtype=np.uint64)
-    for word in (PURPOSE, seed, epoch):
-        key = _mix(key ^ np.uint64(word))
-    bits = _mix(key ^ indices.astype(np.uint64))
+    bits = draws.words(seed, epoch, indices, 1)[0]
     height, width = shape[:2]
     return Moves(
         _offset(bits, height // MARGIN),
         _offset(bits >> np.uint64(BITS), width // MARGIN),
         (bits >> np.uint64(63)).astype(bool),
     )
-
-
-def _mix(words: np.ndarray) -> np.ndarray:
-    """Scramble words, uint64, so that each bit depends on all: splitmix64 (Steele 2014, figure 14)."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 def _offset(bits: np.ndarray, most: int) -> np.ndarray:

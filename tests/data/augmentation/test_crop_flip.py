@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from src.data.augment import Moves, crop_flip, draw
+from src.data.augmentation.crop_flip import Moves, crop_flip, draw
 
 SHAPE = (32, 32, 3)
 PINNED = [[-2, -2, 1, 1, -2, -1], [3, 1, 1, 1, -1, 1], [False, False, False, True, True, False]]
