@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.strategies.test_parity import (
+from tests.strategies.parity import (
     ADAMW,
     BOUND,
     CNN,
+    LIMIT_SECONDS,
     MODULE,
     RESNET,
     SAVED,
@@ -28,8 +29,6 @@ from tests.strategies.test_parity import (
 )
 from tests.support import ranks
 
-# At the lowest priority, beside other tests.
-LIMIT_SECONDS = 900
 PLAIN = ("optimizer.momentum=0",)
 ADAGRAD = ("optimizer.name=adagrad", "optimizer.lr=0.01")
 

@@ -5,66 +5,41 @@ And the comparison is worth something: it fails for each of the mistakes that it
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import dataclasses
-import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from torch.nn import functional
 
 from src.data import available
 from src.models import adapt
-from src.run import files
-from tests.support import config, ranks
+from tests.strategies import parity
+from tests.strategies.parity import (
+    ADAMW,
+    CNN,
+    MLP,
+    RESNET,
+    SAVED,
+    STEPS,
+    TERMS,
+    UNCLIPPED,
+    Case,
+    Outcome,
+    differences,
+    gaps,
+    joined,
+    rows,
+)
+from tests.support import config
 
-BOUND = 1e-9
-STEPS = 10
 # Test samples that a rank has (tests/strategies/parity_rank.py).
 TESTED = 41
-# At the lowest priority, beside other tests.
-LIMIT_SECONDS = 900
-MODULE = "tests.strategies.parity_rank"
-CNN = ("model=cnn", "batch=32")
-MLP = ("model=mlp", "model.dropout=0", "batch=32")
-# Few samples a BatchNorm and a high rate would grow rounding errors a thousandfold a step.
-RESNET = ("model=resnet18", "batch=32", "optimizer.lr=0.001")
 DDP = ("strategy=ddp", "workers=2")
 # A change that is no mistake.
 SPEEDS = "speeds of 1 and 3"
 LOCAL = ("strategy=local_sgd", "workers=2")
-# All that may change the samples of a step, and all that may change an update but for clipping: a batch of 32
-# has half the rate of one of 128.
-UNCLIPPED = (
-    *("dataset.augment=crop_flip", "dataset.shuffle_window=64"),
-    *("optimizer.lr=0.04", "optimizer.weight_decay=0.05", "optimizer.scale_lr=sqrt"),
-    *("optimizer.warmup_steps=4", "optimizer.schedule=cosine"),
-)
-# Less than most gradients' norms, and more than some.
-TERMS = (*UNCLIPPED, "optimizer.clip_norm=1.3")
-ADAMW = ("optimizer.name=adamw", *TERMS, "optimizer.lr=0.004")
-# The first checkpoint that is due, in the middle of the epoch, is kept.
-SAVED = "checkpoint_every=5"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One training; `change` is something that tests/strategies/parity_rank.py does to it.
-
-    It goes on from the checkpoint of the case `resumes`, which its job has trained before.
-    """
-
-    name: str
-    words: tuple[str, ...]
-    change: str | None = None
-    resumes: str | None = None
-
-
 SINGLE = (
     Case("single-cnn", CNN),
     Case("single-cnn-m2", (*CNN, "microbatches=2")),
@@ -120,91 +95,17 @@ MPIEXEC = (
     Case("mpi-terms", (*MPI, *CNN, *TERMS)),
     Case("mpi-missing-average", (*MPI, *CNN), "missing average"),
 )
-# Name -> cases, strategy whose launcher starts the ranks, processes.
 JOBS = {"alone": (SINGLE, "ddp", 1), "pair": ((*PAIR, *CUT), "ddp", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one rank ended with, the global batch's mean loss of each step, and what of it it recorded."""
-
-    losses: np.ndarray
-    tensors: dict[str, np.ndarray]
-    evaluation: tuple[float, float]
-    own_losses: tuple[float, ...] = ()
-
-    def vector(self, kind: str) -> np.ndarray:
-        """All of the `parameters`, `gradients` or `buffers` as one vector."""
-        vectors = [self.tensors[name].ravel() for name in sorted(self.tensors) if name.startswith(f"{kind}/")]
-        return np.concatenate([np.zeros(0), *vectors])
-
-
-def gaps(outcome: Outcome, reference: Outcome) -> dict[str, float]:
-    """|a - b| / |b| of losses, parameters, gradients and buffers."""
-    assert outcome.tensors.keys() == reference.tensors.keys()
-    kinds = ("parameters", "gradients", "buffers")
-    pairs = {kind: (outcome.vector(kind), reference.vector(kind)) for kind in kinds}
-    pairs["losses"] = outcome.losses, reference.losses
-    return {
-        kind: float(np.linalg.norm(a - b) / max(np.linalg.norm(b), np.finfo(float).tiny))
-        for kind, (a, b) in pairs.items()
-    }
-
-
-def differences(outcome: Outcome, reference: Outcome) -> list[str]:
-    """The parity check: what is further apart than `BOUND`."""
-    return [kind for kind, gap in gaps(outcome, reference).items() if not gap <= BOUND]
-
-
-def write(folder: Path, cases: tuple[Case, ...], steps: int = STEPS) -> None:
-    for case in cases:
-        (folder / case.name).mkdir(parents=True)
-        batch = next(int(word.removeprefix("batch=")) for word in case.words if word.startswith("batch="))
-        chosen = config(*case.words, f"dataset.limit={steps * batch}")
-        if case.resumes is not None:
-            name = files.TORCH_CHECKPOINT if chosen.framework == "torch" else files.TENSORFLOW_CHECKPOINT
-            chosen = dataclasses.replace(chosen, resume=str(folder / case.resumes / name))
-        (folder / f"{case.name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
-    (folder / "cases.json").write_text(json.dumps([(case.name, case.change) for case in cases]))
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def read(folder: Path) -> list[Outcome]:
-    """Every rank's outcome of one case."""
-    saved = sorted(folder.glob("[0-9].npz"))
-    recorded = [rows(path.with_suffix("") / "steps.csv") for path in saved]
-    steps = [[float(row["loss"]) for row in own] for own in recorded]
-    samples = [[int(row["samples"]) for row in own] for own in recorded]
-    epoch = rows(folder / "0" / "epochs.csv")[-1]
-    evaluation = float(epoch["loss"]), float(epoch["score"])
-    # A rank's loss is the mean over its own share.
-    losses = np.average(steps, axis=0, weights=samples)
-    return [
-        Outcome(losses, dict(np.load(path)), evaluation, tuple(own))
-        for path, own in zip(saved, steps, strict=True)
-    ]
 
 
 def train_cases(folder: Path) -> None:
     """By one process, by two, and by two of an mpiexec: starting them costs more than training."""
-    with contextlib.ExitStack() as running:
-        started = []
-        for name, (cases, strategy, world) in JOBS.items():
-            write(folder / name, cases)
-            arguments, words = [folder / name, strategy], [f"strategy={strategy}"]
-            job = ranks(MODULE, arguments, world, folder / name, words=words)
-            started.append(running.enter_context(job))
-        for processes in started:
-            processes.wait(LIMIT_SECONDS)
+    parity.train(JOBS, folder)
 
 
 @pytest.fixture(scope="module")
 def trained(cases: Path) -> dict[str, list[Outcome]]:
-    return {case.name: read(cases / name / case.name) for name, (every, *_) in JOBS.items() for case in every}
+    return parity.outcomes(JOBS, cases)
 
 
 @pytest.mark.parametrize(
@@ -314,15 +215,6 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], name: s
     for outcome in trained[name]:
         differing = differences(outcome, trained["single-cnn"][0])
         assert {"losses", "parameters"} <= set(differing), gaps(outcome, trained["single-cnn"][0])
-
-
-def joined(outcomes: list[Outcome]) -> Outcome:
-    """The stages' tensors as one model's; every rank records the same losses."""
-    names = [name for outcome in outcomes for name in outcome.tensors]
-    assert len(names) == len(set(names)), "a tensor is on two stages"
-    assert all(outcome.losses.tolist() == outcomes[0].losses.tolist() for outcome in outcomes)
-    tensors = {name: value for outcome in outcomes for name, value in outcome.tensors.items()}
-    return Outcome(outcomes[0].losses, tensors, outcomes[0].evaluation)
 
 
 @pytest.mark.parametrize(

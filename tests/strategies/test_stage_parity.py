@@ -9,13 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.strategies.test_parity import Case, Outcome, differences, gaps, joined, read, write
+from tests.strategies.parity import (
+    LIMIT_SECONDS,
+    MODULE,
+    Case,
+    Outcome,
+    differences,
+    gaps,
+    joined,
+    read,
+    write,
+)
 from tests.support import ranks
 
 pytestmark = pytest.mark.slow
 
-# At the lowest priority, beside other tests.
-LIMIT_SECONDS = 900
 # Few values a BatchNorm and a high rate would grow rounding errors a thousandfold a step: MobileNetV2 ends
 # on 2x2 pixels with this stem, on one without it.
 COMMON = ("optimizer.lr=0.001",)
@@ -90,7 +98,7 @@ def train_cases(folder: Path) -> None:
     for world, cases in BY_WORLD.items():
         own = folder / str(world)
         write(own, cases)
-        with ranks("tests.strategies.parity_rank", [own], world, own) as started:
+        with ranks(MODULE, [own], world, own) as started:
             started.wait(LIMIT_SECONDS)
 
 

@@ -5,27 +5,16 @@ Ten float64 steps are those of one device to 1e-9, as in test_parity.py.
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
 from src.data import available
-from tests.strategies.test_parity import (
-    LIMIT_SECONDS,
-    STEPS,
-    Case,
-    Outcome,
-    differences,
-    gaps,
-    joined,
-    read,
-    write,
-)
-from tests.support import ROOT, config, ranks
+from tests.strategies import parity
+from tests.strategies.parity import STEPS, Case, Outcome, differences, gaps, joined
+from tests.support import ROOT, config
 
 pytestmark = pytest.mark.slow
-MODULE = "tests.strategies.parity_rank"
 PLUGIN = ("--config-dir", str(ROOT / "tests" / "plugin" / "conf"))
 COMMON = (*PLUGIN, "dataset=angles", "model=joined", "batch=32", "optimizer.lr=0.02")
 # The loss is a mean over the numbers that are known, of which the ranks have unequally many.
@@ -67,19 +56,12 @@ STAGED = ("pipeline", "split")
 def train_cases(folder: Path) -> None:
     """By one process, by two, and by two of an mpiexec, as test_parity.py does."""
     available.ensure(config(*COMMON).dataset)
-    with contextlib.ExitStack() as running:
-        started = []
-        for name, (cases, strategy, world) in JOBS.items():
-            write(folder / name, cases)
-            arguments, words = [folder / name, strategy], [f"strategy={strategy}"]
-            started.append(running.enter_context(ranks(MODULE, arguments, world, folder / name, words=words)))
-        for processes in started:
-            processes.wait(LIMIT_SECONDS)
+    parity.train(JOBS, folder)
 
 
 @pytest.fixture(scope="module")
 def trained(cases: Path) -> dict[str, list[Outcome]]:
-    return {case.name: read(cases / name / case.name) for name, (every, *_) in JOBS.items() for case in every}
+    return parity.outcomes(JOBS, cases)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.strategies.test_parity import Case, rows, write
+from tests.strategies.parity import Case, rows, write
 from tests.support import ranks
 
 pytestmark = pytest.mark.slow

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.strategies.test_parity import (
+from tests.strategies.parity import (
     ADAMW,
     CNN,
+    LIMIT_SECONDS,
     MLP,
+    SAVED,
     STEPS,
     TERMS,
     Case,
@@ -26,8 +28,6 @@ from tests.support import Ranks, ranks
 
 pytestmark = pytest.mark.slow
 
-# At the lowest priority, beside other tests.
-LIMIT_SECONDS = 900
 MODULE = "tests.strategies.tf_parity_rank"
 RESNET = ("model=resnet18", "batch=16", "optimizer.lr=0.001")
 PAIR = ("workers=2",)
@@ -35,8 +35,6 @@ MIRRORED = ("strategy=tf_mirrored", *PAIR)
 CUSTOM = ("strategy=tf_custom", *PAIR)
 SPLIT = ("strategy=tf_model_split", *PAIR)
 TOGETHER = "strategy.steps_per_execution=4"
-# The first one that is due, in the middle of the epoch, is kept.
-SAVED = "checkpoint_every=5"
 # The first one makes the two devices.
 ONE_PROCESS = (
     Case("mirrored-cnn", (*MIRRORED, *CNN, SAVED)),
