@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from src.config.datasets import GENERATED
-from src.report import activity, canvas, comparison, figures, findings, learning, repeats
+from src.report import activity, canvas, comparison, figures, findings, learning, pictures, repeats
 from src.report.runs import Row, StudyRun, retry_command
 from src.report.views import DISTURBED, KINDS, show, views
 
@@ -73,6 +73,7 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
     )
     claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
     summed = repeats.summarise(rows)
+    seen, unseen = pictures.groups(rows)
     return environment.get_template("page.html.j2").render(
         name=study.get("name"),
         when=_when(runs),
@@ -82,6 +83,8 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
         best=best(summed),
         views=views(summed),
         drawn=_drawn(runs, rows),
+        seen=seen,
+        unseen=unseen,
         cuts=cuts(runs, rows),
         published=published(study.get("published") or [], summed),
         claims=claims,

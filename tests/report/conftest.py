@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from src import aggregate
+
 LOSSES = [2.30, 2.20, 2.10, 2.00, 1.90, 1.80, 1.70, 1.60, 1.50, 1.40, 1.30]
 # What the YAML of strategies says that train on one device.
 SINGLES: dict[str, dict[str, Any]] = {
@@ -150,6 +152,11 @@ class Study:
             trace += [f"{100 + t},{rank},cpu:{rank},{0.5 + 0.1 * (t % 3)},1000," for t in range(20)]
         (folder / "trace.csv").write_text("\n".join(trace) + "\n")
         return folder
+
+    def page(self) -> str:
+        """The report page that `src.aggregate` writes of what is there."""
+        aggregate.main(["--params", str(self.params), "--study-dir", str(self.directory)])
+        return (self.directory / "report.html").read_text()
 
 
 @pytest.fixture

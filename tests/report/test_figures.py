@@ -24,12 +24,6 @@ def drawn(study: Study) -> Iterator[Drawn]:
     plt.close("all")
 
 
-def shown(study: Study) -> str:
-    """The report page of a study."""
-    aggregate.main(["--params", str(study.params), "--study-dir", str(study.directory)])
-    return (study.directory / "report.html").read_text()
-
-
 def lines(axis: Axes) -> dict[str, tuple[list[float], list[float]]]:
     """The named lines of an axis: their xs and ys."""
     named = {line.get_label(): line for line in axis.lines if not str(line.get_label()).startswith("_")}
@@ -46,10 +40,10 @@ def test_strong_and_weak_runs_have_a_bar_and_a_name_each(drawn: Drawn) -> None:
 
 def test_the_time_of_an_epoch_is_shown_where_it_was_measured(empty_study: Study) -> None:
     empty_study.run("single", seconds_per_epoch=30.0)
-    assert "<h3>Time of an epoch</h3>" in shown(empty_study)
+    assert "<h3>Time of an epoch</h3>" in empty_study.page()
     empty_study.run("short", batch=64)
     (empty_study.directory / "runs" / "single" / "metrics.json").unlink()
-    assert "<h3>Time of an epoch</h3>" not in shown(empty_study)
+    assert "<h3>Time of an epoch</h3>" not in empty_study.page()
 
 
 def test_both_speedups_begin_at_one_worker_beside_the_ideal_line(drawn: Drawn) -> None:
