@@ -5,43 +5,32 @@ from __future__ import annotations
 import sys
 import time
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+from src.machine.terminal_bar import TerminalBar
 
 # Without a terminal, a line is printed as often as this.
 PLAIN_SECONDS = 10.0
 
 
-class PreparationProgress:
+class PreparationProgress(TerminalBar):
     """A display of how many samples of a dataset are prepared, on standard error while it is entered."""
 
     def __init__(self, name: str, samples: int, finished: int) -> None:
         """Prepare to show dataset `name`, of whose `samples` so many are `finished` already."""
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("samples"),
+            TimeRemainingColumn(),
+        )
         self._name = name
         self._samples = samples
         self._finished = finished
         self._printed_at = time.monotonic()
-        self._bar: Progress | None = None
-        if sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("samples"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
+        if self._bar is not None:
             self._task = self._bar.add_task(f"preparing {name}", total=samples, completed=finished)
-
-    def __enter__(self) -> PreparationProgress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def advance(self, samples: int) -> None:
         """Count further samples."""

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from src.config import Config
+from src.machine.terminal_bar import TerminalBar
 from src.run import files, phases
 from src.run.growing_table import GrowingTable
 from src.run.tables import read_table
@@ -96,7 +97,7 @@ class Phase:
         print(f"{self._text} ...", file=sys.stderr, flush=True)
 
 
-class LiveProgress:
+class LiveProgress(TerminalBar):
     """A display of a run's progress: a bar on a terminal, elsewhere a line every `PLAIN_SECONDS`.
 
     It is refreshed by `tick`.
@@ -104,6 +105,12 @@ class LiveProgress:
 
     def __init__(self, config: Config, out: Path, train_samples: int) -> None:
         """Prepare to show the run in the directory `out`, whose epochs have `train_samples` samples."""
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+        )
         self._config = config
         self._steps = train_samples // config.global_batch * config.epochs
         # Ranks that divide batches have trained on them together: a worker that is lost, or slow, leaves its
@@ -117,27 +124,8 @@ class LiveProgress:
         self._out = out
         # What rank 0 does before its first step, since when, and whether that is printed.
         self._phase, self._phase_since, self._phase_printed = phases.STARTING, time.monotonic(), False
-        self._bar: Progress | None = None
-        if sys.stderr.isatty():
-            console = Console(stderr=True)
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(),
-                console=console,
-                transient=True,
-            )
+        if self._bar is not None:
             self._task = self._bar.add_task(self._phase, total=self._steps, figures="")
-
-    def __enter__(self) -> LiveProgress:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def tick(self) -> None:
         """Read new steps, and show them and any note of rank 0."""
