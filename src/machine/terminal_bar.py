@@ -10,7 +10,7 @@ from rich.progress import Progress, ProgressColumn
 
 
 class TerminalBar:
-    """A display on standard error while it is entered: a bar, or without a terminal what a subclass prints."""
+    """A display on standard error while it is entered: a bar, or lines that a subclass prints."""
 
     def __init__(self, *columns: ProgressColumn) -> None:
         """Prepare a bar of `columns`, `None` without a terminal."""
