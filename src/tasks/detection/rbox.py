@@ -104,7 +104,7 @@ def rectangles(words: np.ndarray) -> np.ndarray:
     Its top is the side that is nearest to level.
     """
     found = np.empty_like(words)
-    envelopes = shapely.oriented_envelope(shapely.multipoints(words))
+    envelopes = np.asarray(shapely.oriented_envelope(shapely.multipoints(words)))
     for place, envelope in enumerate(envelopes):
         ring = shapely.get_coordinates(envelope)[:CORNERS]
         # The envelope of a word without an area is a line or a point.
