@@ -103,7 +103,7 @@ def test_every_study_composes_into_cells_whose_code_exists(
     assert len(cells) == study["repeat"] * len(different) > 0
     for cell in cells.values():
         for key in ("strategy_code", "model_code"):
-            assert (ROOT / cell[key]).is_file(), cell
+            assert (ROOT / cell[key]).exists(), cell
         assert (ROOT / "src" / "runtime" / cell["framework"]).is_dir()
         assert cell["dataset"] == study["folders"][cell["folder"]]["name"]
 

@@ -259,8 +259,9 @@ def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) 
 
 
 def _source_file(path: str) -> str:
-    """Return the source file of an object by its import path."""
-    return path.rpartition(".")[0].replace(".", "/") + ".py"
+    """Return the source file of an object by its import path, or its folder, if its module is a package."""
+    module = Path(*path.split(".")[:-1])
+    return str(module if (ROOT / module).is_dir() else module.with_suffix(".py"))
 
 
 OmegaConf.register_new_resolver("cells", resolve, replace=True)

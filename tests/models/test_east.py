@@ -10,6 +10,7 @@ import torch
 
 from src.config import ConfigError
 from src.models.torch import east
+from src.models.torch.east.model import East
 from src.models.torch.resnet import resnet50
 from src.partition.model_profile import boundary
 from src.partition.torch.graph import operations
@@ -53,6 +54,6 @@ def test_a_trunk_takes_published_weights(tmp_path: Path) -> None:
     torch.save(published.state_dict(), tmp_path / "weights.pt")
     path = str(tmp_path / "weights.pt")
     model = east.build(classes=1, shape=(64, 64, 3), trunk="resnet50", width=4, pretrained=path)
-    assert isinstance(model, east.East)
+    assert isinstance(model, East)
     own = dict(model.trunk.named_parameters())
     assert torch.equal(own["stages.2.0.conv1.weight"], published.layer3[0].conv1.weight)

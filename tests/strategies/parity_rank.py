@@ -47,7 +47,7 @@ from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
 from src.runtime.torch.pipeline import stage_module, timed_stage
-from src.tasks.torch import text_detection
+from src.tasks.torch.text_detection import task as text_detection
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41

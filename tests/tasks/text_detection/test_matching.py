@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from src.tasks.detection.matching import Counts, count
+from src.tasks.torch.text_detection.matching import Counts, count
 
 NONE = np.zeros((0, 4, 2))
 

@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
-from src.tasks.detection import matching, rbox
-from src.tasks.detection.nms import locality_aware_nms
 from src.tasks.torch.task import Task
+from src.tasks.torch.text_detection import matching, rbox
+from src.tasks.torch.text_detection.nms import locality_aware_nms
 
 # Pixels of the image to a pixel of the maps.
 STRIDE = 4

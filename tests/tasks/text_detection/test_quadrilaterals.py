@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import shapely
 
-from src.tasks.detection import parallelograms
-from src.tasks.detection.quadrilaterals import intersections, ious, polygons
+from src.tasks.torch.text_detection import parallelograms
+from src.tasks.torch.text_detection.quadrilaterals import intersections, ious, polygons
 
 SQUARE = [[0, 0], [4, 0], [4, 4], [0, 4]]
 

@@ -25,7 +25,7 @@ LEAST = 1e-9
 
 
 class Maps(NamedTuple):
-    """What a detector is to say of an image.
+    """The maps that a detector is to give of an image.
 
     Attributes:
         text: uint8 [rows, columns], 1 for pixels inside a shrunk word.

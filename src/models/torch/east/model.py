@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from src.config import ConfigError
-from src.models.torch import trunks
+from src.models.torch.east import trunks
 
 # Pixels of an image to one of the trunk's coarsest features.
 COARSEST = 32

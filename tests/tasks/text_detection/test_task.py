@@ -11,8 +11,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from src.tasks.torch import text_detection
 from src.tasks.torch.text_detection import TextDetection
+from src.tasks.torch.text_detection import task as module
 from tests.support import ROOT
 
 HEIGHT, WIDTH, MOST = 64, 96, 4
@@ -140,7 +140,7 @@ def test_found_words_that_are_ignored_count_nowhere() -> None:
 
 
 def test_a_model_that_sees_text_everywhere_is_scored_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_detection, "MOST_PIXELS", 50)
+    monkeypatch.setattr(module, "MOST_PIXELS", 50)
     own = task()
     targets = tensors(own, words([LEVEL]))
     torch.manual_seed(0)

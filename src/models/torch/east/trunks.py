@@ -9,7 +9,6 @@ import torchvision.models as library
 from torch import Tensor, nn
 
 from src.models.torch import pretrained as weights
-from src.models.torch.resnet import resnet50
 
 RESNET_STEM = ("conv1", "bn1", "relu", "maxpool")
 # Places of VGG16's poolings among its layers, with BatchNorm.
@@ -64,15 +63,16 @@ def build(trunk: str, channels: int, width: int, pretrained: str | None) -> Trun
     if trunk == "small":
         return _small(channels, width)
     if trunk == "resnet50":
-        shape = (1, 1, channels)
-        model = resnet50(classes=1, shape=shape, stem="7x7", pretrained=pretrained)
-        stem = nn.Sequential(*(model.get_submodule(name) for name in RESNET_STEM))
-        levels = [module for name, module in model.named_children() if name.startswith("layer")]
+        resnet = library.resnet50(num_classes=1)
+        resnet.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        weights.load(resnet, path)
+        stem = nn.Sequential(*(resnet.get_submodule(name) for name in RESNET_STEM))
+        levels = [module for name, module in resnet.named_children() if name.startswith("layer")]
         return Trunk(stem, levels, (256, 512, 1024, 2048))
-    model = library.vgg16_bn(num_classes=1)
-    model.features[0] = nn.Conv2d(channels, 64, 3, padding=1)
-    weights.load(model, path)
-    layers = list(model.features)
+    vgg = library.vgg16_bn(num_classes=1)
+    vgg.features[0] = nn.Conv2d(channels, 64, 3, padding=1)
+    weights.load(vgg, path)
+    layers = list(vgg.features.children())
     first, *ends = (place + 1 for place in POOLINGS)
     parts = [nn.Sequential(*layers[begin:end]) for begin, end in zip((first, *ends), ends, strict=False)]
     return Trunk(nn.Sequential(*layers[:first]), parts, (128, 256, 512, 512))

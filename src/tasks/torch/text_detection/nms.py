@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from src.tasks.detection.parallelograms import ious
+from src.tasks.torch.text_detection.parallelograms import ious
 
 
 def locality_aware_nms(

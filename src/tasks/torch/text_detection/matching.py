@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import shapely
 
-from src.tasks.detection.quadrilaterals import intersections, ious, polygons
+from src.tasks.torch.text_detection.quadrilaterals import intersections, ious, polygons
 
 # Shares of areas, which are to be exceeded.
 IOU, IN_IGNORED = 0.5, 0.5

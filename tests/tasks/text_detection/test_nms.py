@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from src.tasks.detection.nms import locality_aware_nms
+from src.tasks.torch.text_detection.nms import locality_aware_nms
 
 Point = tuple[float, float]
 Polygon = list[Point]

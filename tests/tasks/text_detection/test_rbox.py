@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from src.tasks.detection import rbox
+from src.tasks.torch.text_detection import rbox
 
 LEVEL = [[8, 8], [48, 8], [48, 28], [8, 28]]
 # A rectangle of 50 by 10, of which a step along is (0.8, 0.6) and a step down (-0.6, 0.8).
