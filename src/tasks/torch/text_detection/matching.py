@@ -30,7 +30,7 @@ class Counts(NamedTuple):
 def count(found: np.ndarray, words: np.ndarray, ignored: np.ndarray) -> Counts:
     """Return what an image adds to the counts.
 
-    This is the protocol of ICDAR's challenge on incidental scene text (Karatzas et al. 2015, section III.D;
+    This is the protocol of ICDAR's challenge on incidental scene text (Karatzas et al. 2015;
     `script.py` of challenge 4, task 1, at rrc.cvc.uab.es). A detection that has more than half of its own
     area in one ignored word is left out. Then each word that isn't ignored, in their order, takes the first
     detection, in their order, that is still free and whose intersection over union with it is above 0.5.
