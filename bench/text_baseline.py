@@ -2,7 +2,7 @@
 
 The words of the command line are those of a run, whose scenes are used:
 
-    python -m bench.text_baseline dataset=icdar2015 dataset.source=generated model=text_fcn
+    python -m bench.text_baseline dataset=icdar2015 dataset.source=generated model=east
 
 A threshold tells dark and light pixels from the rest; connected pixels that are as large, as long and as full
 as letters are joined into words, side by side, and a word's rectangle is the smallest one around it
@@ -28,7 +28,7 @@ from bench.text_finder import Components, Parameters, candidate_letters, find
 from src.config import command_line, compose
 from src.data import available
 from src.data.arrays import Split
-from src.tasks.detection.matching import Counts, count
+from src.tasks.torch.text_detection.matching import Counts, count
 
 Grid = Mapping[str, Sequence[Any]]
 # Of the best random points of a grid, those from which the search goes on.

@@ -12,7 +12,7 @@ from bench import text_baseline
 from bench.text_baseline import GRID, GRIDS, Scene, f_measure, scenes, search, total
 from bench.text_finder import Parameters, candidate_letters, find, otsu
 from src.data import available
-from src.tasks.detection.matching import Counts
+from src.tasks.torch.text_detection.matching import Counts
 from tests.support import config
 
 PLAIN = Parameters(
