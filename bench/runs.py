@@ -81,16 +81,22 @@ def run_scaleguide(
     return Result(metrics["samples_per_second"], metrics["startup_seconds"])
 
 
-def train(*words: str, out: Path, cores: set[int] | None = None) -> dict[str, Any]:
+def train(
+    *words: str, out: Path, cores: set[int] | None = None, minutes: float | None = None
+) -> dict[str, Any]:
     """Train with the overrides `words` on `cores`, or on all cores; return the metrics of the run.
+
+    With `minutes` that is how long it trains at most, and it may take `LIMIT_SECONDS` more.
 
     Metrics of a cut model also have its partition as `cut`; those of a run with a timeline have the
     complete events as `timeline`.
 
     Raises RuntimeError where the run fails.
     """
-    fixed = ["max_minutes=30", f"out={out}", "overwrite=true", "tracking.backend=none"]
-    run_command([sys.executable, "-m", "src.train", *words, *fixed], cores or set(usable_cores()))
+    fixed = [f"max_minutes={minutes or 30}", f"out={out}", "overwrite=true", "tracking.backend=none"]
+    limit = LIMIT_SECONDS + 60 * (minutes or 0)
+    command = [sys.executable, "-m", "src.train", *words, *fixed]
+    run_command(command, cores or set(usable_cores()), limit=limit)
     metrics = json.loads((out / "metrics.json").read_text())
     _note_disturbance(out.name, metrics)
     if (out / "partition.json").exists():
@@ -204,17 +210,22 @@ def _parse_result(output: str) -> Result:
     return Result(report["samples_per_second"], report["startup_seconds"])
 
 
-def run_command(command: list[str], cores: set[int], extra: Mapping[str, str] | None = None) -> str:
+def run_command(
+    command: list[str],
+    cores: set[int],
+    extra: Mapping[str, str] | None = None,
+    limit: float = LIMIT_SECONDS,
+) -> str:
     """Run a command on `cores`, with environment variables besides the present ones; return what it prints.
 
-    Raises RuntimeError where the command fails.
+    Raises RuntimeError where the command fails, and TimeoutExpired where it takes more than `limit` seconds.
     """
     completed = subprocess.run(
         command,
         env=_environment(extra or {}),
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=limit,
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
     if completed.returncode:

@@ -25,7 +25,7 @@ import numpy as np
 
 from bench import runs
 from bench.text_finder import Components, Parameters, candidate_letters, find
-from src.config import command_line, compose
+from src.config import Config, command_line, compose
 from src.data import available
 from src.data.arrays import Split
 from src.tasks.torch.text_detection.matching import Counts, count
@@ -121,6 +121,26 @@ def scenes(split: Split, most: int) -> list[Scene]:
     ]
 
 
+def table(config: Config, most: int, draws: int) -> tuple[list[str], dict[str, Any]]:
+    """Search with either threshold on `most` training scenes; return the table's lines and the parameters."""
+    data = available.load(config.dataset)
+    training, test = scenes(data.train, most), scenes(data.test, len(data.test))
+    lines = [
+        f"{len(training)} training scenes, {len(test)} test scenes",
+        "",
+        "| threshold | training F | test F | precision | recall |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    chosen = {}
+    for name, grid in GRIDS.items():
+        parameters = search(training, grid, draws)
+        counts = total(test, parameters)
+        figures = (f_measure(total(training, parameters)), f_measure(counts), *ratios(counts))
+        lines.append(f"| {name} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
+        chosen[name] = dataclasses.asdict(parameters)
+    return lines, chosen
+
+
 def main() -> int:
     """Search with either threshold, print the table, which bench/out/ keeps with the parameters; return 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.text_baseline", description=__doc__)
@@ -129,20 +149,8 @@ def main() -> int:
     parser.add_argument("words", nargs="+", metavar="KEY=VALUE", help="words of a run's command line")
     arguments = parser.parse_args()
     (config,) = compose.cells(command_line.parse(arguments.words))
-    data = available.load(config.dataset)
-    training, test = scenes(data.train, arguments.scenes), scenes(data.test, len(data.test))
-    lines = [
-        "| threshold | training F | test F | precision | recall |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    chosen = {}
-    for name, grid in GRIDS.items():
-        parameters = search(training, grid, arguments.draws)
-        counts = total(test, parameters)
-        figures = (f_measure(total(training, parameters)), f_measure(counts), *ratios(counts))
-        lines.append(f"| {name} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
-        chosen[name] = dataclasses.asdict(parameters)
-    text = f"{len(training)} training scenes, {len(test)} test scenes\n\n" + "\n".join(lines)
+    lines, chosen = table(config, arguments.scenes, arguments.draws)
+    text = "\n".join(lines)
     text += "".join(f"\n\n{name}: {json.dumps(values)}" for name, values in chosen.items())
     print(text)
     runs.OUT.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ TRAININGS = {
     "imagenet64": ("cnn", ("fraction=0.002",)),
     "flowers": ("cnn", ("size=64",)),
     "vnfoods30": ("cnn", ("size=64",)),
-    "icdar2015": ("text_fcn", ("size=128", "fraction=0.05")),
-    "icdar2013": ("text_fcn", ("size=128",)),
+    "icdar2015": ("east", ("size=128", "fraction=0.05")),
+    "icdar2013": ("east", ("size=128",)),
 }
 
 

@@ -25,7 +25,7 @@ STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 # The file in the folder of a dataset that has none.
 NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
-FORM = 3
+FORM = 4
 
 
 class UnknownDataset(DataMistake):

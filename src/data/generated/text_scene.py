@@ -3,7 +3,7 @@
 A sign is a plane with a line or two of words, seen in perspective or straight on. The corners of a word's
 quadrilateral are rounded to whole pixels first, as the published ones are, and the word is drawn into it
 then; so the quadrilateral is exact. Light words on dark and dark on light stand in one scene, and walls vary
-more than letters differ from them, so that no threshold tells words from the rest.
+more than letters differ from them, so that no one threshold tells words from the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACES_TRIED = 6  # for a sign
 SIGNS_TRIED = 4  # one after the other, until there is a place for one
 LEAST_WORD = 6  # pixels
 # Grey levels between a word and what is behind it, and the share of words that differ by little.
-CONTRAST, LOW_CONTRAST, LOW_SHARE = (45, 110), (30, 45), 0.15
+CONTRAST, LOW_CONTRAST, LOW_SHARE = (36, 85), (26, 38), 0.15
 
 
 @dataclass(frozen=True)
