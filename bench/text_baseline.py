@@ -19,7 +19,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,24 +121,33 @@ def scenes(split: Split, most: int) -> list[Scene]:
     ]
 
 
-def table(config: Config, most: int, draws: int) -> tuple[list[str], dict[str, Any]]:
-    """Search with either threshold on `most` training scenes; return the table's lines and the parameters."""
+class Found(NamedTuple):
+    """The parameters that a search has found, and what they find on training and on test scenes."""
+
+    parameters: Parameters
+    training: Counts
+    test: Counts
+
+
+def measure(config: Config, most: int, draws: int) -> dict[str, Found]:
+    """Search with either threshold on `most` training scenes; return what each finds, by its name."""
     data = available.load(config.dataset)
     training, test = scenes(data.train, most), scenes(data.test, len(data.test))
-    lines = [
-        f"{len(training)} training scenes, {len(test)} test scenes",
-        "",
-        "| threshold | training F | test F | precision | recall |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    chosen = {}
+    found = {}
     for name, grid in GRIDS.items():
         parameters = search(training, grid, draws)
-        counts = total(test, parameters)
-        figures = (f_measure(total(training, parameters)), f_measure(counts), *ratios(counts))
+        found[name] = Found(parameters, total(training, parameters), total(test, parameters))
+    return found
+
+
+def table(measured: Mapping[str, Found], rows: Sequence[str] = ()) -> str:
+    """Return a table of what thresholds find, with further rows, and the parameters below it."""
+    lines = ["| | training F | test F | precision | recall |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name, found in measured.items():
+        figures = f_measure(found.training), f_measure(found.test), *ratios(found.test)
         lines.append(f"| {name} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
-        chosen[name] = dataclasses.asdict(parameters)
-    return lines, chosen
+    described = (f"{name}: {json.dumps(dataclasses.asdict(each[0]))}" for name, each in measured.items())
+    return "\n".join([*lines, *rows, *(f"\n{words}" for words in described)])
 
 
 def main() -> int:
@@ -149,9 +158,7 @@ def main() -> int:
     parser.add_argument("words", nargs="+", metavar="KEY=VALUE", help="words of a run's command line")
     arguments = parser.parse_args()
     (config,) = compose.cells(command_line.parse(arguments.words))
-    lines, chosen = table(config, arguments.scenes, arguments.draws)
-    text = "\n".join(lines)
-    text += "".join(f"\n\n{name}: {json.dumps(values)}" for name, values in chosen.items())
+    text = table(measure(config, arguments.scenes, arguments.draws))
     print(text)
     runs.OUT.mkdir(parents=True, exist_ok=True)
     (runs.OUT / "text_baseline.md").write_text(text + "\n")

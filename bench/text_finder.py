@@ -80,7 +80,7 @@ def candidate_letters(image: np.ndarray, window: int, offset: int) -> Components
     else:
         light = grey > otsu(levels)
         dark = ~light
-    first, second = (_components(mask, grey, light=mask is light) for mask in (dark, light))
+    first, second = _components(dark, grey, light=False), _components(light, grey, light=True)
     return Components(
         *(np.concatenate(pair) for pair in zip(vars(first).values(), vars(second).values(), strict=True))
     )

@@ -14,7 +14,7 @@ from src.config import datasets
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
 from src.config.compiler import check_compiler
-from src.config.frameworks import check_framework, check_target
+from src.config.frameworks import check_framework, check_model_and_task, check_target
 from src.config.run_config import Config
 from src.config.schema import CannotRunHere, ConfigError, leaf
 from src.config.tracking_address import URI_VARIABLE, check_address
@@ -53,6 +53,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     for check in (
         _check_supported,
         check_framework,
+        check_model_and_task,
         check_target,
         _check_batch,
         check_batch_shares,

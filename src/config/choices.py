@@ -166,6 +166,11 @@ def _check_task(file: Path, task: Mapping[str, Any]) -> None:
         raise ConfigError(f"{file}: needs the import path of a task, as `torch` or `tensorflow`")
     if not task["metrics"] or not all(isinstance(name, str) and name for name in task["metrics"]):
         raise ConfigError(f"{file}: `metrics` must list names, the one to be shown first")
+    models = task.get("models")
+    if models is not None and not (
+        isinstance(models, list) and all(isinstance(each, str) for each in models)
+    ):
+        raise ConfigError(f"{file}: `models` must list names of models, got {models!r}")
 
 
 def check_dataset(file: Path, dataset: Mapping[str, Any]) -> None:

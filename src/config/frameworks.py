@@ -29,6 +29,25 @@ def check_framework(config: Config) -> None:
         import_paths.check_package("model.path", config.model["path"])
 
 
+def check_model_and_task(config: Config) -> None:
+    """Raise `ConfigError` for a model of the project's that doesn't give what the task takes."""
+    model, task = config.model["name"], config.task["name"]
+    fitting = config.task.get("models") or ()
+    if model in fitting or config.model.get("path") is not None:
+        return
+    files = [choices.read(path) for path in sorted((CONF / "task").glob("*.yaml"))]
+    if meant := [file["name"] for file in files if model in (file.get("models") or ())]:
+        raise ConfigError(
+            f"model={model}: is for task={' or '.join(meant)}, and dataset={config.dataset['name']} is used "
+            f"with task={task}"
+        )
+    if fitting and import_paths.is_own(config.model[config.framework]):
+        raise ConfigError(
+            f"model={model}: doesn't give what task={task} takes, which dataset={config.dataset['name']} is "
+            f"used with; of the models here {', '.join(fitting)} does"
+        )
+
+
 def check_target(config: Config) -> None:
     """Raise `ConfigError` for a target accuracy of a task that has no accuracy."""
     if config.target_accuracy is not None and ACCURACY not in config.task["metrics"]:

@@ -197,7 +197,7 @@ DESCRIPTIVE = {
         *("page", "licence", "registration", "allowed"),
     ),
     "hardware": ("name", "allowed"),
-    "task": ("name", "torch", "tensorflow", "metrics", "allowed"),
+    "task": ("name", "torch", "tensorflow", "models", "metrics", "allowed"),
 }
 
 # Former keys, with the names and values that they have now.

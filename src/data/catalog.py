@@ -25,7 +25,9 @@ STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 # The file in the folder of a dataset that has none.
 NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
-FORM = 4
+FORM = 3
+# To be increased whenever generators write other files.
+GENERATION = 2
 
 
 class UnknownDataset(DataMistake):
@@ -134,6 +136,8 @@ def fingerprint(dataset: Mapping[str, Any]) -> str:
     if dataset.get("source") == "generated":
         keys += ["generator", "fraction", "generator_seed"]
     parts = {key: dataset.get(key) for key in keys}
+    if dataset.get("source") == "generated":
+        parts["generation"] = GENERATION
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -25,7 +25,7 @@ KEYS = (
     *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction"),
     *("steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean"),
     *("clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap"),
-    *("task", "metric", "score"),
+    *("task", "metric", "score", "train_loss"),
 )
 
 
@@ -143,7 +143,7 @@ def _rate(config: Config, ranks: Sequence[Sequence[Row]]) -> float | None:
 def _last_evaluation(epochs: Sequence[Row]) -> dict[str, Any]:
     if not epochs:
         return {}
-    return {key: epochs[-1][key] for key in ("loss", "accuracy", "train_accuracy", "score")}
+    return {key: epochs[-1][key] for key in ("loss", "accuracy", "train_accuracy", "score", "train_loss")}
 
 
 def _resources(run: RunRecords) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_the_search_ends_where_no_parameter_alone_is_better() -> None:
 def test_the_scenes_are_those_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("dataset=icdar2013", "dataset.source=generated", "dataset.size=128", "model=text_fcn")
+    words = ("dataset=icdar2013", "dataset.source=generated", "dataset.size=128", "model=east")
     data = available.load(config(*words).dataset)
     first = data.train.read(slice(1))
     (scene,) = scenes(data.train, 1)

@@ -42,7 +42,7 @@ def scenes() -> Arrays:
 
 @pytest.fixture(scope="module")
 def moving() -> Any:
-    words = ("dataset=icdar2015", "dataset.source=generated", "model=text_fcn")
+    words = ("dataset=icdar2015", "dataset.source=generated", "model=east")
     return config(*words, "dataset.augment=affine", "batch=8", "seed=5")
 
 

@@ -27,16 +27,14 @@ def test_every_trunk_gives_a_score_and_a_geometry_for_every_fourth_pixel(trunk: 
     assert float(angles.abs().max()) <= math.pi / 4
 
 
-@pytest.mark.parametrize(("trunk", "resolutions"), [("small", 4), ("resnet50", 4), ("vgg16", 4)])
-def test_features_of_four_resolutions_cross_from_the_trunk_to_the_merging_branch(
-    trunk: str, resolutions: int
-) -> None:
+@pytest.mark.parametrize("trunk", ["small", "resnet50", "vgg16"])
+def test_features_of_four_resolutions_cross_from_the_trunk_to_the_merging_branch(trunk: str) -> None:
     model = east.build(classes=1, shape=(64, 64, 3), trunk=trunk, width=4)
     graph = operations(model, (torch.randn(1, 3, 64, 64),))
     values = graph.values((torch.randn(1, 3, 64, 64),))
     merging, heads = boundary(graph.names, "merging"), boundary(graph.names, "heads")
     sizes = sorted(values[node.name].shape[2] for node in graph.live[merging])
-    assert sizes == [2, 4, 8, 16] and len(sizes) == resolutions
+    assert sizes == [2, 4, 8, 16]
     assert [values[node.name].shape[2] for node in graph.live[heads]] == [16]
     assert all(name.startswith("trunk.") for name in graph.names[:merging])
     assert all(name.startswith("merging.") for name in graph.names[merging:heads])

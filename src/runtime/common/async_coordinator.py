@@ -246,6 +246,7 @@ class AsyncCoordinator(ABC):
             seconds = time.perf_counter() - start
             recorder = self._recorders[0]
             recorder.facts["validation_samples_per_second"] = samples / seconds
+            # TensorFlow's tasks score all samples.
             scored = getattr(self._task, "scores_training", True)
             recorder.evaluated(
                 epoch=step / self._policy.steps_per_epoch,

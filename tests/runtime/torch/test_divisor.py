@@ -17,7 +17,7 @@ from src.tasks.torch.text_segmentation import TextSegmentation
 from tests.support import config
 
 SAMPLES, BATCH = 24, 8
-WORDS = ("dataset=icdar2015", "dataset.source=generated", "model=text_fcn", f"batch={BATCH}")
+WORDS = ("dataset=icdar2015", "dataset.source=generated", "model=east", f"batch={BATCH}")
 
 
 class WordMean(TextSegmentation):

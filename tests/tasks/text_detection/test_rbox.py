@@ -10,7 +10,6 @@ from src.tasks.torch.text_detection import rbox
 LEVEL = [[8, 8], [48, 8], [48, 28], [8, 28]]
 # A rectangle of 50 by 10, of which a step along is (0.8, 0.6) and a step down (-0.6, 0.8).
 TURNED = [[20, 10], [60, 40], [54, 48], [14, 18]]
-NONE = np.zeros(1, bool)
 
 
 def encode(*words: list[list[float]], ignored: list[bool] | None = None, shrink: float = 0.3) -> rbox.Maps:
@@ -82,15 +81,23 @@ def test_a_rectangle_is_the_smallest_one_around_a_word() -> None:
 
 def test_ignored_words_are_marked_whole_and_hold_no_text() -> None:
     maps = encode(LEVEL, LEVEL, ignored=[False, True])
-    assert not maps.text.any()
+    assert not maps.text.any() and not maps.geometry.any()
     # Centres from 10 to 46, and from 10 to 26.
     assert maps.ignored.sum() == 10 * 5
 
 
-def test_words_that_are_too_small_or_elsewhere_leave_no_trace() -> None:
+def test_words_without_an_area_or_elsewhere_leave_no_trace() -> None:
     point, line = [[30, 30]] * 4, [[10, 10], [40, 10], [40, 10], [10, 10]]
     outside = [[-40, -40], [-10, -40], [-10, -20], [-40, -20]]
-    assert not encode(point, line, outside).text.any()
+    maps = encode(point, line, outside)
+    assert not maps.text.any() and not maps.ignored.any()
+
+
+def test_a_word_that_is_too_small_to_be_learned_is_ignored_and_no_background() -> None:
+    # The centre of row 2 is at 10: within 9 to 13, and not within 10.2 to 11.8.
+    maps = encode([[8, 9], [40, 9], [40, 13], [8, 13]])
+    rows, columns = np.nonzero(maps.ignored)
+    assert not maps.text.any() and set(rows) == {2} and set(columns) == set(range(2, 10))
 
 
 def test_an_image_without_words_has_empty_maps() -> None:

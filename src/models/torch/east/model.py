@@ -29,7 +29,7 @@ DISTANCES = 4
 MERGED = (128, 64, 32)
 # Share of pixels that are taken for text before anything is learned.
 TEXT_SHARE = 0.02
-# Side of the image's pixels that distances are a share of, and the share that they begin with.
+# Share of the greatest distance that distances begin with.
 FIRST_SHARE = 0.05
 
 
@@ -53,10 +53,7 @@ class Merging(nn.Module):
         *finer, joined = features
         for reduce, join in zip(self.reduce, self.join, strict=True):
             fine = finer.pop()
-            # The finer features' own size is asked for, because halving may have rounded it.
-            enlarged = functional.interpolate(
-                joined, size=fine.shape[-2:], mode="bilinear", align_corners=False
-            )
+            enlarged = functional.interpolate(joined, scale_factor=2, mode="bilinear", align_corners=False)
             joined = join(reduce(torch.cat([enlarged, fine], dim=1)))
         return self.last(joined)
 

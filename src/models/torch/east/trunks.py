@@ -8,6 +8,7 @@ from pathlib import Path
 import torchvision.models as library
 from torch import Tensor, nn
 
+from src.config import ConfigError
 from src.models.torch import pretrained as weights
 
 RESNET_STEM = ("conv1", "bn1", "relu", "maxpool")
@@ -58,7 +59,14 @@ def build(trunk: str, channels: int, width: int, pretrained: str | None) -> Trun
     `small` has `width` channels at a quarter of the resolution, and twice as many a stage further down.
     `resnet50` and `vgg16` (with BatchNorm, so that it trains without published weights) are torchvision's;
     `pretrained` is the path of a file of weights for them.
+
+    Raises:
+        ConfigError: for weights of a trunk that has none, or that don't fit.
     """
+    if trunk == "small" and pretrained is not None:
+        raise ConfigError(
+            f"model.pretrained={pretrained}: is for the trunks resnet50 and vgg16, not for small"
+        )
     path = None if pretrained is None else Path(pretrained)
     if trunk == "small":
         return _small(channels, width)

@@ -43,7 +43,7 @@ def encode(
 ) -> Maps:
     """Draw the maps of an image's words.
 
-    Where shrunk words overlap the last one holds.
+    Where shrunk words overlap the last one holds. A word that no pixel is well inside of is ignored.
 
     Args:
         words: corners [words, 4, 2] in pixels (x, y) of the image, in turn.
@@ -67,11 +67,15 @@ def encode(
             continue
         rows, columns, inside = _covered(core, shape, stride)
         if not inside.any():
+            # A word between the centres of pixels is too small to be learned, and isn't background.
+            rows, columns, inside = _covered(word, shape, stride)
+            maps.ignored[rows, columns][inside] = 1
             continue
         maps.text[rows, columns][inside] = 1
         x, y = _centres(rows, columns, stride)
         maps.geometry[:, rows, columns][:, inside] = _geometry(frame, x, y)[:, inside]
     maps.text[maps.ignored == 1] = 0
+    maps.geometry[:, maps.text == 0] = 0
     return maps
 
 

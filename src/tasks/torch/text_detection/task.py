@@ -1,4 +1,4 @@
-"""Find words by boxes: EAST's losses, and precision and recall of words by ICDAR's protocol."""
+"""Find words by boxes: EAST's losses, and precision and recall of words as in ICDAR 2015."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
+from src.config import ConfigError
 from src.tasks.torch.task import Task
 from src.tasks.torch.text_detection import matching, rbox
 from src.tasks.torch.text_detection.nms import locality_aware_nms
 
 # Pixels of the image to a pixel of the maps.
 STRIDE = 4
-# Pixels whose boxes are merged, the most certain ones: a model that has learned nothing sees text everywhere.
-MOST_PIXELS = 4000
+# Share of a map's pixels whose boxes are merged, the most certain ones: a model that has learned nothing sees
+# text everywhere.
+MOST_PIXELS = 0.25
 OUTPUTS = 2
 # Square pixels that intersection and union are increased by, so that no logarithm is of 0.
 SMOOTHING = 1.0
@@ -52,14 +54,15 @@ class TextDetection(Task):
         """Return the sum [] of the samples' losses, of the score and of the geometry (equation 4).
 
         Raises:
-            TypeError: for outputs that aren't a score and a geometry.
+            ConfigError: for a model that doesn't give a score and a geometry.
         """
         if len(outputs) != OUTPUTS or outputs[1].shape[1] != rbox.GEOMETRY:
-            raise TypeError(
-                "text_detection needs a model with a score and a geometry for each pixel, as model=east"
+            raise ConfigError(
+                "task=text_detection: the model must give a score and a geometry, as model=east does"
             )
         *_, text, ignored, truth = targets
-        logits, geometry = outputs[0].squeeze(1), outputs[1]
+        # Products of distances need more digits than half precision has.
+        logits, geometry = (each.to(truth.dtype) for each in (outputs[0].squeeze(1), outputs[1]))
         learned = 1 - ignored.to(logits.dtype)
         mask = text.to(logits.dtype)
         terms = _dice(logits, mask, learned) if self._by_dice else _balanced(logits, mask, learned)
@@ -121,8 +124,9 @@ class TextDetection(Task):
         scores = logits[0].sigmoid().double().cpu().numpy()
         # NaN is above nothing, so that a model that has diverged finds nothing.
         rows, columns = np.nonzero(scores > self.options["least_score"])
-        if len(rows) > MOST_PIXELS:
-            kept = np.sort(np.argpartition(-scores[rows, columns], MOST_PIXELS)[:MOST_PIXELS])
+        most = int(MOST_PIXELS * scores.size)
+        if len(rows) > most:
+            kept = np.sort(np.argpartition(-scores[rows, columns], most)[:most])
             rows, columns = rows[kept], columns[kept]
         corners = rbox.decode(geometry.cpu().numpy()[:, rows, columns], rows, columns, STRIDE)
         return locality_aware_nms(corners, scores[rows, columns], self.options["merge_iou"])
@@ -132,17 +136,17 @@ def _balanced(logits: Tensor, mask: Tensor, learned: Tensor) -> Tensor:
     """Return the class-balanced cross-entropy of each sample [samples] (equation 5).
 
     Text weighs as much as the rest, however little of it there is: the sum over pixels with the weights of
-    the equation is divided by the sum of these weights.
+    the equation is divided by the sum of these weights. Without text it is half the mean over the rest.
     """
     losses = functional.binary_cross_entropy_with_logits(logits, mask, reduction="none")
-    return (mean_within(losses, mask * learned) + mean_within(losses, (1 - mask) * learned)) / 2
+    return (mean_within(losses, mask) + mean_within(losses, (1 - mask) * learned)) / 2
 
 
 def _dice(logits: Tensor, mask: Tensor, learned: Tensor) -> Tensor:
     """Return 1 less each sample's dice coefficient [samples] (Milletari et al. 2016, V-Net, section 3)."""
     scores = logits.sigmoid() * learned
     shared = (scores * mask).sum((1, 2))
-    return 1 - 2 * (shared + SMOOTHING) / ((scores + mask * learned).sum((1, 2)) + 2 * SMOOTHING)
+    return 1 - 2 * (shared + SMOOTHING) / ((scores + mask).sum((1, 2)) + 2 * SMOOTHING)
 
 
 def mean_within(values: Tensor, mask: Tensor) -> Tensor:
