@@ -78,8 +78,9 @@ class AsyncCoordinator(ABC):
         self._unsettled: list[tuple[CompletedStep, int]] = []
         self._losses: list[float] = []
         self._diverged = False
-        # Whether the newest checkpoint's state has a finite loss; `None` until a step on it has ended.
-        self._newest_is_good: bool | None = True
+        # Whether the newest checkpoint's state has a finite loss, as far as is known, and the workers whose
+        # first step on it hasn't ended: it may be finite on one's samples and not on another's.
+        self._newest_is_good, self._trying = True, set[int]()
         # Seconds of fetches and pushes by worker, warm-up left out.
         self._exchange: dict[int, float] = defaultdict(float)
         self._task = make(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
@@ -201,9 +202,9 @@ class AsyncCoordinator(ABC):
         )
         self._losses.append(completed.loss)
         self._diverged |= not np.isfinite(completed.loss)
-        if self._newest_is_good is None:
-            # The first step that ends after a checkpoint began with the checkpoint's state.
-            self._newest_is_good = bool(np.isfinite(completed.loss))
+        if completed.rank in self._trying:
+            self._trying.remove(completed.rank)
+            self._newest_is_good &= bool(np.isfinite(completed.loss))
         self._sums += completed.sums
         self._seen += completed.samples
         timed = recorder.trained_steps - self._context.config.warmup_steps
@@ -221,7 +222,7 @@ class AsyncCoordinator(ABC):
                 recorder.flush()
             worker_steps = [recorder.steps for recorder in self._recorders]
             if self.save(epoch=epoch, step=within, worker_steps=worker_steps):
-                self._newest_is_good = None
+                self._newest_is_good, self._trying = True, {recorder.rank for recorder in self._recorders}
 
     def metrics(self, sums: np.ndarray, samples: int) -> dict[str, float]:
         """Return the metrics of so many samples by the task's sums over them [sums]."""
@@ -267,7 +268,7 @@ class AsyncCoordinator(ABC):
         """Settle the checkpoint; write each worker's payload and exchange to its record, and its timeline."""
         newest = files.checkpoint_in(self._context.folder)
         if newest is not None and self._context.config.checkpoint_every is not None:
-            last_good.settle(newest, good=self._newest_is_good is not False)
+            last_good.settle(newest, good=self._newest_is_good)
         for recorder, intervals in zip(self._recorders, self._intervals, strict=True):
             fetched, pushed = self.step_bytes(recorder.rank)
             recorder.payload_bytes = round((fetched + pushed) * recorder.trained_steps)
