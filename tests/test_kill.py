@@ -95,8 +95,8 @@ def test_a_killed_rank_ends_the_run_and_is_named(
 @pytest.mark.parametrize(
     ("pair", "number", "backend"),
     [
-        pytest.param(DDP, signal.SIGINT, "sqlite", id="SIGINT"),
-        pytest.param(DDP, signal.SIGTERM, "none", id="SIGTERM", marks=pytest.mark.slow),
+        pytest.param(DDP, signal.SIGINT, "sqlite", id="SIGINT", marks=pytest.mark.slow),
+        pytest.param(DDP, signal.SIGTERM, "none", id="SIGTERM"),
         pytest.param(MPI, signal.SIGINT, "none", id="mpi-SIGINT", marks=pytest.mark.slow),
         pytest.param(MPI, signal.SIGTERM, "none", id="mpi-SIGTERM", marks=pytest.mark.slow),
     ],

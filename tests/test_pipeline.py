@@ -227,6 +227,7 @@ def deps_of_stages(folder: Path, params: dict[str, Any]) -> dict[str, set[str]]:
         }
 
 
+@pytest.mark.slow
 def test_every_stage_depends_on_all_code_that_it_imports(
     tmp_path: Path, studies: dict[str, dict[str, Any]]
 ) -> None:

@@ -13,10 +13,10 @@ from tests.support import ROOT
 
 
 @pytest.mark.slow
-def test_a_few_seconds_of_training_find_words_of_other_scenes(commands: Commands) -> None:
+def test_half_a_minute_of_training_finds_words_of_other_scenes(commands: Commands) -> None:
     completed = commands.run(
         *("--config-dir", str(ROOT / "tests" / "plugin" / "conf")),
-        *("dataset=scenes", "model=east", "model.width=8", "batch=8", "epochs=30"),
+        *("dataset=scenes", "model=east", "model.width=16", "batch=8", "epochs=60"),
         *("optimizer.name=adam", "optimizer.lr=0.003", "optimizer.schedule=cosine", "dataset.augment=affine"),
         *("tracking.backend=none", "hardware.share_devices=true", "hardware.device=cpu", "out=run"),
         PYTHONPATH=str(ROOT),

@@ -117,5 +117,5 @@ def test_the_scenes_are_those_of_a_run(
     monkeypatch.setattr("sys.argv", ["", "--draws=2", "--scenes=2", *words, "dataset.test_limit=2"])
     assert text_baseline.main() == 0
     printed = capsys.readouterr().out
-    assert "2 training scenes, 2 test scenes" in printed and "mean of a window |" in printed
+    assert "| Otsu's |" in printed and "| mean of a window |" in printed
     assert (tmp_path / "text_baseline.md").read_text() == printed

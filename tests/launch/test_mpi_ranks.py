@@ -183,6 +183,7 @@ def test_a_rank_s_mistake_under_mpiexec_is_one_line(commands, mnist: None) -> No
     assert not (commands.folder / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_s_crash_under_mpiexec_is_named(commands, mnist: None) -> None:
     completed = run(commands, "crash")
     assert completed.returncode == 1
