@@ -29,7 +29,10 @@ def compose(out: Path, dataset: Mapping[str, Any], choices: Mapping[str, str], *
         ConfigError: for a combination that can't run.
     """
     raw: dict[str, Any] = {key: value for key, value in _read("config").items() if key not in HYDRAS}
-    raw |= {group: _read(f"{group}/{choice}") for group, choice in choices.items()} | {
+    # conf/config.yaml has what all files of a group share, if anything.
+    raw |= {
+        group: {**raw.get(group, {}), **_read(f"{group}/{choice}")} for group, choice in choices.items()
+    } | {
         "dataset": dict(dataset),
         "task": _read(f"task/{dataset.get('task', DEFAULT_TASK)}"),
     }

@@ -16,6 +16,7 @@ from typing import Any
 
 from src.config import command_line, compose
 from src.data import available, catalog
+from src.launch.hosts import LocalHosts
 from src.launch.launcher import launcher_of
 from src.launch.mpi_ranks import library_environment, mpiexec_path
 from src.machine.devices import usable_cores
@@ -173,7 +174,7 @@ def run_tf_peer(kind: str, model: str, batch: int, steps: int) -> Result:
     strategy, script = CLUSTERS[kind]
     (chosen,) = compose.cells(command_line.parse([f"strategy={strategy}", "workers=2"]))
     command = [sys.executable, str(PEERS / script[0]), *script[1:], *arguments]
-    specs = launcher_of(chosen).process_specs(chosen)
+    specs = launcher_of(chosen).process_specs(chosen, LocalHosts())
     serving = [
         subprocess.Popen(command, env=_environment(spec.environment), stderr=subprocess.DEVNULL)
         for spec in specs

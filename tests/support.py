@@ -13,6 +13,7 @@ from unittest import mock
 
 from src.config import Config, command_line, compose
 from src.launch import processes
+from src.launch.hosts import LocalHosts
 from src.launch.launched import LaunchedProcess
 from src.launch.launcher import launcher_of
 from src.launch.spawn import Process
@@ -74,14 +75,14 @@ def ranks(
     """
     chosen = config(*words, f"workers={world}", f"batch={world}")
     start_fork_server(chosen.framework)
-    launcher = launcher_of(chosen)
+    launcher, hosts = launcher_of(chosen), LocalHosts()
     logs.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(ROOT):
-        before, spawn = launcher.open(chosen, logs)
+        before, spawn = launcher.open(chosen, logs, hosts)
         started = list(before)
         try:
             assert spawn is not None, before[0].log.read_text()
-            for spec in launcher.process_specs(chosen):
+            for spec in launcher.process_specs(chosen, hosts):
                 plain = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
                 if spec.serves:
                     plain[variables.SERVES] = "1"

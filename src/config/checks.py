@@ -15,6 +15,7 @@ from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
 from src.config.compiler import check_compiler
 from src.config.frameworks import check_framework, check_model_and_task, check_target
+from src.config.links import check_links
 from src.config.run_config import Config
 from src.config.schema import CannotRunHere, ConfigError, leaf
 from src.config.tracking_address import URI_VARIABLE, check_address
@@ -38,7 +39,9 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     supports = raw["strategy"]["supports"]
     hardware = dict(raw["hardware"])
     if hardware["device"] == "auto":
-        hardware["device"] = "gpu" if "gpu" in supports["devices"] and devices.gpu_indices() else "cpu"
+        # Emulated hosts have CPU devices alone.
+        gpus = "gpu" in supports["devices"] and hardware["links"] is None and devices.gpu_indices()
+        hardware["device"] = "gpu" if gpus else "cpu"
     if hardware["repeat_disturbed"] is None:
         hardware["repeat_disturbed"] = int(_repetitions(raw["tracking"]["study"]) > 1)
     filled = {
@@ -52,6 +55,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
+        check_links,
         check_framework,
         check_model_and_task,
         check_target,

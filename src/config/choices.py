@@ -117,9 +117,6 @@ def check_described(raw: Mapping[str, Any], row: Sequence[str], folders: Sequenc
         raise ConfigError(f"{files['model']}: needs the import path of a builder, as `torch` or `tensorflow`")
     check_dataset(files["dataset"], raw["dataset"])
     _check_task(files["task"], raw["task"])
-    for key, value in read(CONF / "hardware/local.yaml").items():
-        if key not in raw["hardware"]:
-            raise ConfigError(f"{files['hardware']}: lacks `{key}`, as {key}: {value} in local.yaml")
 
 
 def _check_name(file: Path, group: str, name: Any) -> None:

@@ -56,6 +56,11 @@ class Config:
         return self.strategy["framework"]
 
     @property
+    def across_hosts(self) -> bool:
+        """Return whether the run's processes are on several hosts, which share no memory."""
+        return self.hardware.get("links") is not None
+
+    @property
     def synchronous(self) -> bool:
         """Return whether all workers complete each step together, as one update of one model.
 

@@ -14,12 +14,15 @@ from src.machine.namespaces import NAMESPACE, Namespace, NotAllowed
 
 
 def isolates(config: Config) -> bool:
-    """Return whether a run's processes are to be in a namespace.
+    """Return whether a run's processes are to be in a namespace that all of them share.
 
+    Those on emulated hosts have one each.
     Under `auto` they are unless the strategy's file says `loopback: true`: its processes listen on the
     loopback interface alone, and examine what comes there.
     """
     choice = config.hardware["isolate"]
+    if config.across_hosts:
+        return False
     return choice == "always" or (choice == "auto" and not config.strategy.get("loopback", False))
 
 

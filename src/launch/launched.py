@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from src.launch.host import Host
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import Process, Spawn, spawn_child
 from src.machine.devices import Device
@@ -21,6 +22,7 @@ class LaunchedProcess:
         log: the file with its output.
         spec: its specification, with all environment variables.
         spawn: the function that started it, and starts it again.
+        host: where it is.
     """
 
     rank: int
@@ -29,6 +31,7 @@ class LaunchedProcess:
     log: Path
     spec: ProcessSpec
     spawn: Spawn = spawn_child
+    host: Host = field(default_factory=Host)
 
     @property
     def title(self) -> str:

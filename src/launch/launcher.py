@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from src.config import Config, ConfigError, OwnCodeError, import_paths
+from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import Spawn
@@ -25,15 +26,16 @@ class Launcher(Protocol):
     def prepare(self, config: Config) -> None:
         """Begin slow preparations for starting processes; called once the command line has been accepted."""
 
-    def process_specs(self, config: Config) -> list[ProcessSpec]:
-        """Return the processes of a run, in the order in which they are started."""
+    def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
+        """Return the processes of a run, in the order in which they are started, placed on `hosts`."""
 
-    def open(self, config: Config, logs: Path) -> tuple[list[LaunchedProcess], Spawn | None]:
+    def open(self, config: Config, logs: Path, hosts: Hosts) -> tuple[list[LaunchedProcess], Spawn | None]:
         """Prepare to start the processes of a run.
 
         Args:
             config: the run's configuration.
             logs: the folder for the logs of the launcher's own processes.
+            hosts: where the processes will be.
 
         Returns:
             The launcher's own processes, which run already and end with the run (as `mpiexec`), and the
@@ -43,7 +45,7 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """A launcher whose processes the parent starts itself, on this host."""
+    """A launcher whose processes the parent starts itself, on this machine."""
 
     def check(self, config: Config) -> None:
         """Accept every configuration."""
@@ -52,7 +54,7 @@ class LocalLauncher:
         """Start the fork server, which imports the framework, if the run's ranks are forked."""
         spawn_for(config)
 
-    def open(self, config: Config, logs: Path) -> tuple[list[LaunchedProcess], Spawn | None]:
+    def open(self, config: Config, logs: Path, hosts: Hosts) -> tuple[list[LaunchedProcess], Spawn | None]:
         """Return no own processes, and the function that starts one as `hardware.start_method` says."""
         return [], spawn_for(config)
 

@@ -1,4 +1,4 @@
-"""Launch ranks that `mpiexec` starts, all on this host: MPICH's from pip, or any on the PATH.
+"""Launch ranks that `mpiexec` starts on this machine: MPICH's from pip, or any on the PATH.
 
 The parent starts one `mpiexec -n N python -m src.launch.mpi_agent`. Each of its processes asks the parent for
 a rank to run, and sends back the rank's exit status. So a rank has the same environment, log and cores as
@@ -20,13 +20,15 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BufferedRWPair
 from pathlib import Path
 
 from src.config import CannotRunHere, Config
 from src.launch import processes, reaper
 from src.launch.agents import AgentProcess, send_line
+from src.launch.host import worker_host
+from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.launch.single_process import QUIET
@@ -46,8 +48,8 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
-# The ranks' connections, by UCX or libfabric, stay on this host; the port of `mpiexec` can't be told to.
-LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
+# Between hosts there is no shared memory, neither MPICH's own nor that of the libraries below it.
+ACROSS_HOSTS = {"MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self"}
 
 
 class MPIRanks:
@@ -70,19 +72,24 @@ class MPIRanks:
     def prepare(self, config: Config) -> None:
         """Do nothing: ranks aren't forked, for each process must import and start MPI itself."""
 
-    def process_specs(self, config: Config) -> list[ProcessSpec]:
-        """Return a rank for each worker."""
-        library = library_environment(config)
+    def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
+        """Return a rank for each worker, on a host each."""
+        library = library_environment(config) | (ACROSS_HOSTS if config.across_hosts else {})
         # Lightning itself needs a process group, over gloo.
-        rendezvous = (
-            rendezvous_environments(config) if config.framework == "torch" else [QUIET] * config.workers
+        rendezvous: Sequence[Mapping[str, str]] = (
+            rendezvous_environments(config, hosts)
+            if config.framework == "torch"
+            else [QUIET] * config.workers
         )
+        names = [worker_host(rank) for rank in range(config.workers)]
         return [
-            rank_spec(rank, config.workers, (rank,), {**library, **environment})
-            for rank, environment in enumerate(rendezvous)
+            rank_spec(
+                rank, config.workers, (rank,), {**library, **environment, **_network(hosts, name)}, name
+            )
+            for rank, (name, environment) in enumerate(zip(names, rendezvous, strict=True))
         ]
 
-    def open(self, config: Config, logs: Path) -> tuple[list[LaunchedProcess], Spawn | None]:
+    def open(self, config: Config, logs: Path, hosts: Hosts) -> tuple[list[LaunchedProcess], Spawn | None]:
         """Start `mpiexec` and wait for its agents; return its process, and the function that starts a rank.
 
         The function is `None` where agents are missing after `CONNECT_SECONDS`, or once `mpiexec` has ended.
@@ -101,7 +108,10 @@ class MPIRanks:
             listening.listen(config.workers)
             command = [str(program), "-n", str(config.workers)]
             command += [sys.executable, "-m", "src.launch.mpi_agent", address]
-            process = spawn_child(namespaces.entering(command), {**OPEN_MPI, **LOOPBACK}, log, [alive])
+            place = {**os.environ, **hosts.environment}
+            process = spawn_child(
+                namespaces.entering(command, place), {**OPEN_MPI, **hosts.environment}, log, [alive]
+            )
             mpiexec = LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec"))
             try:
                 agents = _accept_agents(listening, process, config.workers)
@@ -129,6 +139,14 @@ class MPIRanks:
             return AgentProcess(stream, command)
 
         return [mpiexec], spawn
+
+
+def _network(hosts: Hosts, name: str) -> dict[str, str]:
+    """Return the variables that keep a rank's connections, by UCX or libfabric, to its host's interface.
+
+    The port of `mpiexec` can't be told to.
+    """
+    return dict.fromkeys(("UCX_NET_DEVICES", "FI_TCP_IFACE"), hosts.host(name).interface)
 
 
 def mpiexec_path(config: Config) -> str | None:

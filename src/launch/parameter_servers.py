@@ -1,4 +1,4 @@
-"""Launch the processes of a parameter-server job, all on this host: workers, servers and a coordinator.
+"""Launch the processes of a parameter-server job: workers, servers and a coordinator, on a host each.
 
 Each process knows the addresses of all others, and the token that torch's ask for. Workers and servers answer
 requests; the coordinator schedules the steps and writes the records of all workers, and the job ends with it.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from src.config import Config
+from src.launch.host import COORDINATOR_HOST, server_host, worker_host
+from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec
-from src.launch.tf_workers import free_addresses, task_environment
+from src.launch.tf_workers import task_environment
 from src.run.variables import RANK, TOKEN, WORLD_SIZE, ClusterSpec, new_token
 
 
@@ -21,20 +23,23 @@ class ParameterServers(LocalLauncher):
     # Names of the jobs of workers, servers and coordinator in the cluster.
     jobs = ("worker", "server", "coordinator")
 
-    def process_specs(self, config: Config) -> list[ProcessSpec]:
+    def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
         """Return the processes of all workers, of the servers, and of the coordinator."""
         worker, server, coordinator = self.jobs
         servers = config.strategy.get("servers", 0)
-        counts = {worker: config.workers, server: servers, coordinator: 1}
+        names = {
+            worker: [worker_host(number) for number in range(config.workers)],
+            server: [server_host(number) for number in range(servers)],
+            coordinator: [COORDINATOR_HOST],
+        }
         token = new_token()
-        free = iter(free_addresses(sum(counts.values())))
-        addresses = {job: [next(free) for _ in range(count)] for job, count in counts.items()}
+        addresses = {job: [hosts.free_address(name) for name in own] for job, own in names.items()}
 
         def spec(name: str, job: str, task: int, core_of: int, **role: bool) -> ProcessSpec:
             """Specify task `task` of job `job`, on the core of worker `core_of` modulo the workers."""
             identity = {RANK: str(task if job == worker else 0), WORLD_SIZE: str(config.workers)}
             environment = {**identity, TOKEN: token, **self.environment(addresses, job, task)}
-            return ProcessSpec(environment, (core_of % config.workers,), name, **role)
+            return ProcessSpec(environment, (core_of % config.workers,), name, names[job][task], **role)
 
         # Where each step needs all workers, none is dispensable.
         spare = not config.synchronous

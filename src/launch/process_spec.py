@@ -17,6 +17,7 @@ class ProcessSpec:
             process writes, or in whose hardware trace it appears.
         workers: numbers, from 0, of the workers whose devices the process holds.
         name: the name of the process and of its log, `logs/<name>.log`.
+        host: the name of its host, of those that its launcher asked for; empty for this one.
         helper: whether the process trains nothing: it shares a worker's devices, and its CPU seconds are
             counted separately.
         serves: whether the process answers others' requests (`strategy.serve`) and has no end of its own.
@@ -27,14 +28,15 @@ class ProcessSpec:
     environment: Mapping[str, str]
     workers: tuple[int, ...]
     name: str
+    host: str = ""
     helper: bool = False
     serves: bool = False
     dispensable: bool = False
 
 
 def rank_spec(
-    rank: int, world_size: int, workers: tuple[int, ...], further: Mapping[str, str]
+    rank: int, world_size: int, workers: tuple[int, ...], further: Mapping[str, str], host: str = ""
 ) -> ProcessSpec:
     """Specify rank `rank` of `world_size` ranks that all train, with `further` environment variables."""
     environment = {RANK: str(rank), WORLD_SIZE: str(world_size), **further}
-    return ProcessSpec(environment, workers, f"rank-{rank}")
+    return ProcessSpec(environment, workers, f"rank-{rank}", host)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import queue
 import signal
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from src.config import Config
-from src.launch import reaper
+from src.launch import links, reaper
+from src.launch.hosts import hosts_of
 from src.launch.launched import LaunchedProcess
 from src.launch.launcher import launcher_of
 from src.machine import devices, quota
@@ -67,12 +69,13 @@ def start(
         resume: the checkpoint at which a restarted job resumes.
         own_devices: the devices of the workers, in their order; `None` for the first of the host.
 
-    Returns the processes, those of the launcher's own first.
+    Returns the processes, those of the hosts' and the launcher's own first; those of the hosts alone where
+    one can't be reached.
     """
-    launcher = launcher_of(config)
+    launcher, logs = launcher_of(config), out / files.LOGS
     hardware = config.hardware
     all_devices = own_devices or devices.find(hardware["device"], hardware["cores_per_device"])
-    common = {variables.STARTED: repr(started), variables.PARENT: str(os.getpid())}
+    common = {variables.PARENT: str(os.getpid())}
     if resume is not None:
         common[variables.RESUME] = str(resume)
     for ready in files.of_every_rank(out, files.READY).values():
@@ -80,11 +83,25 @@ def start(
         ready.unlink()
     if any(speed != 1 for speed in hardware["speeds"] or ()):
         reaper.remove_at_end("cgroups", quota.beginning())
-    processes, spawn = launcher.open(config, out / files.LOGS)
+    hosts = hosts_of(config, logs)
+    processes = list(hosts.own)
     try:
-        for spec in launcher.process_specs(config) if spawn is not None else ():
+        launchers_own, spawn = launcher.open(config, logs, hosts)
+        processes += launchers_own
+        specs = launcher.process_specs(config, hosts) if spawn is not None else []
+        try:
+            # Nobody's start-up is what the links were measured for.
+            common[variables.STARTED] = repr(started + links.record(hosts, out))
+        except links.NotMeasured as reason:
+            hosts.give_up(str(reason))
+            stop(launchers_own)
+            return list(hosts.own)
+        common[variables.NETWORKS] = json.dumps(hosts.networks)
+        for spec in specs:
+            host = hosts.host(spec.host)
             own = devices.of_one_process([all_devices[worker % len(all_devices)] for worker in spec.workers])
-            environment = {**spec.environment, **_pinning(own), **common, variables.PROCESS: spec.name}
+            environment = {**spec.environment, **host.environment, **_pinning(own), **common}
+            environment[variables.PROCESS] = spec.name
             if spec.helper:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
             elif len(spec.workers) == 1:
@@ -96,7 +113,7 @@ def start(
             assert spawn is not None
             process = spawn(_worker_command(out), environment, log)
             rank = int(environment[variables.RANK])
-            processes.append(LaunchedProcess(rank, own, process, log, spec, spawn))
+            processes.append(LaunchedProcess(rank, own, process, log, spec, spawn, host))
     except BaseException:
         stop(processes)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from src.config import Config, ConfigError
+from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
 
@@ -19,6 +20,6 @@ class SingleProcess(LocalLauncher):
             name, speeds = config.strategy["name"], config.hardware["speeds"]
             raise ConfigError(f"hardware.speeds={speeds}: strategy {name} has all its devices in one process")
 
-    def process_specs(self, config: Config) -> list[ProcessSpec]:
+    def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
         """Return the only process, rank 0 of 1."""
         return [rank_spec(0, 1, tuple(range(config.workers)), QUIET)]

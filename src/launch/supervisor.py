@@ -14,6 +14,7 @@ from typing import Any
 from src.config import Config
 from src.data import available
 from src.launch import processes
+from src.launch.hosts import SWITCH
 from src.launch.isolation import isolation
 from src.launch.launched import LaunchedProcess
 from src.launch.processes import Outcome
@@ -134,7 +135,8 @@ class Supervisor:
             )
             training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
             self._tracker.follow(self._out, training)
-            forked = all(isinstance(each.process, ForkedProcess) for each in result.processes)
+            ranks = [each for each in result.processes if each.devices]
+            forked = all(isinstance(each.process, ForkedProcess) for each in ranks)
             result.environment |= environment.describe(self._config) | {
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
@@ -226,6 +228,8 @@ class Supervisor:
         """Have the sampler follow the present processes."""
         training = [each for each in self.result.processes if not each.spec.helper]
         helpers = [each for each in self.result.processes if each.spec.helper]
+        hosts = {each.spec.host: each.host for each in self.result.processes if each.host.holder is not None}
+        switch = [each.process.pid for each in self.result.processes if each.spec.name == SWITCH]
         self._sampler.follow(
             [(each.rank, each.process.pid, device) for each in training for device in each.devices],
             [each.process.pid for each in helpers],
@@ -234,6 +238,9 @@ class Supervisor:
                 for each in self.result.processes
                 if each.spec.helper or not each.devices
             ],
+            networks={name: str(host.holder) for name, host in hosts.items()},
+            host_of={each.rank: each.spec.host for each in training if each.devices},
+            switch=next(iter(switch), None),
         )
 
 

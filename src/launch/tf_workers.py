@@ -1,13 +1,13 @@
-"""Launch TensorFlow workers, one process each, that find each other through `TF_CONFIG`, all on this host."""
+"""Launch TensorFlow workers, one process each, that find each other through `TF_CONFIG`."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
 from collections.abc import Mapping
 
 from src.config import Config
+from src.launch.host import worker_host
+from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.launch.single_process import QUIET
@@ -16,12 +16,13 @@ from src.launch.single_process import QUIET
 class TFWorkers(LocalLauncher):
     """A launcher of one process a worker; worker 0 is TensorFlow's chief."""
 
-    def process_specs(self, config: Config) -> list[ProcessSpec]:
-        """Return a rank for each worker."""
-        addresses = {"worker": free_addresses(config.workers)}
+    def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
+        """Return a rank for each worker, on a host each."""
+        names = [worker_host(number) for number in range(config.workers)]
+        addresses = {"worker": [hosts.free_address(name) for name in names]}
         return [
-            rank_spec(number, config.workers, (number,), task_environment(addresses, "worker", number))
-            for number in range(config.workers)
+            rank_spec(number, config.workers, (number,), task_environment(addresses, "worker", number), name)
+            for number, name in enumerate(names)
         ]
 
 
@@ -32,13 +33,3 @@ def task_environment(addresses: Mapping[str, list[str]], job: str, task: int) ->
     """
     cluster = {"cluster": addresses, "task": {"type": job, "index": task}}
     return {**QUIET, "TF_CONFIG": json.dumps(cluster)}
-
-
-def free_addresses(count: int) -> list[str]:
-    """Return `count` different `host:port`s of this host that are free to listen at."""
-    with contextlib.ExitStack() as stack:
-        # All sockets are bound at once, so that no two have the same port.
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes]

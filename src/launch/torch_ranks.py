@@ -1,47 +1,46 @@
-"""Launch ranks that find each other through torchrun's environment variables, all on this host."""
+"""Launch ranks that find each other through torchrun's environment variables."""
 
 from __future__ import annotations
 
 import secrets
-import socket
 
 from src.config import Config
+from src.launch.host import worker_host
+from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.run.variables import STORE
-
-# The backends' own connections stay on this host.
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 class TorchRanks(LocalLauncher):
     """A launcher of one process a worker, with the environment variables that torchrun would set."""
 
-    def process_specs(self, config: Config) -> list[ProcessSpec]:
-        """Return a rank for each worker."""
+    def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
+        """Return a rank for each worker, on a host each."""
         return [
-            rank_spec(rank, config.workers, (rank,), environment)
-            for rank, environment in enumerate(rendezvous_environments(config))
+            rank_spec(rank, config.workers, (rank,), environment, worker_host(rank))
+            for rank, environment in enumerate(rendezvous_environments(config, hosts))
         ]
 
 
-def rendezvous_environments(config: Config) -> list[dict[str, str]]:
+def rendezvous_environments(config: Config, hosts: Hosts) -> list[dict[str, str]]:
     """Return, by rank, the variables through which the ranks form their process group."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    address, port = hosts.free_address(worker_host(0)).split(":")
+    interfaces = [hosts.host(worker_host(rank)).interface for rank in range(config.workers)]
     # A job that is started again must not find what the ranks before it have left.
     store = f"store-{secrets.token_hex(8)}"
     return [
         {
             STORE: store,
-            **LOOPBACK,
+            # The backends' own connections: within this host, or between hosts.
+            "GLOO_SOCKET_IFNAME": interface,
+            "NCCL_SOCKET_IFNAME": interface,
             "LOCAL_RANK": str(rank),
             "LOCAL_WORLD_SIZE": str(config.workers),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
+            "MASTER_ADDR": address,
+            "MASTER_PORT": port,
             # Lightning recognises externally started ranks by this one.
             "TORCHELASTIC_RUN_ID": "scaleguide",
         }
-        for rank in range(config.workers)
+        for rank, interface in enumerate(interfaces)
     ]

@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 # The environment variable that names the namespace to enter: its identity, and the holder's /proc/<pid>/ns.
@@ -71,8 +72,7 @@ class Namespace:
             self.close()
             raise NotAllowed(answer or "the process that should hold it ended at once")
         self.holder = self._holder.pid
-        folder = Path(f"/proc/{self.holder}/ns")
-        self.environment = {NAMESPACE: f"{os.readlink(folder / 'net')} {folder}"}
+        self.environment = variable_of(self.holder)
 
     def close(self) -> None:
         """Let go of the namespace, which ends with the last process in it."""
@@ -84,22 +84,20 @@ class Namespace:
         self._holder.stdout.close()
 
 
+def variable_of(holder: int) -> dict[str, str]:
+    """Return the variable by which a process enters the namespaces of the process `holder`."""
+    folder = Path(f"/proc/{holder}/ns")
+    return {NAMESPACE: f"{os.readlink(folder / 'net')} {folder}"}
+
+
 def inside() -> bool:
     """Return whether this process's environment names a namespace, which it has entered or will enter."""
     return NAMESPACE in os.environ
 
 
-def traffic() -> tuple[int, int]:
-    """Return the bytes sent and received over all interfaces, of the environment's namespace or this one.
-
-    Raises:
-        OSError: where the namespace's holder has ended.
-    """
-    process = Path(os.environ[NAMESPACE].split()[1]).parent if inside() else Path("/proc/self")
-    lines = (process / "net/dev").read_text().splitlines()[2:]
-    counted = [[int(word) for word in line.rpartition(":")[2].split()] for line in lines]
-    # proc(5): eight columns of what was received, and then eight of what was sent.
-    return sum(columns[8] for columns in counted), sum(columns[0] for columns in counted)
+def holder() -> str:
+    """Return the process whose `/proc` entry shows the environment's network, `self` without a namespace."""
+    return Path(os.environ[NAMESPACE].split()[1]).parent.name if inside() else "self"
 
 
 def enter() -> None:
@@ -126,9 +124,9 @@ def enter() -> None:
         os.close(descriptor)
 
 
-def entering(command: list[str]) -> list[str]:
-    """Return the command that enters the namespace of its environment, if any, and becomes `command`."""
-    return [*_script(), *command] if inside() else command
+def entering(command: list[str], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the command that enters the namespace of its `environment`, if any, and becomes `command`."""
+    return [*_script(), *command] if NAMESPACE in environment else command
 
 
 def _script() -> list[str]:
@@ -162,13 +160,28 @@ def _make() -> None:
         OSError: where that isn't allowed.
     """
     try:
-        _call("unshare", CLONE_NEWNET)
+        make_network()
     except PermissionError:
         user, group = os.geteuid(), os.getegid()
         _call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        _raise_loopback()
+
+
+def make_network() -> None:
+    """Move this process into a new network namespace, whose loopback interface is up.
+
+    Raises:
+        PermissionError: where this process isn't root, here or in its user namespace.
+    """
+    _call("unshare", CLONE_NEWNET)
+    _raise_loopback()
+
+
+def _raise_loopback() -> None:
+    """Turn this namespace's loopback interface on."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh22x", b"lo", 0)
         flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]

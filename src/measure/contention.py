@@ -34,6 +34,7 @@ class RankReading:
         own: that processes of the run have run on its cores.
         stolen: that its cores were wanted and the hypervisor ran another machine, summed.
         cores: number of its cores.
+        routed: that the switch of emulated hosts has run on its cores, which is part of `own`.
     """
 
     pid: int
@@ -43,6 +44,7 @@ class RankReading:
     own: float
     stolen: float
     cores: int
+    routed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Disturbance:
         stolen: seconds that the hypervisor took from its cores.
         switches: involuntary context switches of its threads.
         cores: number of its cores.
+        routed: seconds that the switch of emulated hosts used its cores; it is no neighbour.
     """
 
     rank: int
@@ -83,6 +86,7 @@ class Disturbance:
     stolen: float
     switches: float
     cores: int
+    routed: float = 0.0
 
     @property
     def cpu_wait_fraction(self) -> float:
@@ -94,13 +98,22 @@ class Disturbance:
         """Return the time that was stolen from its cores, over the window and their number."""
         return self.stolen / (self.seconds * self.cores)
 
+    @property
+    def router_fraction(self) -> float:
+        """Return the time in which the switch used its cores, over the window and their number."""
+        return self.routed / (self.seconds * self.cores)
+
 
 @dataclass(frozen=True)
 class _Followed:
-    """The processes of a run: by rank its process and cores, and all processes with their cores, if any."""
+    """The processes of a run.
+
+    By rank its process and cores; all processes with their cores, if any; that of the switch, if any.
+    """
 
     ranks: Sequence[tuple[int, int, frozenset[int]]] = ()
     processes: Sequence[tuple[ProcessTimes, frozenset[int]]] = ()
+    switch: int | None = None
 
 
 class ContentionReader:
@@ -112,12 +125,16 @@ class ContentionReader:
         self._ended: set[int] = set()
 
     def follow(
-        self, ranks: Iterable[tuple[int, int, Sequence[int]]], others: Iterable[tuple[int, Sequence[int]]]
+        self,
+        ranks: Iterable[tuple[int, int, Sequence[int]]],
+        others: Iterable[tuple[int, Sequence[int]]],
+        switch: int | None = None,
     ) -> None:
         """Follow these ranks (rank, process id, cores) and others of the run (process id, cores).
 
-        This process is one of the others. One without cores of its own may run on any. Processes that were
-        followed before count with what they have used.
+        One of the others may be the `switch` of emulated hosts. This process is one of the others. One
+        without cores of its own may run on any. Processes that were followed before count with what they have
+        used.
         """
         known = {times.pid: (times, cores) for times, cores in self._followed.processes}
         cores_of: dict[int, set[int]] = {}
@@ -131,7 +148,7 @@ class ContentionReader:
             if pid not in known:
                 known[pid] = ProcessTimes(pid, by_core=not used), frozenset(used)
         places = [(rank, pid, known[pid][1]) for rank, pid in rank_of.items()]
-        self._followed = _Followed(places, list(known.values()))
+        self._followed = _Followed(places, list(known.values()), switch)
 
     def read(self) -> Reading | None:
         """Return the counters now; `None` where the kernel keeps none, or nothing is followed."""
@@ -145,14 +162,19 @@ class ContentionReader:
             times = used[pid]
             if times is None or not own_cores <= cores.keys():
                 continue
+            ran = {
+                each.pid: _ran_on(own_cores, each, used[each.pid], pinned)
+                for each, pinned in followed.processes
+            }
             readings[rank] = RankReading(
                 pid,
                 times.waited,
                 times.switches,
                 _busy(monotonic, [cores[core] for core in own_cores]),
-                sum(_ran_on(own_cores, each, used[each.pid], pinned) for each, pinned in followed.processes),
+                sum(ran.values()),
                 sum(cores[core].stolen for core in own_cores),
                 len(own_cores),
+                ran.get(followed.switch or 0, 0.0),
             )
         return Reading(moment, readings, pages_read_in(), complete) if readings else None
 
@@ -182,7 +204,7 @@ def disturbances(readings: Sequence[Reading], records: Mapping[int, RankRecord])
     """
     found = []
     for rank, record in records.items():
-        seconds = waited = busy = own = stolen = switches = 0.0
+        seconds = waited = busy = own = stolen = switches = routed = 0.0
         cores = 0
         for start, end, share in _shares(readings, rank, record):
             before, after = start.ranks[rank], end.ranks[rank]
@@ -192,10 +214,11 @@ def disturbances(readings: Sequence[Reading], records: Mapping[int, RankRecord])
             own += share * (after.own - before.own)
             stolen += share * (after.stolen - before.stolen)
             switches += share * (after.switches - before.switches)
+            routed += share * (after.routed - before.routed)
             cores = after.cores
         if seconds > 0:
             neighbours = max(0.0, busy - own)
-            found.append(Disturbance(rank, seconds, waited, neighbours, stolen, switches, cores))
+            found.append(Disturbance(rank, seconds, waited, neighbours, stolen, switches, cores, routed))
     return found
 
 
@@ -242,6 +265,7 @@ def facts(
                 "steal_fraction": each.steal_fraction,
                 "all_wait_fraction": each.waited / each.seconds,
                 "neighbours_fraction": each.neighbours / each.seconds,
+                "router_fraction": each.router_fraction,
                 "involuntary_switches": round(each.switches),
                 "sampled_seconds": each.seconds,
             }

@@ -59,10 +59,22 @@ def merge(
     write_text(out / files.ENVIRONMENT, json.dumps(environment, indent=1))
     if run.timelines:
         write_text(out / files.TIMELINE, json.dumps(timeline.chrome_trace(run.timelines)))
+    _complete_network(out / files.NETWORK, run)
     metrics = metrics_of(run, status=status, total_seconds=total_seconds, restarts=restarts, run_id=run_id)
     write_text(out / files.METRICS, json.dumps(metrics, indent=1))
     shutil.rmtree(out / files.RANKS)
     return metrics
+
+
+def _complete_network(path: Path, run: RunRecords) -> None:
+    """Add what crossed the links to the network's description at `path`, if there is one."""
+    if path.exists():
+        network = json.loads(path.read_text())
+        network["traffic"] = {
+            host: {"sent_bytes": sent, "received_bytes": received}
+            for host, (sent, received) in run.first.get("traffic", {}).items()
+        }
+        write_text(path, json.dumps(network, indent=1))
 
 
 def read_records(

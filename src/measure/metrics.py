@@ -72,6 +72,10 @@ def metrics_of(
         run_id: of the MLflow run.
     """
     config, first = run.config, run.first
+    resources = _resources(run)
+    if restarts:
+        # What was sent before the last start has been counted by no rank that is left.
+        resources["network_bytes"] = None
     known = {
         "status": status,
         "framework": config.framework,
@@ -92,7 +96,7 @@ def metrics_of(
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
         **_timing(run),
         **_last_evaluation(run.epochs),
-        **_resources(run),
+        **resources,
         **contention.fractions(contention.disturbances(run.readings, run.records)),
     }
     metrics = {key: known.get(key) for key in KEYS}
@@ -171,6 +175,7 @@ def _resources(run: RunRecords) -> dict[str, Any]:
         "power_mean_watts": power,
         "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": total(record.get("payload_bytes") for record in records),
+        "network_bytes": total(sent for sent, _ in first.get("traffic", {}).values()),
         "flops_per_sample": first.get("flops_per_sample"),
     }
 

@@ -27,6 +27,7 @@ class RankRecord(TypedDict, total=False):
     fetched_bytes: int
     pushed_bytes: int
     payload_bytes: int
+    traffic: dict[str, tuple[int, int]]  # by host: bytes sent and received in training, as rank 0 counts them
     seconds_to_target: float
     steps_to_target: float
     steps_per_epoch: int

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, SupportsFloat
 
@@ -18,6 +19,7 @@ from src.measure import probe
 from src.measure.rank_record import RankRecord
 from src.measure.rank_tables import RankTables
 from src.measure.step_clock import Interval, StepClock
+from src.measure.traffic import TrafficMeter
 from src.run import files, phases
 from src.run.tables import write_text
 
@@ -84,6 +86,8 @@ class Recorder(StepClock):
         self._listeners = listeners
         self._probes = probes
         self._tables = RankTables(folder)
+        # One rank counts for all hosts.
+        self._traffic = TrafficMeter() if rank == 0 else None
         self._pending: list[tuple[int, int, Interval, int, SupportsFloat | None, float | None]] = []
         self._target_reached = False
         self._last_evaluation_seconds = 0.0
@@ -119,7 +123,19 @@ class Recorder(StepClock):
         phases.announce(self.folder, phases.FIRST_STEP)
         self.facts["startup_seconds"] = time.time() - self._started
         self._last_flush = time.perf_counter()
+        if self._traffic is not None:
+            self._traffic.start()
         self.start_clock()
+
+    @contextmanager
+    def off_clock(self) -> Iterator[None]:
+        """Stop the clock of the running step, and the count of what hosts send, within the block."""
+        if self._traffic is not None:
+            self._traffic.stop()
+        with super().off_clock():
+            yield
+        if self._traffic is not None:
+            self._traffic.start()
 
     def note(self, text: str) -> None:
         """Write a text for the person who waits; the parent shows that of rank 0."""
@@ -248,6 +264,9 @@ class Recorder(StepClock):
 
         A rank that leaves no record counts as failed.
         """
+        if self._traffic is not None:
+            self._traffic.stop()
+            self.facts["traffic"] = self._traffic.by_host()
         self.flush()
         for listener in self._listeners:
             listener.on_finish()

@@ -9,7 +9,8 @@ import contextlib
 import csv
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ import psutil
 
 from src.machine import namespaces
 from src.machine.devices import Device
+from src.machine.interfaces import Counters, counters_of
 from src.measure.contention import ContentionReader, Reading
 from src.measure.gpu_reader import GPUReader
-from src.run.tables import TRACE_FIELDS
+from src.measure.traffic import TrafficReading
+from src.run import files
+from src.run.tables import INTERFACE_FIELDS, TRACE_FIELDS
 
 RAPL = Path("/sys/class/powercap")
 
@@ -28,8 +32,9 @@ class Sampler:
     """A thread that samples the processes that it follows every `interval` seconds into a CSV file.
 
     On a CPU, `utilization` is the process's CPU time since the last sample as a fraction of the device's
-    cores (waits that spin count); on a GPU it is NVML's. Network counters are those of the
-    run's network namespace, if it has one, else the host's, over all interfaces, since the start.
+    cores (waits that spin count); on a GPU it is NVML's. Network counters are those of the rank's host, over
+    all interfaces, since the start: of its emulated host, of the run's network namespace, or of this machine.
+    Those of each interface go to a file of their own. Disk counters are the process's.
 
     Attributes:
         rows: all samples, with the columns `TRACE_FIELDS`.
@@ -41,6 +46,7 @@ class Sampler:
         self.rows: list[dict[str, Any]] = []
         self.helper_seconds: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
+        self._traffic = TrafficReading(0.0, {})
         self._contention = ContentionReader()
         self._interval = interval
         self._path = path
@@ -49,7 +55,10 @@ class Sampler:
         self._ranks: list[tuple[int, psutil.Process, Device]] = []
         self._helpers: list[psutil.Process] = []
         self._used: dict[int, float] = {}
-        self._traffic = (0, 0)
+        # By host: the process that shows its network, and the counters when they were first read.
+        self._networks: dict[str, str] = {}
+        self._first: dict[tuple[str, str], dict[str, Counters]] = {}
+        self._host_of: dict[int, str] = {}
         # The first call says nothing; a later one, what was used since the last.
         psutil.cpu_percent()
         self._before: dict[int, tuple[float, float]] = {}
@@ -63,19 +72,31 @@ class Sampler:
         ranks: Sequence[tuple[int, int, Device]],
         helpers: Sequence[int] = (),
         others: Sequence[tuple[int, Sequence[int]]] = (),
+        *,
+        networks: Mapping[str, str] | None = None,
+        host_of: Mapping[int, str] | None = None,
+        switch: int | None = None,
     ) -> None:
         """Follow these ranks (rank, process id, device) and helpers (process ids), and no others.
 
-        `others` are the run's processes that are no ranks, helpers among them: (process id, its cores).
+        Args:
+            ranks: the ranks.
+            helpers: the helpers.
+            others: the run's processes that are no ranks, helpers among them: (process id, its cores).
+            networks: for each of the run's hosts a process whose `/proc` entry shows its network; by default
+                there is one host, with the network of this process's environment.
+            host_of: the host of each rank; by default the only one.
+            switch: the process among the others that joins emulated hosts.
         """
+        self._networks = dict(networks or {"": namespaces.holder()})
+        self._host_of = dict(host_of or {})
         followed = [(rank, process, device) for rank, pid, device in ranks if (process := _process(pid))]
         self._before.clear()
         self._helpers = [process for pid in helpers if (process := _process(pid))]
         self._ranks = followed
-        self._contention.follow([(rank, pid, device.cores) for rank, pid, device in ranks], others)
+        self._contention.follow([(rank, pid, device.cores) for rank, pid, device in ranks], others, switch)
 
     def __enter__(self) -> Sampler:
-        self._traffic = namespaces.traffic()
         self._thread.start()
         return self
 
@@ -85,26 +106,33 @@ class Sampler:
 
     def _run(self) -> None:
         try:
-            with self._path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, TRACE_FIELDS)
-                writer.writeheader()
+            interfaces_path = self._path.with_name(files.INTERFACES)
+            with (
+                self._path.open("w", newline="") as trace,
+                interfaces_path.open("w", newline="") as interfaces,
+            ):
+                rows_to, counters_to = csv.DictWriter(trace, TRACE_FIELDS), csv.writer(interfaces)
+                rows_to.writeheader()
+                counters_to.writerow(INTERFACE_FIELDS)
                 while not self._stop.wait(self._interval):
                     rows = self._sample()
                     self.rows += rows
-                    writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
-                    file.flush()
+                    rows_to.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
+                    counters_to.writerows(_interface_rows(self._traffic))
+                    trace.flush()
+                    interfaces.flush()
         except OSError:
             # The disk is full, which the parent reports, for it writes there too.
             return
 
     def _sample(self) -> list[dict[str, Any]]:
-        sent, received = (now - then for now, then in zip(namespaces.traffic(), self._traffic, strict=True))
         # As MLflow's own monitor measures the host.
         host = psutil.cpu_percent() / 100, psutil.virtual_memory().used
         # All ranks' samples have the same time, by which their power is added up.
         now = time.time()
         rows = []
         self._figures.clear()
+        traffic = self._read_networks(now)
         self._count_helpers(now)
         if (reading := self._contention.read()) is not None:
             self.readings.append(reading)
@@ -112,9 +140,23 @@ class Sampler:
             figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
             if figures is not None:
                 name = f"{device.kind}{device.index}"
-                row = (now, rank, name, *figures, sent, received, *host)
+                crossed = traffic.total(self._host_of.get(rank, ""))
+                row = (now, rank, name, *figures, *crossed, *host, *_disk(process))
                 rows.append(dict(zip(TRACE_FIELDS, row, strict=True)))
         return rows
+
+    def _read_networks(self, now: float) -> TrafficReading:
+        """Return the counters of all hosts' interfaces; those of a host that has gone stay as they were."""
+        hosts = dict(self._traffic.hosts)
+        for host, shown_by in self._networks.items():
+            with contextlib.suppress(OSError):
+                counters = counters_of(shown_by)
+                first = self._first.setdefault((host, shown_by), counters)
+                hosts[host] = {
+                    name: each.since(first.get(name, Counters())) for name, each in counters.items()
+                }
+        self._traffic = TrafficReading(now, hosts)
+        return self._traffic
 
     def _gpu(self, device: Device) -> tuple[float | None, int | None, float | None]:
         """Return utilisation, memory and power of a GPU; of two ranks on it only the first has the power."""
@@ -189,6 +231,22 @@ def _joules(zone: Path) -> tuple[float, float]:
     """
     counted, most = (int((zone / name).read_text()) / 1e6 for name in ("energy_uj", "max_energy_range_uj"))
     return counted, most
+
+
+def _disk(process: psutil.Process) -> tuple[int | None, int | None]:
+    """Return the bytes that a process has read from disks and written there, `None` where that isn't told."""
+    try:
+        counted = process.io_counters()
+    except (psutil.Error, OSError):
+        return None, None
+    return counted.read_bytes, counted.write_bytes
+
+
+def _interface_rows(reading: TrafficReading) -> Iterator[tuple[float | str | int, ...]]:
+    """Yield a row of interfaces.csv for each interface of each host."""
+    for host, interfaces in reading.hosts.items():
+        for name, each in interfaces.items():
+            yield reading.time, host, name, *astuple(each)
 
 
 def _process(pid: int) -> psutil.Process | None:

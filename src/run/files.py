@@ -28,14 +28,16 @@ STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
 WORKERS = "workers.csv"
 TRACE = "trace.csv"
+INTERFACES = "interfaces.csv"
+NETWORK = "network.json"
 ENVIRONMENT = "environment.json"
 TIMELINE = "timeline.json"
 PREDICTIONS = "predictions.png"
 PARTITION = "partition.json"
 PLACEMENT = "placement.json"
 RESULTS = (
-    *(CONFIG, METRICS, STEPS, WORKERS, EPOCHS, TRACE, ENVIRONMENT),
-    *(PARTITION, PLACEMENT, TIMELINE, PREDICTIONS),
+    *(CONFIG, METRICS, STEPS, WORKERS, EPOCHS, TRACE, INTERFACES, ENVIRONMENT),
+    *(NETWORK, PARTITION, PLACEMENT, TIMELINE, PREDICTIONS),
 )
 
 TORCH_CHECKPOINT = "checkpoint.pt"

@@ -26,6 +26,8 @@ CORES = "SCALEGUIDE_CORES"
 SERVES = "SCALEGUIDE_SERVES"
 # Path of the checkpoint at which a job that is started again resumes.
 RESUME = "SCALEGUIDE_RESUME"
+# The hosts whose traffic can be counted, as JSON: by name the process whose /proc entry shows its network.
+NETWORKS = "SCALEGUIDE_NETWORKS"
 # A folder with the sockets, by framework, of fork servers that another process has started.
 FORK_SERVERS = "SCALEGUIDE_FORK_SERVERS"
 # Variables that say how many threads numerical libraries use.

@@ -17,6 +17,7 @@ import yaml
 
 from src.config import ConfigError
 from src.launch import mpi_agent, processes
+from src.launch.hosts import LocalHosts
 from src.launch.launched import LaunchedProcess
 from src.launch.mpi_ranks import MPIRanks
 from src.launch.processes import Outcome
@@ -41,9 +42,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(*codes: str, mpiexec: str | None = None) -> list[LaunchedProcess]:
         words = [] if mpiexec is None else [f"strategy.mpiexec={mpiexec}"]
         chosen = config(*STRATEGY, f"workers={len(codes)}", f"batch={len(codes)}", *words)
-        before, spawn = MPIRanks().open(chosen, tmp_path)
+        hosts = LocalHosts()
+        before, spawn = MPIRanks().open(chosen, tmp_path, hosts)
         begun.extend(before)
-        for spec, code in zip(MPIRanks().process_specs(chosen) if spawn else (), codes, strict=False):
+        for spec, code in zip(MPIRanks().process_specs(chosen, hosts) if spawn else (), codes, strict=False):
             log = tmp_path / f"{spec.name}.log"
             process = spawn([sys.executable, "-c", FOLLOWS + code], spec.environment, log)
             begun.append(LaunchedProcess(len(begun) - 1, [], process, log, spec))
@@ -141,7 +143,7 @@ def test_another_mpi_s_library_is_looked_for_beside_it(tmp_path: Path) -> None:
     other = tmp_path / "bin" / "mpiexec"
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
-    specs = MPIRanks().process_specs(config(*STRATEGY, f"strategy.mpiexec={other}"))
+    specs = MPIRanks().process_specs(config(*STRATEGY, f"strategy.mpiexec={other}"), LocalHosts())
     first = {spec.environment["MPI4PY_LIBMPI"].split(":")[0] for spec in specs}
     assert first == {str(tmp_path / "bin" / ".." / "lib").replace("/bin/..", "")}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
+from src.launch.hosts import LocalHosts
 from src.launch.parameter_servers import TFParameterServers
 from src.launch.single_process import SingleProcess
 from src.launch.tf_workers import TFWorkers
@@ -12,7 +13,7 @@ from tests.support import config
 
 
 def test_every_worker_knows_the_cluster_and_its_place() -> None:
-    specs = TFWorkers().process_specs(config("strategy=tf_multiworker", "workers=3", "batch=3"))
+    specs = TFWorkers().process_specs(config("strategy=tf_multiworker", "workers=3", "batch=3"), LocalHosts())
     environments = [spec.environment for spec in specs]
     assert [(spec.name, spec.workers) for spec in specs] == [(f"rank-{n}", (n,)) for n in range(3)]
     described = [json.loads(environment["TF_CONFIG"]) for environment in environments]
@@ -29,14 +30,14 @@ def test_every_worker_knows_the_cluster_and_its_place() -> None:
 
 
 def test_one_process_trains_for_all_workers() -> None:
-    (only,) = SingleProcess().process_specs(config("strategy=tf_mirrored", "workers=2"))
+    (only,) = SingleProcess().process_specs(config("strategy=tf_mirrored", "workers=2"), LocalHosts())
     assert only.workers == (0, 1)
     assert (only.environment["RANK"], only.environment["WORLD_SIZE"]) == ("0", "1")
 
 
 def test_servers_and_coordinator_share_the_workers_cores_in_turn() -> None:
     specs = TFParameterServers().process_specs(
-        config("strategy=tf_parameter_server", "workers=2", "strategy.servers=1")
+        config("strategy=tf_parameter_server", "workers=2", "strategy.servers=1"), LocalHosts()
     )
     assert [(spec.name, spec.workers) for spec in specs] == [
         ("rank-0", (0,)),

@@ -60,6 +60,13 @@ def test_what_the_run_itself_causes_is_told_apart() -> None:
     assert fraction(reading(100), reading(110, waited=20.0, busy=10.0, own=8.0)) == pytest.approx(0.2)
 
 
+def test_the_switch_of_emulated_hosts_is_no_neighbour() -> None:
+    end = Reading(110, {0: RankReading(7, 2.0, 0, 10.0, 9.5, 0.0, 1, routed=1.5)})
+    (found,) = disturbances([reading(100), end], WINDOW)
+    assert found.router_fraction == pytest.approx(0.15)
+    assert found.cpu_wait_fraction == pytest.approx(0.05)
+
+
 def test_a_neighbour_that_ran_while_the_rank_slept_disturbed_nobody() -> None:
     assert fraction(reading(100), reading(110, waited=0.1, busy=9.0, own=4.0)) == pytest.approx(0.01)
 
@@ -124,6 +131,7 @@ def test_the_facts_behind_the_figures() -> None:
             "steal_fraction": pytest.approx(0.02),
             "all_wait_fraction": pytest.approx(0.1),
             "neighbours_fraction": pytest.approx(0.1),
+            "router_fraction": 0.0,
             "involuntary_switches": 40,
             "sampled_seconds": pytest.approx(10.0),
         }

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from src.config import Config
 from src.config import run_config as configuration
 from src.data import available, order
-from src.launch.tf_workers import free_addresses
+from src.launch.hosts import LocalHosts
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
 from src.run import files
@@ -227,7 +227,8 @@ def train_served(context: RankContext, recorder: Recorder) -> None:
     """Workers, servers and the coordinator as threads, which meet over TCP all the same."""
     count, options = context.config.workers, context.config.strategy
     module, _, _ = context.config.strategy["entry"].rpartition(".")
-    coordinator, *addresses = free_addresses(1 + options.get("servers", 0))
+    hosts = LocalHosts()
+    coordinator, *addresses = (hosts.free_address("") for _ in range(1 + options.get("servers", 0)))
     cluster = {"server": addresses, "coordinator": [coordinator]}
     os.environ |= ClusterSpec(cluster, "coordinator", 0).to_environment() | {TOKEN: new_token()}
     servers = [Server(address) for address in addresses]

@@ -37,9 +37,8 @@ def train(context: RankContext, recorder: Recorder) -> None:
     backend = options["backend"]
     if backend == "auto":
         backend = setup.process_group_backend(context)
-    shared_memory = options["all_reduce"] == "shared_memory" or (
-        options["all_reduce"] == "auto" and device.type == "cpu" and SUPPORTED
-    )
+    possible = device.type == "cpu" and SUPPORTED and not context.config.across_hosts
+    shared_memory = options["all_reduce"] == "shared_memory" or (options["all_reduce"] == "auto" and possible)
     if not shared_memory and device.type == "cpu":
         # The backend's threads take time on the rank's own cores: a rank's waiting can't be told from that.
         recorder.communication_seconds = None

@@ -33,11 +33,11 @@ class Average:
     All ranks call it at the same steps.
     """
 
-    def __init__(self, recorder: Recorder, device: torch.device) -> None:
-        """Average on the rank's `device`; `recorder` is the rank's, to which waits and payload are added."""
+    def __init__(self, context: RankContext, recorder: Recorder) -> None:
+        """Average for the rank of `context`; waits and payload are added to its `recorder`."""
         self.recorder = recorder
-        self._device = device
-        self._shared = SharedAllReduce(recorder.note) if device.type == "cpu" and SUPPORTED else None
+        possible = setup.root_device(context).type == "cpu" and SUPPORTED and not context.config.across_hosts
+        self._shared = SharedAllReduce(recorder.note) if possible else None
 
     def in_training(self, model: nn.Module) -> None:
         """Average the parameters of `model`, and record the rank's waiting and payload."""
@@ -103,7 +103,7 @@ class LocalSGDStrategy(DDPStrategy):
 def train(context: RankContext, recorder: Recorder) -> None:
     """Train this rank's copy of the model on the rank's part of every batch."""
     device = setup.root_device(context)
-    average = Average(recorder, device)
+    average = Average(context, recorder)
     strategy = LocalSGDStrategy(
         average,
         context.config.strategy["sync_every"],

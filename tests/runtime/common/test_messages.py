@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from src.launch.tf_workers import free_addresses
+from src.launch.hosts import LocalHosts
 from src.runtime.common import messages
 from src.runtime.common.listener import Listener
 from src.runtime.common.messages import Connection
@@ -29,7 +29,7 @@ def pair() -> Iterator[tuple[Connection, socket.socket]]:
 
 
 def test_a_message_arrives_as_it_was_sent() -> None:
-    (address,) = free_addresses(1)
+    address = LocalHosts().free_address("")
     arrays = [np.arange(6, dtype="float32").reshape(2, 3), np.array(7, "int64"), np.empty((0, 4))]
 
     def echo(connection: Connection) -> None:
@@ -51,7 +51,7 @@ def test_a_message_arrives_as_it_was_sent() -> None:
 
 
 def test_the_server_learns_that_somebody_has_gone() -> None:
-    (address,) = free_addresses(1)
+    address = LocalHosts().free_address("")
     gone = threading.Event()
 
     def attend(connection: Connection) -> None:
@@ -82,6 +82,6 @@ def test_what_is_no_message_is_refused(
 
 
 def test_nobody_listens() -> None:
-    (address,) = free_addresses(1)
+    address = LocalHosts().free_address("")
     with pytest.raises(ConnectionError, match=f"nobody listens at {address}"):
         messages.connect(address, seconds=0.2)

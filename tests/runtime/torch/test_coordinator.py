@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from src.launch.tf_workers import free_addresses
+from src.launch.hosts import LocalHosts
 from src.runtime.common import messages
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Message
@@ -36,7 +36,7 @@ class Job:
         self.shard = ParameterShard(
             torch.zeros(1), lambda values: torch.optim.SGD(values, lr=1.0), workers=2, bound=bound
         )
-        (self._address,) = free_addresses(1)
+        self._address = LocalHosts().free_address("")
         store: Any = self.shard
         store.welcome = {}
         self.buffers = (np.ones(3),)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from src.launch.tf_workers import free_addresses
+from src.launch.hosts import LocalHosts
 from src.runtime.common import messages
 from src.runtime.common.context import RankContext
 from src.strategies.torch.sandblaster_lbfgs import LBFGSCoordinator, VectorStore
@@ -28,7 +28,7 @@ def coordinator_of_one_worker() -> LBFGSCoordinator:
     )
     store = VectorStore()
     store.values = torch.zeros(1)
-    (address,) = free_addresses(1)
+    address = LocalHosts().free_address("")
     made = LBFGSCoordinator(
         *(context, [], address, store),
         step_bytes=(0, 0),

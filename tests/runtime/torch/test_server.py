@@ -13,7 +13,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from src.launch.tf_workers import free_addresses
+from src.launch.hosts import LocalHosts
 from src.run import variables
 from src.runtime.common import listener, messages
 from src.runtime.common.learning_rate import LearningRate
@@ -27,7 +27,8 @@ RATE = asdict(LearningRate(0.1, 0.1, 0, "constant", 1))
 @contextlib.contextmanager
 def serving() -> Iterator[list[str]]:
     """The addresses of two servers."""
-    free = free_addresses(2)
+    hosts = LocalHosts()
+    free = [hosts.free_address("") for _ in range(2)]
     servers = [Server(address) for address in free]
     yield free
     ServerGroup(free).close()

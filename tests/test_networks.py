@@ -1,0 +1,141 @@
+"""Runs on emulated hosts: what crosses the links is counted, losses stay, and nothing is left of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from bench import links as kills
+from src.launch.links import SWITCH_MODULE
+from tests.machine.test_switch import Switch
+
+ROOT = Path(__file__).parents[1]
+STRATEGIES = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "conf/strategy").glob("*.yaml"))
+}
+ACROSS = [name for name, described in STRATEGIES.items() if described["supports"].get("hosts")]
+SHORT = (
+    *("model=mlp", "workers=2", "batch=128", "dataset.limit=3840", "dataset.test_limit=640", "out=run"),
+    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"),
+    "hardware.sample_seconds=0.05",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _possible() -> None:
+    """Skips where this machine lets nobody emulate hosts."""
+    Switch().end()
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    return json.loads((folder / "run" / name).read_text())
+
+
+def losses(folder: Path) -> list[float]:
+    with (folder / "run" / "steps.csv").open(newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file) if row["rank"] == "0"]
+
+
+def test_a_run_over_links_has_the_losses_of_one_host_and_counts_what_crosses(
+    module_commands: Callable[[], Any], mnist: None
+) -> None:
+    before = kills.traces()
+    far, near = module_commands(), module_commands()
+    ended = far.run("strategy=ddp", "hardware=wifi", *SHORT)
+    assert ended.returncode == 0, ended.stderr
+    assert near.run("strategy=ddp", "strategy.all_reduce=backend", *SHORT).returncode == 0
+    assert losses(far.folder) == losses(near.folder)
+    metrics, network = read(far.folder, "metrics.json"), read(far.folder, "network.json")
+    # Headers, and what the ranks agree on, come to the payload.
+    assert 1.0 < metrics["network_bytes"] / metrics["payload_bytes"] < 1.05
+    # On this host others send, too.
+    assert read(near.folder, "metrics.json")["network_bytes"] is None
+    assert {way["from"]: way["to"] for way in network["links"]} == {
+        "worker-0": "worker-1",
+        "worker-1": "worker-0",
+    }
+    assert all(way["asked"] == {"rate_mbit": 100, "round_trip_ms": 3} for way in network["links"])
+    counted = network["traffic"]
+    assert counted["worker-0"]["sent_bytes"] == pytest.approx(counted["worker-1"]["received_bytes"], rel=0.02)
+    assert sum(each["sent_bytes"] for each in counted.values()) == metrics["network_bytes"]
+    with (far.folder / "run" / "interfaces.csv").open(newline="") as file:
+        assert {(row["host"], row["interface"]) for row in csv.DictReader(file)} == {
+            (host, interface) for host in ("worker-0", "worker-1") for interface in ("lo", "eth0")
+        }
+    assert kills.traces().beyond(before) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ACROSS)
+def test_every_strategy_that_says_so_runs_across_hosts_and_its_bytes_cross(
+    strategy: str, commands: Any, mnist: None
+) -> None:
+    batch = ("batch=640",) if strategy == "sandblaster_lbfgs" else ()
+    ended = commands.run(f"strategy={strategy}", "hardware=mixed", *SHORT, *batch)
+    assert ended.returncode == 0, ended.stderr
+    metrics, network = read(commands.folder, "metrics.json"), read(commands.folder, "network.json")
+    assert metrics["status"] == "ok"
+    assert metrics["network_bytes"] >= 0.98 * metrics["payload_bytes"] > 0
+    helpers = strategy in ("parameter_server", "tf_parameter_server", "sandblaster_lbfgs")
+    servers = "servers" in STRATEGIES[strategy]
+    assert list(network["hosts"]) == [
+        *("worker-0", "worker-1"),
+        *(["server-0"] if servers else []),
+        *(["coordinator"] if helpers else []),
+    ]
+    # Nothing of a host's traffic stays within the host.
+    with (commands.folder / "run" / "interfaces.csv").open(newline="") as file:
+        inside = [int(row["sent_bytes"]) for row in csv.DictReader(file) if row["interface"] == "lo"]
+    assert max(inside) < 0.01 * metrics["payload_bytes"]
+
+
+@pytest.mark.slow
+def test_a_killed_switch_ends_the_run_and_is_named(
+    commands: Any, until: Callable[..., float], mnist: None
+) -> None:
+    process = commands.start("strategy=ddp", "hardware=lan", *SHORT, "epochs=1000", "max_minutes=30")
+    steps = commands.folder / "run/ranks/0/steps.csv"
+    until(
+        lambda: process.poll() is not None or steps.exists() and steps.stat().st_size > 200, 60, "it trains"
+    )
+    (switch, *_) = (
+        each
+        for each in psutil.Process(process.pid).children(recursive=True)
+        if SWITCH_MODULE in each.cmdline()
+    )
+    os.kill(switch.pid, signal.SIGKILL)
+    assert process.wait(20) == 1
+    assert "error: switch was killed by SIGKILL; its log is run/logs/switch.log" in commands.output()[1]
+    assert commands.left() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_a_kill_at_any_moment_leaves_no_namespace_interface_qdisc_or_process(
+    seed: int, tmp_path: Path, mnist: None
+) -> None:
+    trial = kills.start_and_kill(tmp_path, random.Random(seed))
+    assert trial.left == [], trial
+
+
+def test_who_may_make_no_namespaces_is_told_what_it_takes(commands: Any) -> None:
+    if os.getuid() or shutil.which("setpriv") is None:
+        pytest.skip("only root can give up root's rights")
+    commands.python = ["setpriv", "--bounding-set=-sys_admin,-net_admin", *commands.python]
+    ended = commands.run("strategy=ddp", "hardware=vpn", *SHORT)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: hardware=vpn: emulated hosts need the right to make network namespaces")
+    assert line.endswith("run the command as root, or by `unshare -r`")
+    assert list(commands.folder.iterdir()) == []
