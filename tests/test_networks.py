@@ -107,7 +107,7 @@ def test_a_killed_switch_ends_the_run_and_is_named(
     process = commands.start("strategy=ddp", "hardware=lan", *SHORT, "epochs=1000", "max_minutes=30")
     steps = commands.folder / "run/ranks/0/steps.csv"
     until(
-        lambda: process.poll() is not None or steps.exists() and steps.stat().st_size > 200, 60, "it trains"
+        lambda: process.poll() is not None or (steps.exists() and steps.stat().st_size > 200), 60, "it trains"
     )
     (switch, *_) = (
         each

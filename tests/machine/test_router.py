@@ -80,7 +80,7 @@ HOSTS = ("10.0.0.1", "10.0.0.2")
 
 @pytest.fixture
 def devices() -> Iterator[tuple[Router, list[socket.socket]]]:
-    """A running router of two hosts, and the ends of their devices. The link of the first: 8 Mbit/s, 20 ms."""
+    """A running router of two hosts, and the ends of their devices."""
     made = Router()
     ends: list[socket.socket] = []
     inner: list[socket.socket] = []
