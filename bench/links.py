@@ -36,7 +36,7 @@ LIMIT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Traces:
-    """What could be left on this machine.
+    """The namespaces, interfaces, qdiscs and processes of this machine at one moment.
 
     Attributes:
         namespaces: network namespaces of processes, of their open files and of mounts.

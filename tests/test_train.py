@@ -29,6 +29,7 @@ FILES = {
     "workers.csv",
     "epochs.csv",
     "trace.csv",
+    "interfaces.csv",
     "environment.json",
     "logs",
 }

@@ -1,4 +1,4 @@
-"""Wrap private parts of torch: BatchNorm's base, tensors without data, ids of storages, graphs under DDP."""
+"""Wrap private parts of torch: BatchNorm's base, tensors without data, storages' ids, DDP's graphs, works."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import contextlib
 from contextlib import AbstractContextManager
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._C._distributed_c10d import _create_work_from_future
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["BatchNorm", "FakeTensorMode", "as_in_ddp", "has_batch_statistics", "storage_id"]
+__all__ = [
+    "BatchNorm",
+    "FakeTensorMode",
+    "as_in_ddp",
+    "completed_work",
+    "has_batch_statistics",
+    "storage_id",
+]
+
+
+def completed_work(result: list[Tensor]) -> dist.Work:
+    """Return the work of a collective call that has been done already, with its result."""
+    future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+    future.set_result(result)
+    work: dist.Work = _create_work_from_future(future)
+    return work
 
 
 def has_batch_statistics(model: nn.Module) -> bool:

@@ -17,7 +17,7 @@ from src.config.compiler import check_compiler
 from src.config.frameworks import check_framework, check_model_and_task, check_target
 from src.config.links import check_links
 from src.config.run_config import Config
-from src.config.schema import CannotRunHere, ConfigError, leaf
+from src.config.schema import SYNCHRONOUS, CannotRunHere, ConfigError, leaf
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices, quota
 
@@ -89,16 +89,22 @@ def _repetitions(study: str | None) -> int:
 def _decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a strategy's keys `synchronous` and `parity` under the chosen options."""
     synchronous = _under_options(strategy, strategy["synchronous"])
-    parity = "synchronous" if synchronous else _under_options(strategy, strategy["parity"])
+    parity = _under_options(strategy, strategy.get("parity"))
+    if parity is None and not synchronous:
+        raise ConfigError(f"conf/strategy/{strategy['name']}.yaml: `parity` lacks words for these options")
+    parity = parity or SYNCHRONOUS
     return {"synchronous": synchronous, "parity": parity}
 
 
 def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:
-    """Return `value`, or the choice for the option's value where `value` is `{option: {value: choice}}`."""
+    """Return `value`, or the choice for an option's value where `value` is `{option: {value: choice}}`.
+
+    Of several options the first one counts that has a choice for its value; without one it is `None`.
+    """
     if not isinstance(value, Mapping):
         return value
-    ((option, choices),) = value.items()
-    return choices[strategy[option]]
+    chosen = [choices[strategy[option]] for option, choices in value.items() if strategy[option] in choices]
+    return next(iter(chosen), None)
 
 
 def _check_supported(config: Config) -> None:
@@ -187,7 +193,7 @@ def _check_needs(config: Config) -> None:
         key = need["key"]
         value = platform.machine() if key == "machine" else leaf(vars(config), key)
         if "is" in need:
-            fits, requirement = value == need["is"], f"{key}={need['is']}"
+            fits, requirement = value == need["is"], f"{key}={_typed(need['is'])}"
         elif "at_most" in need:
             fits, requirement = value <= need["at_most"], f"{key}={need['at_most']} at most"
         else:
@@ -197,6 +203,11 @@ def _check_needs(config: Config) -> None:
             when = [f"strategy.{option}={choice}" for option, choice in need.get("when", {}).items()]
             cause = ", ".join(when) or f"strategy={config.strategy['name']}"
             raise ConfigError(f"{key}={value}: {cause} needs {requirement}")
+
+
+def _typed(value: Any) -> Any:
+    """Return a value as it is typed."""
+    return "null" if value is None else value
 
 
 def _check_files(config: Config) -> None:

@@ -200,6 +200,9 @@ DESCRIPTIVE = {
     "task": ("name", "torch", "tensorflow", "models", "metrics", "allowed"),
 }
 
+# The value of a strategy's key `parity` where nothing keeps its losses from those of one device.
+SYNCHRONOUS = "synchronous"
+
 # Former keys, with the names and values that they have now.
 RENAMED = {
     "strategy.checkpoint": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from src.config.schema import SYNCHRONOUS
 from src.measure.arithmetic import parity_gap, parity_holds
 from src.report import comparison
 from src.report.runs import MEASURED, Row, StudyRun
@@ -19,7 +20,7 @@ def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
         return {}
     if comparison.is_plain(run):
         return {"parity": "reference", "rounding_gap": run.get("rounding_gap")}
-    if run.get("strategy.synchronous") is False:
+    if run.get("strategy.synchronous") is False or run.get("strategy.parity") not in (None, SYNCHRONOUS):
         return {"parity": run.get("strategy.parity")}
     if run.get("precision") not in (None, "fp32"):
         return {"parity": f"not compared: {run.get('precision')}"}

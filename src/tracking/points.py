@@ -36,6 +36,10 @@ OF_DEVICE = {
     "memory_bytes": ("memory_usage_megabytes", 1e-6),
     "power_watts": ("power_usage_watts", 1.0),
 }
+OF_RANK = {
+    "disk_read_bytes": ("disk_read_megabytes", 1e-6),
+    "disk_written_bytes": ("disk_written_megabytes", 1e-6),
+}
 OF_HOST = {
     "host_utilization": ("cpu_utilization_percentage", 100.0),
     "host_memory_bytes": ("system_memory_usage_megabytes", 1e-6),
@@ -105,6 +109,8 @@ class SystemCurves:
             prefixes = [f"rank_{row['rank']:.0f}_{device}"]
             if device.startswith("gpu"):
                 prefixes.append(f"gpu_{device.removeprefix('gpu')}")
+            for column, (name, factor) in OF_RANK.items():
+                yield self._point(f"{prefixes[0]}_{name}", row.get(column), factor)
             for column, (name, factor) in OF_DEVICE.items():
                 for prefix in prefixes:
                     yield self._point(f"{prefix}_{name}", row.get(column), factor)

@@ -147,7 +147,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "a norm where none is used": (
         ["strategy=sandblaster_lbfgs", "optimizer.clip_norm=1"],
-        ["optimizer.clip_norm=1", "sandblaster_lbfgs needs optimizer.clip_norm=None"],
+        ["optimizer.clip_norm=1", "sandblaster_lbfgs needs optimizer.clip_norm=null"],
     ),
     "a checkpoint between averages": (
         ["strategy=local_sgd", "checkpoint_every=10"],
@@ -205,7 +205,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "a checkpoint of two models": (
         ["strategy=tf_mpi", "workers=1", "strategy.sync=none", "checkpoint_every=5"],
-        ["checkpoint_every=5", "strategy.sync=none needs checkpoint_every=None"],
+        ["checkpoint_every=5", "strategy.sync=none needs checkpoint_every=null"],
     ),
     "mpiexec": (
         ["strategy=tf_mpi", "workers=1", "strategy.mpiexec=mpiexce"],
@@ -457,3 +457,20 @@ def test_a_mistake_costs_no_heavy_import(commands) -> None:
     assert "hydra" in imported
     assert not {"torch", "tensorflow", "mlflow", "keras", "pandas"} & imported
     assert os.listdir(commands.folder) == []
+
+
+def test_losses_that_can_not_equal_say_why_by_the_options_chosen() -> None:
+    for words, synchronous, parity in (
+        (("strategy=ddp",), True, "synchronous"),
+        (("strategy=ddp", "strategy.compression=bf16"), True, "gradients in bf16"),
+        (("strategy=parameter_server",), True, "synchronous"),
+        (("strategy=parameter_server", "strategy.compression=topk"), True, "largest elements alone"),
+        # The mode says more.
+        (
+            ("strategy=parameter_server", "strategy.mode=async", "strategy.compression=fp16"),
+            False,
+            "asynchronous",
+        ),
+    ):
+        chosen = cells(*words)[0].strategy
+        assert (chosen["synchronous"], chosen["parity"]) == (synchronous, parity)

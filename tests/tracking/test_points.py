@@ -48,6 +48,7 @@ def test_the_hardware_has_mlflows_names_and_each_ranks() -> None:
         **{"rank": 1.0, "device": "gpu3", "utilization": 0.5, "memory_bytes": 2e9, "power_watts": 300.0},
         **{"network_sent_bytes": 4e6, "network_received_bytes": 0.0},
         **{"host_utilization": 0.25, "host_memory_bytes": 8e9},
+        **{"disk_read_bytes": 3e6, "disk_written_bytes": None},
     }
     other = {**row, "rank": 0.0, "device": "cpu1", "power_watts": None}
     points = list(SystemCurves().add([{**each, "time": t} for t in (5.0, 6.0) for each in (row, other)]))
@@ -59,6 +60,7 @@ def test_the_hardware_has_mlflows_names_and_each_ranks() -> None:
     )
     assert known[("system/gpu_3_memory_usage_megabytes", 1)] == 2000
     assert known[("system/rank_0_cpu1_utilization_percentage", 1)] == 50
+    assert known[("system/rank_1_gpu3_disk_read_megabytes", 1)] == 3
     assert known[("system/cpu_utilization_percentage", 0)] == 25
     assert ("system/rank_0_cpu1_power_usage_watts", 0) not in known
     # One of a name and sample, however many ranks there are.

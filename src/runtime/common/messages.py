@@ -29,7 +29,7 @@ from src.run import variables
 
 HEAD = struct.Struct(">I")
 MOST_HEAD_BYTES = 1 << 20
-DTYPES = ("float32", "float64", "int64", "uint8")
+DTYPES = ("float16", "float32", "float64", "int16", "int32", "int64", "uint8")
 RETRY_SECONDS = 0.05
 # No array is larger than the machine's memory.
 MOST_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,7 +1,8 @@
 """Data parallelism (DistributedDataParallel): a copy in each rank, gradients averaged during backward.
 
 Gradients travel in buckets. Between CPU ranks of one host the buckets go through shared memory, which is
-several times faster than gloo over loopback TCP; see `src/runtime/torch/shared_all_reduce.py`.
+several times faster than gloo over loopback TCP; see `src/runtime/torch/shared_all_reduce.py`. They may be
+compressed: see `src/runtime/torch/compression/`.
 """
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
@@ -13,7 +14,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
-from src.runtime.torch.lightning.data_parallel import HookedDDPStrategy, fit_copies
+from src.runtime.torch.compression.groups import CountedGroup
+from src.runtime.torch.compression.hooks import CompressedAllReduce, without_momentum
+from src.runtime.torch.lightning.data_parallel import Hook, HookedDDPStrategy, fit_copies
 from src.runtime.torch.lightning.fit import cluster_environment
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 
@@ -37,18 +40,22 @@ def train(context: RankContext, recorder: Recorder) -> None:
     backend = options["backend"]
     if backend == "auto":
         backend = setup.process_group_backend(context)
-    possible = device.type == "cpu" and SUPPORTED and not context.config.across_hosts
+    compresses = options["compression"] != "none"
+    possible = device.type == "cpu" and SUPPORTED and not context.config.across_hosts and not compresses
     shared_memory = options["all_reduce"] == "shared_memory" or (options["all_reduce"] == "auto" and possible)
     if not shared_memory and device.type == "cpu":
         # The backend's threads take time on the rank's own cores: a rank's waiting can't be told from that.
         recorder.communication_seconds = None
+    hook: Hook = SharedAllReduce(recorder.note).hook if shared_memory else backend_hook
+    if compresses:
+        hook = CompressedAllReduce(context.config, CountedGroup).hook
     strategy = HookedDDPStrategy(
         recorder,
-        SharedAllReduce(recorder.note).hook if shared_memory else backend_hook,
+        hook,
         behind=not shared_memory,
         parallel_devices=[device] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend=backend,
         bucket_cap_mb=options["bucket_mb"],
     )
-    fit_copies(context, recorder, strategy)
+    fit_copies(without_momentum(context), recorder, strategy)

@@ -4,13 +4,14 @@ Zinkevich (2010) averages once, at the end, and Stich (2019) every H steps, whic
 Each evaluation scores the average of the parameters, so that one model is evaluated, and gives each rank its
 own ones back: how often a run evaluates doesn't change what it trains. With H = 1 and SGD, with
 or without momentum, local SGD is data parallelism: the mean of steps from the same parameters is the step by
-the mean gradient. The optimizer's state is never averaged.
+the mean gradient. The optimizer's state is never averaged. An outer optimizer may take the mean for a
+direction instead (`strategy.outer`, `src/runtime/torch/outer_optimizer.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,18 +21,16 @@ from torch import Tensor, nn
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import setup
+from src.runtime.torch import setup, vectors
 from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
 from src.runtime.torch.lightning.fit import cluster_environment, fit
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.outer_optimizer import OuterOptimizer
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 
 
 class Average:
-    """A callable that replaces a model's parameters by their mean over the ranks.
-
-    All ranks call it at the same steps.
-    """
+    """The mean of a model's parameters over the ranks, which call its methods at the same steps."""
 
     def __init__(self, context: RankContext, recorder: Recorder) -> None:
         """Average for the rank of `context`; waits and payload are added to its `recorder`."""
@@ -39,10 +38,16 @@ class Average:
         possible = setup.root_device(context).type == "cpu" and SUPPORTED and not context.config.across_hosts
         self._shared = SharedAllReduce(recorder.note) if possible else None
 
-    def in_training(self, model: nn.Module) -> None:
-        """Average the parameters of `model`, and record the rank's waiting and payload."""
+    def in_training(self, model: nn.Module, then: Callable[[Tensor], Tensor]) -> None:
+        """Replace the parameters of `model` by what `then` makes of their mean [elements].
+
+        The rank's waiting and payload are recorded.
+        """
+        parameters = list(model.parameters())
         with self.recorder.exchanging():
-            self.recorder.payload_bytes += self(model)
+            mean = self._mean(vectors.to_vector(parameters))
+        self.recorder.payload_bytes += mean.nbytes
+        vectors.from_vector(then(mean), parameters)
 
     @contextlib.contextmanager
     def for_evaluation(self, model: nn.Module) -> Iterator[None]:
@@ -50,53 +55,50 @@ class Average:
 
         The block is off the clock, and its payload is counted nowhere, as that of all evaluations.
         """
-        own = [parameter.detach().clone() for parameter in model.parameters()]
-        self(model)
+        parameters = list(model.parameters())
+        own = vectors.to_vector(parameters)
+        vectors.from_vector(self._mean(own.clone()), parameters)
         try:
             yield
         finally:
-            with torch.no_grad():
-                for parameter, value in zip(model.parameters(), own, strict=True):
-                    parameter.copy_(value)
+            vectors.from_vector(own, parameters)
 
-    @torch.no_grad()
-    def __call__(self, model: nn.Module) -> int:
-        """Average the parameters of `model` in place; return this rank's payload in bytes."""
-        parameters = list(model.parameters())
-        flat = torch.cat([parameter.reshape(-1) for parameter in parameters])
-        self._mean(flat)
-        parts = flat.split([parameter.numel() for parameter in parameters])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.copy_(part.view(parameter.shape))
-        return flat.nbytes
-
-    def _mean(self, flat: Tensor) -> None:
+    def _mean(self, values: Tensor) -> Tensor:
+        """Replace `values` [elements] by their mean over the ranks, and return them."""
         if self._shared is not None:
-            self._shared.average(flat)
+            self._shared.average(values)
         else:
-            dist.all_reduce(flat.div_(dist.get_world_size()))
+            dist.all_reduce(values.div_(dist.get_world_size()))
+        return values
 
 
 class LocalSGDStrategy(DDPStrategy):
     """Lightning's DDPStrategy without DistributedDataParallel, with an average of parameters instead."""
 
-    def __init__(self, average: Average, every: int, **options: Any) -> None:
-        """Average the parameters by `average` every `every` steps; `options` are those of DDPStrategy."""
+    def __init__(self, average: Average, settings: Mapping[str, Any], **options: Any) -> None:
+        """Average the parameters by `average` as `settings` say; `options` are those of DDPStrategy."""
         super().__init__(**options)
         self._average = average
-        self._every = every
+        self._settings = settings
         self._steps = 0
+        self._outer: OuterOptimizer | None = None
 
     def configure_ddp(self) -> None:
         """Leave the model as it is, since gradients aren't exchanged."""
 
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Take this rank's own optimizer step, and average the parameters every `every` steps."""
-        result = super().optimizer_step(*args, **kwargs)
+    def optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Take this rank's own optimizer step, and average the parameters every `sync_every` steps."""
+        assert isinstance(self.lightning_module, TrainingModule)
+        model = self.lightning_module.model
+        if not self._steps:
+            start = vectors.to_vector(list(model.parameters()))
+            self._outer = OuterOptimizer.of(self._settings, start)
+        result = super().optimizer_step(optimizer, *args, **kwargs)
         self._steps += 1
-        if self._steps % self._every == 0:
-            assert isinstance(self.lightning_module, TrainingModule)
-            self._average.in_training(self.lightning_module.model)
+        if self._steps % self._settings["sync_every"] == 0:
+            rate = optimizer.param_groups[0]["lr"]
+            outer = self._outer
+            self._average.in_training(model, lambda mean: mean if outer is None else outer.step(mean, rate))
         return result
 
 
@@ -106,7 +108,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
     average = Average(context, recorder)
     strategy = LocalSGDStrategy(
         average,
-        context.config.strategy["sync_every"],
+        context.config.strategy,
         parallel_devices=[device] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend=setup.process_group_backend(context),

@@ -5,7 +5,7 @@ MPI as soon as backward has filled it (`Iallreduce`), and the step waits for all
 How much is sent in the meantime is up to the MPI library: MPICH and Open MPI make progress inside MPI calls
 alone, and there is one call for each bucket. DDP's broadcast of rank 0's parameters at the start, and
 Lightning's agreements between the ranks (when to stop, the evaluations' sums), go through a gloo process
-group.
+group. Gradients may be compressed: see `src/runtime/torch/compression/`.
 """
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
@@ -19,6 +19,8 @@ from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.mpi_world import MPIWorld, wait
 from src.runtime.torch import setup
+from src.runtime.torch.compression.hooks import CompressedAllReduce, without_momentum
+from src.runtime.torch.compression.mpi_group import MPIGroup
 from src.runtime.torch.lightning.data_parallel import HookedDDPStrategy, fit_copies
 from src.runtime.torch.lightning.fit import cluster_environment
 
@@ -65,14 +67,15 @@ def train(context: RankContext, recorder: Recorder) -> None:
         ConfigError: when mpiexec and mpi4py belong to different MPIs.
     """
     world = MPIWorld(context, recorder)
+    compresses = context.config.strategy["compression"] != "none"
     strategy = HookedDDPStrategy(
         recorder,
-        MPIAllReduce().hook,
+        CompressedAllReduce(context.config, MPIGroup).hook if compresses else MPIAllReduce().hook,
         parallel_devices=[setup.root_device(context)] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend="gloo",
         bucket_cap_mb=context.config.strategy["bucket_mb"],
     )
-    fit_copies(context, recorder, strategy)
+    fit_copies(without_momentum(context), recorder, strategy)
     world.leave()
     recorder.save()

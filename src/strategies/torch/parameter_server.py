@@ -17,7 +17,8 @@ worker's contribution to the gradient of the batch's mean loss. `strategy.mode` 
 
 A step's learning rate is that of the global batch of which it trains a part, also on the worker's own copy.
 Under `sync` the servers clip the sum of a step's gradients and add weight decay; otherwise each worker does,
-to its own (`src/runtime/common/update_terms.py`).
+to its own (`src/runtime/common/update_terms.py`). Pushes may be compressed
+(`src/runtime/torch/parameter_server/pushes.py`); what is fetched isn't.
 
 A process is a worker or a server (`serve`), or the coordinator (`train`), which schedules parts of batches,
 has the workers evaluate, and keeps the records of all workers.
@@ -40,6 +41,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker, wait_for_the_parent
 from src.runtime.torch.parameter_server.ps_worker import PSWorker
+from src.runtime.torch.parameter_server.pushes import without_accumulated
 from src.runtime.torch.parameter_server.server import Server, ServerGroup
 
 
@@ -96,10 +98,11 @@ def train(context: RankContext, recorder: Recorder) -> None:
 def update_rule(config: Config) -> Mapping[str, Any]:
     """Return the rule by which the servers apply pushes, as `ServerGroup` takes it, without the rate."""
     mode = config.strategy["mode"]
-    optimizer = update_terms.served_optimizer(config)
+    optimizer = without_accumulated(config, update_terms.served_optimizer(config))
     return {
         "workers": config.workers,
         "bound": {"sync": 0, "ssp": config.strategy["staleness"]}.get(mode),
         "sum_per_clock": mode == "sync",
         "optimizer": optimizer if mode == "sync" else update_terms.of_servers(optimizer),
+        "compression": config.strategy["compression"],
     }

@@ -25,6 +25,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
 from src.runtime.torch import checkpoint, setup
 from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
+from src.runtime.torch.parameter_server.pushes import pushed_bytes
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.store import ParameterStore
 
@@ -110,10 +111,11 @@ def coordinate(
         state = checkpoint.rank_state_of_vector(replica.model, entries)
         return checkpoint.write(context, [state], epoch=epoch, step=step, worker_steps=worker_steps)
 
-    size = replica.parameters().nbytes
+    parameters = replica.parameters()
+    pushed = pushed_bytes(context.config, len(parameters), parameters.element_size())
     coordinator = make(
         *(context, recorders, ClusterSpec.from_environment().addresses["coordinator"][0], store),
-        step_bytes=(size * fetches, size * pushes),
+        step_bytes=(parameters.nbytes * fetches, pushed * pushes),
         buffers=tuple(replica.buffers()),
         fixed=fixed,
         write=write,

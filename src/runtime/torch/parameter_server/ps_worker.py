@@ -16,6 +16,7 @@ from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Message
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import peak, setup
+from src.runtime.torch.parameter_server import pushes
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
 from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore
@@ -113,7 +114,7 @@ class PSWorker(Worker):
         self._merges = options["mode"] == "shat"
         self._fetch_every = options["fetch_every"] if downpour else 1
         self._push_every = options["push_every"] if downpour else 1
-        self._servers = ServerGroup(addresses["server"])
+        self._servers = ServerGroup(addresses["server"], pushes.compressor(context.config))
         self._steps = 0
         self._versions: list[int] = []
         # Staleness of the last push; `None` before the first one.

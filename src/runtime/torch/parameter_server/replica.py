@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
-from src.runtime.torch import compilation, pictures, scoring, setup, update_rule
+from src.runtime.torch import compilation, pictures, scoring, setup, update_rule, vectors
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
@@ -40,15 +40,11 @@ class Replica:
 
     def parameters(self) -> Tensor:
         """Copy the parameters into a vector [elements] in host memory, in the model's order."""
-        with torch.no_grad():
-            return torch.cat([parameter.reshape(-1) for parameter in self._parameters]).cpu()
+        return vectors.to_vector(self._parameters).cpu()
 
-    @torch.no_grad()
     def load(self, values: Tensor) -> None:
         """Set all parameters from a vector [elements], in the model's order."""
-        parts = values.to(self._device).split([parameter.numel() for parameter in self._parameters])
-        for parameter, part in zip(self._parameters, parts, strict=True):
-            parameter.copy_(part.view(parameter.shape))
+        vectors.from_vector(values.to(self._device), self._parameters)
 
     @torch.no_grad()
     def merge(self, values: Tensor, degree: float) -> None:

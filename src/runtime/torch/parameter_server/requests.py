@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from src.runtime.common.messages import Head, WrongMessage, is_count, is_number
+from src.runtime.torch.parameter_server import pushes
 from src.runtime.torch.parameter_server.parameter_shard import ParameterShard
 
 # Names of the figures of each request that isn't `initialize`.
@@ -34,13 +35,14 @@ def examine_initial(head: Head) -> None:
         raise WrongMessage("entries of an optimizer that don't fit the parameters")
 
 
-def examine(head: Head, shard: ParameterShard, worker: int | None) -> None:
+def examine(head: Head, shard: ParameterShard, worker: int | None, compression: str = "none") -> None:
     """Examine any other request.
 
     Args:
         head: what the request announces.
         shard: the parameters, by which shapes and ranks are known.
         worker: the worker that has registered by this connection, `None` if none has.
+        compression: how workers compress the gradients that they push.
     """
     figures = head.figures
     if head.kind not in FIGURES or figures.keys() != FIGURES[head.kind]:
@@ -49,8 +51,9 @@ def examine(head: Head, shard: ParameterShard, worker: int | None) -> None:
         raise WrongMessage(f"{head.kind} without a worker")
     if worker is not None and head.kind == "register":
         raise WrongMessage("a worker that is registered already")
-    expected = (shard.layout,) if head.kind == "push" else ()
-    if head.arrays != expected:
+    if head.kind == "push":
+        pushes.examine(compression, head, shard.layout)
+    elif head.arrays:
         raise WrongMessage(f"{head.kind} with arrays of {[shape for _, shape in head.arrays][:3]}")
     counts = [figures[name] for name in ("rank", "clock", "version", "step") if name in figures]
     if not all(is_count(value) for value in counts) or not is_number(figures.get("squares", 0)):

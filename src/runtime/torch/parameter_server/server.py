@@ -8,7 +8,7 @@ element. The requests of the coordinator (c), of workers (w) and of servers (s),
     register    w   rank, clock                                             -> done
     fetch       w   (waits until the worker's clock is within the bound)    -> values, version
     push        w   version, work items (each with its version), step,
-                    gradient                                                -> staleness
+                    gradient, maybe compressed (`pushes.py`)                -> staleness
     norm        s   clock, squared norm of a server's part (of server 0)    -> that of the whole gradient
     rest        c   ranks                                                   -> done
     drain       c                                                           -> done
@@ -34,8 +34,9 @@ from src.runtime.common import messages
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.listener import Listener
 from src.runtime.common.messages import Connection, Head, Message, WrongMessage
-from src.runtime.torch.parameter_server import norm_exchange, requests
+from src.runtime.torch.parameter_server import norm_exchange, pushes, requests
 from src.runtime.torch.parameter_server.parameter_shard import ParameterShard, Push
+from src.runtime.torch.parameter_server.pushes import Parts
 from src.runtime.torch.update_rule import make_optimizer
 
 # Seconds for which a process tries to connect: the others must import their libraries before they listen.
@@ -56,6 +57,7 @@ class Server:
         # Worker -> its present connection.
         self._registered: dict[int, Connection] = {}
         self._shard: ParameterShard
+        self._compression = "none"
         # From an update's clock and the squared norm of this server's part of its gradient to that of all.
         self._total: Callable[[int, float], float] = lambda clock, squares: squares
         self.closed = threading.Event()
@@ -71,7 +73,7 @@ class Server:
                 requests.examine_initial(head)
             else:
                 self._initialized.wait()
-                requests.examine(head, self._shard, worker)
+                requests.examine(head, self._shard, worker, self._compression)
 
         try:
             while True:
@@ -113,7 +115,9 @@ class Server:
         entries: Sequence[str],
         number: int,
         servers: Sequence[str],
+        compression: str = "none",
     ) -> None:
+        self._compression = compression
         clips = optimizer["clip_norm"] is not None and len(servers) > 1
         if clips and number == 0:
             self._total = norm_exchange.NormHub(len(servers))
@@ -156,7 +160,7 @@ class Server:
             return
         if request.kind == "push":
             assert worker is not None
-            gradient = torch.from_numpy(request.arrays[0])
+            gradient = pushes.gradient_of(self._compression, request.arrays, shard.layout)
             items = tuple((item, version) for item, version in figures["items"])
             push = Push(worker, figures["version"], gradient, items, figures["step"])
             connection.send("done", staleness=shard.push(push))
@@ -179,17 +183,21 @@ class ServerGroup:
     The coordinator uses it as its `ParameterStore`, and each worker has one to fetch and push.
     """
 
-    def __init__(self, addresses: Sequence[str], **rule: Any) -> None:
+    def __init__(
+        self, addresses: Sequence[str], compress: Callable[[Tensor], Parts] = pushes.whole, **rule: Any
+    ) -> None:
         """Connect to the servers at `addresses`.
 
         Args:
             addresses: `host:port` of each server, in the order of their shards.
+            compress: writes a worker's gradient as it is pushed.
             **rule: how pushes take effect, which only the coordinator gives: `workers`, `bound` (`None` for
-                no bound), `sum_per_clock`, `optimizer` as in the configuration, and the fields `rate` of a
-                `LearningRate`.
+                no bound), `sum_per_clock`, `optimizer` as in the configuration, the fields `rate` of a
+                `LearningRate`, and `compression` of pushes.
         """
         self.welcome: Mapping[str, Any] = {}
         self._rule = rule
+        self._compress = compress
         self._addresses = list(addresses)
         self._all = [messages.connect(address, seconds=CONNECT_SECONDS) for address in addresses]
 
@@ -236,12 +244,12 @@ class ServerGroup:
             items: the work items whose gradients it sums, each with the first server's version at its fetch.
             step: global batches before that of the gradient.
         """
-        flat = gradient.numpy()
+        part_of = self._compress(gradient)
         for number, (server, version) in enumerate(zip(self._all, versions, strict=True)):
-            part = order.even_slice(len(flat), number, len(self._all))
+            part = order.even_slice(len(gradient), number, len(self._all))
             # The first server alone reports the staleness of work items.
             reported = list(items) if number == 0 else []
-            server.send("push", [flat[part]], version=version, items=reported, step=step)
+            server.send("push", part_of(part), version=version, items=reported, step=step)
         first, *_ = (server.receive() for server in self._all)
         staleness: int | None = first.figures["staleness"]
         return staleness

@@ -1,0 +1,1 @@
+"""Send less than whole gradients: half precision, low rank, or the largest elements alone."""
