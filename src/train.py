@@ -28,7 +28,7 @@ from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
 from src.data import available
 from src.data.catalog import fingerprint
 from src.data.errors import DataError, DataMistake
-from src.launch import hosts, inspection, isolation, not_run
+from src.launch import exchange, hosts, inspection, isolation, not_run
 from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
 from src.launch.training import MISTAKE, Interrupted, train
@@ -134,7 +134,7 @@ def _answer(error: BaseException, *, begun: bool = False) -> int:
         return complain("interrupted; every rank was ended" if begun else "interrupted", INTERRUPTED)
     if isinstance(error, ConfigError | DataMistake):
         return complain(f"error: {error}", endings.MISTAKE)
-    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong):
+    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong | exchange.NotMeasured):
         return complain(f"error: {error}", FAILURE)
     if isinstance(error, HydraException):
         return complain(f"error: {error}", endings.MISTAKE)
@@ -208,6 +208,7 @@ def _check_launch(config: Config) -> None:
         launcher_of(config).check(config)
         isolation.check(config)
         hosts.check(config)
+        exchange.check(config)
     except CannotRunHere as error:
         error.config = config
         raise

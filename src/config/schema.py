@@ -188,8 +188,8 @@ GROUPS = ("strategy", "model", "dataset", "hardware", "task")
 # Keys of a group's file that describe the choice and are nobody's to set on the command line.
 DESCRIPTIVE = {
     "strategy": (
-        *("name", "framework", "entry", "serve", "launcher", "loopback", "synchronous", "parity"),
-        *("reference", "baseline", "supports", "allowed"),
+        *("name", "framework", "entry", "serve", "launcher", "exchange", "loopback", "synchronous"),
+        *("parity", "reference", "baseline", "supports", "allowed"),
     ),
     "model": ("name", "torch", "tensorflow", "draws", "allowed"),
     "dataset": (

@@ -13,7 +13,7 @@ from typing import Any
 
 from src.config import Config
 from src.data import available
-from src.launch import processes
+from src.launch import exchange, processes
 from src.launch.hosts import SWITCH
 from src.launch.isolation import isolation
 from src.launch.launched import LaunchedProcess
@@ -129,6 +129,11 @@ class Supervisor:
             # In a thread, which imports MLflow while the ranks import their framework.
             self._tracker.start(self._out, started=started, sweep=sweep)
             begun = time.time()
+            if self._config.hardware.get("probe"):
+                exchange.measure_before(self._config, self._out, self._own_devices)
+                # Nobody's start-up is what that took.
+                started += time.time() - begun
+                begun = time.time()
             result.environment["isolation"] = isolated.enter_context(isolation(self._config))
             result.processes = processes.start(
                 self._config, self._out, started=started, own_devices=self._own_devices

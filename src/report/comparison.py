@@ -25,7 +25,14 @@ FOUND = "data_dir"
 NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
-    *("hardware.wait_minutes", "hardware.repeat_disturbed", "hardware.isolate", f"dataset.{FOUND}"),
+    *(
+        "hardware.wait_minutes",
+        "hardware.repeat_disturbed",
+        "hardware.isolate",
+        "hardware.probe",
+        "hardware.probe_seconds",
+        f"dataset.{FOUND}",
+    ),
 )
 WORDS_SHOWN = 3
 

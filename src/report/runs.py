@@ -43,6 +43,8 @@ NOT_VARIANTS = {
     "hardware.wait_minutes",
     "hardware.repeat_disturbed",
     "hardware.isolate",
+    "hardware.probe",
+    "hardware.probe_seconds",
     "dataset.source",
     "dataset.data_dir",
 }

@@ -14,6 +14,7 @@
     phase.txt                                 rank -> parent: what it does before its first step
     mistake.txt                               rank -> parent: the user's mistake, in one sentence
     ready                                     serving process -> parent: it takes part in the job
+    exchange.json                             process -> parent: what its backend's exchanges took
     memory.json                               serving process -> coordinator: its memory after imports
     alive                                     rank -> other ranks: locked for as long as it lives
 """
@@ -43,10 +44,13 @@ RESULTS = (
 TORCH_CHECKPOINT = "checkpoint.pt"
 TENSORFLOW_CHECKPOINT = "checkpoint.npz"
 
+# Folder of the processes that measure exchanges before a run; it goes with them.
+PROBE = "probe"
 LOGS = "logs"
 RANKS = "ranks"
 TRACKED = "tracked"
 RECORD = "record.json"
+EXCHANGE = "exchange.json"
 NOTES = "notes.txt"
 PHASE = "phase.txt"
 MISTAKE = "mistake.txt"

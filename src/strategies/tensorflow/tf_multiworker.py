@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import fcntl
 
-import tensorflow as tf
-
 from src.measure.recorder import Recorder
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import custom_loop, setup
+from src.runtime.tensorflow.collectives import join_cluster
 
 
 def train(context: RankContext, recorder: Recorder) -> None:
@@ -36,14 +35,3 @@ def wait_for_others(context: RankContext) -> None:
     for rank in range(1, context.world_size):
         with (files.rank_folder(context.folder, rank) / files.ALIVE).open() as other:
             fcntl.flock(other, fcntl.LOCK_SH)
-
-
-def join_cluster(context: RankContext) -> tf.distribute.Strategy:
-    """Make the strategy, which joins the cluster of `TF_CONFIG`; a process can do so once only."""
-    options = context.config.strategy
-    library = tf.distribute.experimental
-    communication = library.CommunicationOptions(
-        implementation=library.CommunicationImplementation[options["communication"].upper()],
-        timeout_seconds=options["timeout_seconds"],
-    )
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)

@@ -1,0 +1,97 @@
+"""`python -m src.profile network` as it is typed, and `hardware.probe=true`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machine.test_switch import Switch
+from tests.test_networks import SHORT
+
+ROOT = Path(__file__).parents[1]
+
+
+def profile(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "src.profile", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "usage: python -m src.profile network"),
+        (("netwrok",), "usage: python -m src.profile network"),
+        (("network", "hardware=vnp"), "error: hardware=vnp: no such hardware; there are datacenter, lan"),
+        (("network", "strategy=hogwild"), "error: strategy=hogwild: has no exchanges to measure"),
+        (
+            ("network", "hardware=lan", "strategy=single", "workers=1"),
+            "error: hardware=lan: the processes of strategy",
+        ),
+        (("network", "hardware.probe_seconds=0"), "error: hardware.probe_seconds=0: must be at least 0.1"),
+        (("network", "out=file"), "error: out=file: is no folder"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_starts(
+    words: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    asked = profile(tmp_path, *words)
+    assert asked.returncode == 2
+    (line,) = asked.stderr.splitlines()
+    assert line.startswith(says)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.slow
+def test_every_backend_is_measured_over_links_and_the_bandwidth_is_the_links(tmp_path: Path) -> None:
+    Switch().end()
+    words = ("hardware=wifi", "hardware.probe_seconds=1", "hardware.share_devices=true", "out=net")
+    done = profile(tmp_path, "network", *words)
+    assert done.returncode == 0, done.stderr
+    network = json.loads((tmp_path / "net/network.json").read_text())
+    found = {(row["backend"], row["operation"]): row for row in network["exchange"]}
+    assert set(found) == {
+        *(("gloo", operation) for operation in ("all_reduce", "broadcast", "send_receive")),
+        *(("mpi", operation) for operation in ("all_reduce", "broadcast", "send_receive")),
+        ("messages", "send_receive"),
+        ("tensorflow auto", "all_reduce"),
+    }
+    for name, row in found.items():
+        # 100 Mbit/s are 12.5 MB/s; other tests keep the cores busy.
+        assert 6e6 < row["bytes_per_second"] < 13e6, name
+        assert 1e-3 < row["latency_seconds"] < 0.1, name
+    ways = {(way["from"], way["to"]) for way in network["links"]}
+    assert {("worker-0", "worker-1"), ("worker-1", "server-0")} <= ways
+    assert "send/receive" in done.stdout and "95." in done.stdout
+
+
+@pytest.mark.slow
+def test_a_probe_before_a_run_stands_with_it_and_changes_nothing(commands: Any, mnist: None) -> None:
+    Switch().end()
+    words = ("strategy=ddp", "hardware=wifi", "hardware.probe=true", "hardware.probe_seconds=0.3")
+    ended = commands.run(*words, *SHORT)
+    assert ended.returncode == 0, ended.stderr
+    folder = commands.folder / "run"
+    network = json.loads((folder / "network.json").read_text())
+    assert set(network) == {"switch", "hosts", "links", "exchange", "traffic"}
+    assert {row["operation"] for row in network["exchange"]} == {"all_reduce", "broadcast", "send_receive"}
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["status"] == "ok"
+    # The time for it is nobody's start-up.
+    assert metrics["startup_seconds"] < metrics["total_seconds"] - metrics["train_seconds"] - 5
+    assert not (folder / "probe").exists()
+    refused = commands.run("strategy=single", "hardware.probe=true", "model=mlp", "out=other")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: hardware.probe=true: no exchange of strategy single")
