@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.report import repeats, tables
+from src.report import network, repeats, tables
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun
 from src.run.tables import write_table, write_text
@@ -40,7 +40,7 @@ WIDTH = 120
 SPARED = (
     *("T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target"),
     *("stolen", "waited", "step", "seed", "scaling", "data", "rounding", "gap", "epoch", "ideal b."),
-    *("bubble", "effic.", "over"),
+    *("bubble", "effic.", "over", "router", "payload/b.", "trips"),
 )
 # Widths to which texts may be folded: the first column, and any other. Numbers are never folded.
 FOLDED = 26, 14
@@ -137,6 +137,7 @@ def _write_tables(study: Mapping[str, Any], runs: Sequence[StudyRun], folder: Pa
         "scaling": tables.scaling(runs, study.get("baseline")),
         "accuracy": tables.accuracy(runs),
         "utilization": tables.utilization(runs),
+        "network": network.network(runs),
         "runs": tables.records(runs),
     }
     rows = tables.merged(runs, rows_by_table, study_runs.labels(runs))

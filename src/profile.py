@@ -92,7 +92,7 @@ def _profile(words: Sequence[str]) -> int:
 
 def _check(cell: Config) -> None:
     """Raise `ConfigError` where a cell's exchanges can't be measured, here or at all."""
-    if cell.strategy.get("exchange") is None:
+    if exchange.profile_of(cell) is None:
         raise ConfigError(f"strategy={cell.strategy['name']}: has no exchanges to measure")
     try:
         launcher_of(cell).check(cell)

@@ -87,13 +87,16 @@ def _repetitions(study: str | None) -> int:
 
 
 def _decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a strategy's keys `synchronous` and `parity` under the chosen options."""
+    """Return the values of a strategy's keys that options decide, under the chosen ones."""
     synchronous = _under_options(strategy, strategy["synchronous"])
     parity = _under_options(strategy, strategy.get("parity"))
     if parity is None and not synchronous:
         raise ConfigError(f"conf/strategy/{strategy['name']}.yaml: `parity` lacks words for these options")
     parity = parity or SYNCHRONOUS
-    return {"synchronous": synchronous, "parity": parity}
+    exchange = {
+        key: _under_options(strategy, value) for key, value in (strategy.get("exchange") or {}).items()
+    }
+    return {"synchronous": synchronous, "parity": parity, "exchange": exchange or None}
 
 
 def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:

@@ -30,11 +30,17 @@ class NotMeasured(Exception):
 
 def check(config: Config) -> None:
     """Raise `ConfigError` where the exchanges of a strategy are to be measured that has none."""
-    if config.hardware.get("probe") and config.strategy.get("exchange") is None:
+    if config.hardware.get("probe") and profile_of(config) is None:
         raise ConfigError(
             f"hardware.probe=true: no exchange of strategy {config.strategy['name']} can be measured by "
             "itself; leave it away"
         )
+
+
+def profile_of(config: Config) -> str | None:
+    """Return the module that measures the exchanges of a strategy, `None` where none does."""
+    module: str | None = (config.strategy.get("exchange") or {}).get("profile")
+    return module
 
 
 def measure(config: Config, folder: Path, devices: Sequence[Device] | None = None) -> list[Row]:
@@ -50,7 +56,7 @@ def measure(config: Config, folder: Path, devices: Sequence[Device] | None = Non
     Raises:
         NotMeasured: where a process fails.
     """
-    module = config.strategy["exchange"]
+    module = profile_of(config)
     # A strategy without processes that serve has none to measure with.
     served = {"serve": f"{module}.serve"} if "serve" in config.strategy else {}
     strategy = {**config.strategy, "entry": f"{module}.train", **served, "max_restarts": 0}

@@ -244,6 +244,7 @@ def fractions(found: Sequence[Disturbance]) -> dict[str, float | None]:
     return {
         "cpu_wait_fraction": max((each.cpu_wait_fraction for each in found), default=None),
         "steal_fraction": max((each.steal_fraction for each in found), default=None),
+        "router_fraction": max((each.router_fraction for each in found if each.routed), default=None),
     }
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +60,16 @@ def merge(
     write_text(out / files.ENVIRONMENT, json.dumps(environment, indent=1))
     if run.timelines:
         write_text(out / files.TIMELINE, json.dumps(timeline.chrome_trace(run.timelines)))
-    _complete_network(out / files.NETWORK, run)
+    run = replace(run, network=_complete_network(out / files.NETWORK, run))
     metrics = metrics_of(run, status=status, total_seconds=total_seconds, restarts=restarts, run_id=run_id)
     write_text(out / files.METRICS, json.dumps(metrics, indent=1))
     shutil.rmtree(out / files.RANKS)
     return metrics
 
 
-def _complete_network(path: Path, run: RunRecords) -> None:
-    """Add what crossed the links to the network's description at `path`, if there is one."""
+def _complete_network(path: Path, run: RunRecords) -> dict[str, Any]:
+    """Add what crossed the links to the network's description at `path`, if there is one, and return it."""
+    network: dict[str, Any] = {}
     if path.exists():
         network = json.loads(path.read_text())
         network["traffic"] = {
@@ -75,6 +77,7 @@ def _complete_network(path: Path, run: RunRecords) -> None:
             for host, (sent, received) in run.first.get("traffic", {}).items()
         }
         write_text(path, json.dumps(network, indent=1))
+    return network
 
 
 def read_records(

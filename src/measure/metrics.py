@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic, contention, timeline
+from src.measure import arithmetic, contention, network, timeline
 from src.measure.contention import Reading
 from src.measure.rank_record import RankRecord
 from src.run.tables import Row
@@ -25,7 +25,9 @@ KEYS = (
     *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction"),
     *("steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean"),
     *("clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap"),
-    *("task", "metric", "score", "train_loss"),
+    *("task", "metric", "score", "train_loss", "batches"),
+    *("link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms"),
+    *("wire_seconds", "wire_seconds_in_turn", "router_fraction"),
 )
 
 
@@ -42,6 +44,7 @@ class RunRecords:
         trace: rows of `trace.csv`.
         helper_seconds: (time, CPU seconds that helpers had used until then).
         readings: counters of what the ranks waited for their cores.
+        network: the description of emulated hosts (`network.json`), empty without them.
     """
 
     config: Config
@@ -52,6 +55,7 @@ class RunRecords:
     trace: list[Row] = field(default_factory=list)
     helper_seconds: Sequence[tuple[float, float]] = ()
     readings: Sequence[Reading] = ()
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def first(self) -> RankRecord:
@@ -72,10 +76,8 @@ def metrics_of(
         run_id: of the MLflow run.
     """
     config, first = run.config, run.first
-    resources = _resources(run)
-    if restarts:
-        # What was sent before the last start has been counted by no rank that is left.
-        resources["network_bytes"] = None
+    # What was sent before the last start has been counted by no rank that is left.
+    traffic = {} if restarts else first.get("traffic", {})
     known = {
         "status": status,
         "framework": config.framework,
@@ -96,7 +98,9 @@ def metrics_of(
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
         **_timing(run),
         **_last_evaluation(run.epochs),
-        **resources,
+        **_resources(run),
+        **network.facts(run.network, traffic),
+        "network_bytes": total(sent for sent, _ in traffic.values()),
         **contention.fractions(contention.disturbances(run.readings, run.records)),
     }
     metrics = {key: known.get(key) for key in KEYS}
@@ -121,6 +125,7 @@ def _timing(run: RunRecords) -> dict[str, Any]:
     staleness = [row["staleness"] for rows in timed.values() for row in rows if row["staleness"] is not None]
     return {
         "epochs": None if epochs is None else round(epochs, 4),
+        "batches": arithmetic.fraction(samples, config.global_batch),
         "train_seconds": trained,
         "seconds_per_epoch": arithmetic.fraction(trained, epochs),
         "samples_per_second": _rate(config, list(timed.values())),
@@ -175,7 +180,6 @@ def _resources(run: RunRecords) -> dict[str, Any]:
         "power_mean_watts": power,
         "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": total(record.get("payload_bytes") for record in records),
-        "network_bytes": total(sent for sent, _ in first.get("traffic", {}).values()),
         "flops_per_sample": first.get("flops_per_sample"),
     }
 

@@ -87,6 +87,11 @@ def same_work(one: StudyRun, other: StudyRun) -> bool:
     return work(one) == work(other)
 
 
+def same_work_but_batch(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether two runs compute the same of each sample, whatever the number of samples in a batch."""
+    return {**work(one), "batch": None} == {**work(other), "batch": None}
+
+
 def same_software(one: StudyRun, other: StudyRun) -> bool:
     """Return whether all code and libraries that both runs depend on are known and the same."""
     return not _software_differences(one, other)

@@ -19,6 +19,7 @@ from src.measure.arithmetic import (
     train_time_efficiency,
 )
 from src.report import comparison, peaks
+from src.report.network import NETWORK
 from src.report.parity import parity
 from src.report.runs import Row, StudyRun
 
@@ -54,7 +55,10 @@ RUNS = (
     *("parity_gap", "cpu_wait_fraction", "steal_fraction", "disturbed", "probe_flag", "started"),
     *("git_commit", "hostname", "data_source"),
 )
-COLUMNS = {"scaling": SCALING, "accuracy": ACCURACY, "utilization": UTILIZATION, "runs": RUNS}
+COLUMNS = {
+    **{"scaling": SCALING, "accuracy": ACCURACY, "utilization": UTILIZATION},
+    **{"network": NETWORK, "runs": RUNS},
+}
 
 
 def scaling(runs: Sequence[StudyRun], named: Mapping[str, Any] | None = None) -> list[Row]:

@@ -93,6 +93,22 @@ VIEWS: dict[str, tuple[Column, ...]] = {
         _STATUS,
     ),
 }
+# A view of emulated links, which few studies have.
+NETWORK = "network"
+VIEWS[NETWORK] = (
+    *(*_RUN, Column("hardware", "hardware"), Column("workers", "workers", "count")),
+    *(Column("batch", "batch", "count"), Column("link_rate_asked_mbit", "Mbit/s", "count")),
+    *(Column("link_rate_mbit", "measured", "speed"), Column("link_round_trip_asked_ms", "ms", "count")),
+    *(
+        Column("link_round_trip_ms", "measured", "milliseconds"),
+        Column("payload_batch_bytes", "payload/b.", "bytes"),
+    ),
+    *(Column("network_batch_bytes", "sent/b.", "bytes"), Column("step_seconds_median", "step", "seconds")),
+    *(Column("compute_seconds", "computing", "seconds"), Column("wire_batch_seconds", "wire", "seconds")),
+    *(Column("round_trips", "trips", "count"), Column("expected_seconds", "expected", "seconds")),
+    *(Column("expected_ratio", "step/exp.", "ratio"), Column("link_busy", "link busy", "percent")),
+    *(Column("router_fraction", "router", "percent"), _STATUS),
+)
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
 # Columns that stand once above the table when every run has the same value.
@@ -109,9 +125,12 @@ def views(rows: Sequence[Row]) -> list[View]:
     sources = dict.fromkeys(row.get("data_source") for row in rows)
     # A run that left nothing, and whose study doesn't say its source, stands with the first ones.
     known = [source for source in sources if source is not None] or [None]
+    # What a study has no links for isn't shown.
+    linked = any(row.get("link_round_trip_ms") is not None for row in rows)
     return [
         view(name, [row for row in rows if (row.get("data_source") or known[0]) == source])
         for name in VIEWS
+        if name != NETWORK or linked
         for source in known
     ]
 
@@ -174,8 +193,22 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
         )
     if name == "scaling":
         notes += _missing(rows)
+    if name == NETWORK:
+        notes += _of_links(rows)
     if any(row.get("shared_device") for row in rows):
         notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
+    return notes
+
+
+def _of_links(rows: Sequence[Row]) -> list[str]:
+    """Say what the figures of links are, and which links weren't as asked."""
+    notes = [
+        "Expected: computing (one device alone with a worker's part of the batch), what the busiest link "
+        "carries of a batch at its measured rate, and the strategy's round trips. Rate and round trip are "
+        "the slowest link's, measured before training; /b. is of a global batch, of all hosts."
+    ]
+    if odd := [f"{row['label']} on {row.get('hardware')}" for row in rows if row.get("link_flag")]:
+        notes.append(f"A link gave another rate or round trip than asked: {_listed(odd)}.")
     return notes
 
 
@@ -236,6 +269,8 @@ def show(value: Any, kind: str = "text") -> str:
         return _digits(value)
     if kind == "gap" and value == 0:
         return "0"
+    if kind in ("speed", "milliseconds"):
+        return _digits(value)
     forms = {"ratio": ".2f", "percent": ".0%", "accuracy": ".2%", "loss": ".4f", "gap": ".0e", "count": "g"}
     return format(value, forms.get(kind, ".4g"))
 

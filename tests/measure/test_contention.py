@@ -96,6 +96,7 @@ def test_the_rank_that_waited_most_is_the_runs() -> None:
     assert fractions(found) == {
         "cpu_wait_fraction": pytest.approx(0.2),
         "steal_fraction": pytest.approx(0.05),
+        "router_fraction": None,
     }
     assert [each.rank for each in found] == [0, 1]
 

@@ -1,0 +1,80 @@
+"""Compute what a study's links asked for, gave and carried, and hold the steps against what that explains.
+
+    expected step = computing + what the busiest link carries / its measured rate + round trips
+
+Computing is what one device alone takes for a worker's part of the batch: a run of the plain `single` of
+that batch in the same study. Round trips, and whether a link carries both ways at once, are what the
+strategy's file says of its protocol (`exchange`). What the sum leaves of a step has other causes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from src.measure.arithmetic import fraction
+from src.report import comparison
+from src.report.runs import Row, StudyRun
+
+NETWORK = (
+    *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware"),
+    *("workers", "batch", "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms"),
+    *("link_round_trip_ms", "link_flag", "step_seconds_median", "payload_batch_bytes"),
+    *("network_batch_bytes", "compute_seconds", "wire_batch_seconds", "round_trips", "expected_seconds"),
+    *("expected_ratio", "link_busy", "router_fraction", "repetitions", "runs"),
+)
+# A link whose rate or round trip differs by more from what was asked is marked.
+DEVIATION, DEVIATION_MS = 0.1, 0.5
+
+
+def network(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return what crossed the links of each run, with the columns `NETWORK`; empty of one without links."""
+    return [_row(run, runs) for run in runs]
+
+
+def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
+    row: Row = {key: run.get(key) for key in NETWORK}
+    batches, step = run.get("batches"), run.get("step_seconds_median")
+    row["payload_batch_bytes"] = fraction(run.get("payload_bytes"), batches)
+    row["network_batch_bytes"] = fraction(run.get("network_bytes"), batches)
+    if run.get("link_round_trip_ms") is None:
+        return row
+    both = run.get("strategy.exchange.both_ways") is not False
+    row["wire_batch_seconds"] = fraction(run.get("wire_seconds" if both else "wire_seconds_in_turn"), batches)
+    row["round_trips"] = run.get("strategy.exchange.round_trips")
+    row["compute_seconds"] = _computing(run, runs)
+    row["link_flag"] = _deviates(run)
+    parts = [row["compute_seconds"], row["wire_batch_seconds"], row["round_trips"]]
+    if None not in parts:
+        row["expected_seconds"] = parts[0] + parts[1] + parts[2] * run.get("link_round_trip_ms") / 1e3
+        row["expected_ratio"] = fraction(step, row["expected_seconds"])
+    # Carrying both ways at once or not, a link is busy while it carries its busier direction.
+    busy = fraction(run.get("wire_seconds"), batches)
+    row["link_busy"] = fraction(busy, step)
+    return row
+
+
+def _computing(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
+    """Return the seconds of a step of one device alone with a worker's part of a run's batch."""
+    if not run.get("strategy.supports.shares_batch") or run.global_batch is None:
+        return None
+    part = run.global_batch // (run.get("workers") or 1)
+    alone = [
+        base
+        for base in runs
+        if base.comparable
+        and comparison.is_plain(base)
+        and base.get("framework") == run.get("framework")
+        and base.get("batch") == part
+        and base.get("step_seconds_median") is not None
+        and comparison.same_work_but_batch(base, run)
+    ]
+    seconds = [base.get("step_seconds_median") for base in alone]
+    return sum(seconds) / len(seconds) if seconds else None
+
+
+def _deviates(run: StudyRun) -> bool:
+    """Return whether a link gave another rate or round trip than was asked for."""
+    asked, measured = run.get("link_rate_asked_mbit"), run.get("link_rate_mbit")
+    wanted, took = run.get("link_round_trip_asked_ms"), run.get("link_round_trip_ms")
+    rate = asked is not None and abs(measured - asked) > DEVIATION * asked
+    return bool(rate or abs(took - wanted) > max(DEVIATION * wanted, DEVIATION_MS))
