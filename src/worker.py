@@ -80,12 +80,17 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     phases.announce(folder, phases.importing(config.framework))
     strategy: Strategy = _import(config.strategy["entry"])
     from src.data import available
-    from src.measure.recorder import Recorder
+    from src.measure.recorder import Recorder, RecordListener
+    from src.runtime.common import step_profiler
     from src.runtime.common.context import RankContext
 
     started = float(os.environ.get(variables.STARTED, time.time()))
     imported = time.time()
-    recorder = Recorder(config, rank, folder, started=started, listeners=[quota.Limit()])
+    listeners: list[RecordListener] = [quota.Limit()]
+    # Where workers are processes of their own, each profiles itself.
+    if config.profiler and "serve" not in config.strategy:
+        listeners.append(step_profiler.of(config, rank, out))
+    recorder = Recorder(config, rank, folder, started=started, listeners=listeners)
     recorder.facts["import_seconds"] = imported - started
     phases.announce(folder, phases.MODEL)
     arrays = available.load(config.dataset)

@@ -21,6 +21,9 @@ from src.config.schema import SYNCHRONOUS, CannotRunHere, ConfigError, leaf
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices, quota
 
+# The first step, those that are profiled, and one in which the trace is written.
+LEAST_FOR_PROFILER = 5
+
 
 def resolve(raw: Mapping[str, Any], out: str) -> Config:
     """Check one composed cell, and return its configuration without open values.
@@ -67,6 +70,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         _check_files,
         _check_devices,
         _check_tracking,
+        _check_profiler,
         check_compiler,
     ):
         try:
@@ -272,6 +276,21 @@ def _check_devices(config: Config) -> None:
         raise CannotRunHere(
             f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "
             "hardware.share_devices=true to check correctness only"
+        )
+
+
+def _check_profiler(config: Config) -> None:
+    """Raise `ConfigError` where steps are to be profiled that can't be, or that would be timed."""
+    if not config.profiler:
+        return
+    if not config.strategy["supports"].get("profiler", False):
+        raise ConfigError(
+            f"profiler=true: the steps of strategy {config.strategy['name']} can't be profiled; leave it away"
+        )
+    if config.hardware["warmup_steps"] < LEAST_FOR_PROFILER:
+        raise ConfigError(
+            f"hardware.warmup_steps={config.hardware['warmup_steps']}: profiler=true needs "
+            f"{LEAST_FOR_PROFILER} at least, of which it traces three"
         )
 
 

@@ -49,6 +49,7 @@ class Config:
     tracking: Mapping[str, Any]
     checkpoint_every: int | None = None
     resume: str | None = None
+    profiler: bool = False
 
     @property
     def framework(self) -> str:

@@ -162,6 +162,7 @@ RULES: dict[str, Rule] = {
     "resume": Rule(str, optional=True, filled=True),
     "out": Rule(str, optional=True, filled=True),
     "overwrite": Rule(bool),
+    "profiler": Rule(bool),
     "tracking.backend": Rule(str, ("sqlite", "server", "none")),
     "tracking.study": Rule(str, optional=True, filled=True),
 }

@@ -111,7 +111,7 @@ class Supervisor:
         self._tracker = tracker
         self._memory_kills = MemoryKills()
         self._max_restarts: int = config.strategy.get("max_restarts", 0)
-        self._started = 0.0
+        self._started = self._watched = 0.0
         self._sampler = Sampler(out / files.TRACE, config.hardware["sample_seconds"])
         self.result.trace, self.result.helper_seconds = self._sampler.rows, self._sampler.helper_seconds
         self.result.readings = self._sampler.readings
@@ -148,7 +148,9 @@ class Supervisor:
                 "devices": _describe_devices(result.processes),
                 "seconds": {"parent": begun - started},
             }
+            self._watched = time.time()
             self._watch()
+            result.environment["sampler"] = self._describe_sampling()
         except KeyboardInterrupt:
             result.interrupted = True
         finally:
@@ -180,6 +182,10 @@ class Supervisor:
                     return
                 if result.outcome.code in exit_status.FINAL or not self._restart_all():
                     return
+
+    def _describe_sampling(self) -> dict[str, float]:
+        """Return what the trace of the hardware has cost: CPU seconds, in how many seconds."""
+        return {"cpu_seconds": self._sampler.cpu_seconds, "seconds": time.time() - self._watched}
 
     def _revive(self, launched: LaunchedProcess) -> bool:
         """Restart a process that has died; return whether a restart was left for this."""

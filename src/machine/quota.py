@@ -146,6 +146,9 @@ class Limit:
         """Limit the rank to its device's speed."""
         apply()
 
+    def on_steps(self, steps: int) -> None:
+        """Do nothing."""
+
     def on_finish(self) -> None:
         """Lift the limit."""
         lift()

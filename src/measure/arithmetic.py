@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
 
-# Fewer steps than these give no rate.
-MIN_TIMED_STEPS = 50
+# Fewer steps than these give no rate, unless they take long: then as many as the second number, over so many
+# seconds.
+MIN_TIMED_STEPS, MIN_SLOW_STEPS, SLOW_SECONDS = 50, 10, 60.0
 # The losses of the first steps are compared, and their relative gap may be as large as this, or as this many
 # times what rounding alone does to the reference; where that is above the last bound, nothing can be said.
 PARITY_STEPS = 10
@@ -32,11 +33,23 @@ DISTURBANCES = ("cpu_wait_fraction", "steal_fraction")
 def samples_per_second(samples: Sequence[int], seconds: Sequence[float]) -> float | None:
     """Return a rank's samples per second: the samples of its timed steps over their wall time.
 
-    `None` with fewer than `MIN_TIMED_STEPS` timed steps: a shorter window says nothing.
+    `None` where these aren't enough: a shorter window says nothing.
     """
-    if len(seconds) < MIN_TIMED_STEPS or sum(seconds) <= 0:
+    if not enough(seconds) or sum(seconds) <= 0:
         return None
     return sum(samples) / sum(seconds)
+
+
+def enough(seconds: Sequence[float]) -> bool:
+    """Return whether timed steps are so many, or take so long, that their rate says something."""
+    return len(seconds) >= MIN_TIMED_STEPS or (
+        len(seconds) >= MIN_SLOW_STEPS and sum(seconds) >= SLOW_SECONDS
+    )
+
+
+def few_steps(timed: float | None) -> bool | None:
+    """Return whether a rate is of so few timed steps that it is marked; `None` where that isn't known."""
+    return None if timed is None else timed < MIN_TIMED_STEPS
 
 
 def job_rate(rates: Sequence[float], shared: bool) -> float:
@@ -52,10 +65,9 @@ def own_pace_rate(workers: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
     """Return the job's samples/s where workers step at their own pace: all samples over the longest time.
 
     Each worker is (samples of its steps, seconds of its steps); one that was lost has fewer steps.
-    `None` unless one worker has `MIN_TIMED_STEPS`.
+    `None` unless one worker has enough of them.
     """
-    steps = max((len(seconds) for _, seconds in workers), default=0)
-    if steps < MIN_TIMED_STEPS:
+    if not any(enough(seconds) for _, seconds in workers):
         return None
     return sum(sum(samples) for samples, _ in workers) / max(sum(seconds) for _, seconds in workers)
 

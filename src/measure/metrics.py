@@ -25,7 +25,7 @@ KEYS = (
     *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction"),
     *("steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean"),
     *("clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap"),
-    *("task", "metric", "score", "train_loss", "batches"),
+    *("task", "metric", "score", "train_loss", "batches", "timed_steps"),
     *("link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms"),
     *("wire_seconds", "wire_seconds_in_turn", "router_fraction"),
 )
@@ -126,6 +126,7 @@ def _timing(run: RunRecords) -> dict[str, Any]:
     return {
         "epochs": None if epochs is None else round(epochs, 4),
         "batches": arithmetic.fraction(samples, config.global_batch),
+        "timed_steps": max((len(rows) for rows in timed.values()), default=None),
         "train_seconds": trained,
         "seconds_per_epoch": arithmetic.fraction(trained, epochs),
         "samples_per_second": _rate(config, list(timed.values())),

@@ -34,6 +34,9 @@ class RecordListener(Protocol):
     def on_start(self) -> None:
         """Handle the beginning of the first step."""
 
+    def on_steps(self, steps: int) -> None:
+        """Handle the end of steps, of which the run has now done so many; off the clock."""
+
     def on_finish(self) -> None:
         """Handle the end of the last step."""
 
@@ -178,6 +181,10 @@ class Recorder(StepClock):
             self._pending.append((epoch, step, seconds, samples, loss, staleness))
         if time.perf_counter() - self._last_flush > FLUSH_SECONDS:
             self.flush()
+        if self.config.profiler and self.trained_steps <= self.config.warmup_steps:
+            with self.off_clock():
+                for listener in self._listeners:
+                    listener.on_steps(self.trained_steps)
 
     def flush(self) -> None:
         """Write pending steps to disk, and set `diverged` if a loss is infinite or NaN."""
@@ -259,14 +266,18 @@ class Recorder(StepClock):
         """Return whether the record is closed."""
         return "status" in self.facts
 
+    def end_traffic(self) -> None:
+        """Count what hosts send no longer: the training is over, though not the record."""
+        if self._traffic is not None:
+            self._traffic.stop()
+            self.facts["traffic"] = self._traffic.by_host()
+
     def finish(self, status: str) -> None:
         """Close the record with a status: `ok`, `time_limit` or `diverged`.
 
         A rank that leaves no record counts as failed.
         """
-        if self._traffic is not None:
-            self._traffic.stop()
-            self.facts["traffic"] = self._traffic.by_host()
+        self.end_traffic()
         self.flush()
         for listener in self._listeners:
             listener.on_finish()

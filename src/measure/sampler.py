@@ -40,9 +40,11 @@ class Sampler:
         rows: all samples, with the columns `TRACE_FIELDS`.
         helper_seconds: (time, CPU seconds that all helpers had used until then).
         readings: counters of what the ranks waited for their cores.
+        cpu_seconds: what all of that has taken of a core.
     """
 
     def __init__(self, path: Path, interval: float) -> None:
+        self.cpu_seconds = 0.0
         self.rows: list[dict[str, Any]] = []
         self.helper_seconds: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
@@ -121,6 +123,7 @@ class Sampler:
                     counters_to.writerows(_interface_rows(self._traffic))
                     trace.flush()
                     interfaces.flush()
+                    self.cpu_seconds = time.thread_time()
         except OSError:
             # The disk is full, which the parent reports, for it writes there too.
             return

@@ -24,6 +24,7 @@ FOUND = "data_dir"
 # Keys of a configuration that say where results go, how long a run may take or how it is watched.
 NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
+    "profiler",
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
     *(
         "hardware.wait_minutes",

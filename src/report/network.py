@@ -18,9 +18,9 @@ from src.report.runs import Row, StudyRun
 NETWORK = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware"),
     *("workers", "batch", "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms"),
-    *("link_round_trip_ms", "link_flag", "step_seconds_median", "payload_batch_bytes"),
+    *("link_round_trip_ms", "link_flag", "batch_seconds", "payload_batch_bytes"),
     *("network_batch_bytes", "compute_seconds", "wire_batch_seconds", "round_trips", "expected_seconds"),
-    *("expected_ratio", "link_busy", "router_fraction", "repetitions", "runs"),
+    *("expected_ratio", "compute_share", "link_busy", "router_fraction", "repetitions", "runs"),
 )
 # A link whose rate or round trip differs by more from what was asked is marked.
 DEVIATION, DEVIATION_MS = 0.1, 0.5
@@ -33,7 +33,10 @@ def network(runs: Sequence[StudyRun]) -> list[Row]:
 
 def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
     row: Row = {key: run.get(key) for key in NETWORK}
-    batches, step = run.get("batches"), run.get("step_seconds_median")
+    batches = run.get("batches")
+    # The mean where there is one: of steps that don't all exchange, the median one may exchange nothing.
+    step = fraction(run.global_batch, run.get("samples_per_second")) or run.get("step_seconds_median")
+    row["batch_seconds"] = step
     row["payload_batch_bytes"] = fraction(run.get("payload_bytes"), batches)
     row["network_batch_bytes"] = fraction(run.get("network_bytes"), batches)
     if run.get("link_round_trip_ms") is None:
@@ -42,6 +45,7 @@ def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
     row["wire_batch_seconds"] = fraction(run.get("wire_seconds" if both else "wire_seconds_in_turn"), batches)
     row["round_trips"] = run.get("strategy.exchange.round_trips")
     row["compute_seconds"] = _computing(run, runs)
+    row["compute_share"] = fraction(row["compute_seconds"], step)
     row["link_flag"] = _deviates(run)
     parts = [row["compute_seconds"], row["wire_batch_seconds"], row["round_trips"]]
     if None not in parts:

@@ -10,7 +10,7 @@ from src.report import comparison, intervals, parity
 from src.report.runs import MEASURED, STATUSES, Row
 
 # Columns in which one repetition decides for all.
-FLAGS = ("probe_flag", "disturbed", "ratio_disturbed", "shared_device")
+FLAGS = ("probe_flag", "disturbed", "ratio_disturbed", "shared_device", "few_steps", "link_flag")
 INTERVAL = ("speedup_low", "speedup_high", "speedup_word")
 
 

@@ -37,6 +37,7 @@ NOT_VARIANTS = {
     "out",
     "overwrite",
     "overrides",
+    "profiler",
     "hardware.grace_minutes",
     "hardware.sample_seconds",
     "hardware.devices",

@@ -11,6 +11,7 @@ from typing import Any
 from src.measure.arithmetic import (
     bound,
     disturbed,
+    few_steps,
     fraction,
     ideal_bubble,
     probes_differ,
@@ -31,13 +32,13 @@ SCALING = (
     *("speedup", "scaling_efficiency", "speedup_own", "efficiency_own", "train_time_efficiency"),
     *("bubble_fraction", "bubble_ideal", "busy_fraction", "probe_flag", "shared_device"),
     *("repetitions", "speedup_low", "speedup_high", "speedup_word", "baseline", "baseline_note", "runs"),
-    *("cpu_wait_fraction", "steal_fraction", "disturbed", "bound"),
+    *("cpu_wait_fraction", "steal_fraction", "disturbed", "bound", "few_steps"),
 )
 ACCURACY = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch"),
     *("seed", "epochs", "loss", "accuracy", "train_accuracy", "seconds_to_target", "steps_to_target"),
     *("speedup", "parity_gap", "parity", "rounding_gap", "parity_reference", "repetitions", "runs"),
-    *("task", "metric", "score"),
+    *("task", "metric", "score", "hardware"),
 )
 UTILIZATION = (
     *("cell", "status", "framework", "strategy", "workers"),
@@ -45,7 +46,7 @@ UTILIZATION = (
     *("memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
     *("power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds"),
     *("model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction"),
-    *("disturbed", "model", "dataset", "data_source", "bound"),
+    *("disturbed", "model", "dataset", "data_source", "bound", "hardware"),
 )
 CURVES = ("cell", "epoch", "accuracy", "loss", "data_source")
 # Each run by itself, where the other tables have the medians of its configuration.
@@ -121,6 +122,7 @@ def _ratios(run: StudyRun, runs: Sequence[StudyRun], named: Mapping[str, Any] | 
         "bubble_ideal": _ideal_bubble(run),
         "disturbed": disturbed(run.metrics),
         "bound": bound(run.get("input_wait_fraction")),
+        "few_steps": few_steps(run.get("timed_steps")),
     }
     if not run.comparable:
         return row

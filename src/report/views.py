@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from src.measure.arithmetic import INPUT_BOUND
+from src.measure.arithmetic import INPUT_BOUND, MIN_SLOW_STEPS, MIN_TIMED_STEPS
 from src.report.runs import Row
 
 
@@ -41,7 +41,7 @@ class View:
 
 _RUN = (
     *(Column("label", "strategy"), Column("model", "model"), Column("dataset", "data")),
-    Column("data_source", "source"),
+    *(Column("data_source", "source"), Column("hardware", "hardware")),
 )
 _SIZE = (
     *(Column("scaling", "scaling"), Column("seed", "seed", "count")),
@@ -54,6 +54,8 @@ NAMES = 6
 DISTURBED, PROBE = "\N{DAGGER}", "*"
 # What marks figures of runs that their input bound.
 INPUT = "\N{DOUBLE DAGGER}"
+# What marks rates of few steps that took long.
+FEW = "\N{SECTION SIGN}"
 # Columns of tasks that have another first metric than the accuracy.
 OF_OTHER_TASKS = ("metric", "score")
 VIEWS: dict[str, tuple[Column, ...]] = {
@@ -96,18 +98,18 @@ VIEWS: dict[str, tuple[Column, ...]] = {
 # A view of emulated links, which few studies have.
 NETWORK = "network"
 VIEWS[NETWORK] = (
-    *(*_RUN, Column("hardware", "hardware"), Column("workers", "workers", "count")),
+    *(*_RUN, Column("workers", "workers", "count")),
     *(Column("batch", "batch", "count"), Column("link_rate_asked_mbit", "Mbit/s", "count")),
     *(Column("link_rate_mbit", "measured", "speed"), Column("link_round_trip_asked_ms", "ms", "count")),
     *(
         Column("link_round_trip_ms", "measured", "milliseconds"),
         Column("payload_batch_bytes", "payload/b.", "bytes"),
     ),
-    *(Column("network_batch_bytes", "sent/b.", "bytes"), Column("step_seconds_median", "step", "seconds")),
+    *(Column("network_batch_bytes", "sent/b.", "bytes"), Column("batch_seconds", "a batch", "seconds")),
     *(Column("compute_seconds", "computing", "seconds"), Column("wire_batch_seconds", "wire", "seconds")),
     *(Column("round_trips", "trips", "count"), Column("expected_seconds", "expected", "seconds")),
-    *(Column("expected_ratio", "step/exp.", "ratio"), Column("link_busy", "link busy", "percent")),
-    *(Column("router_fraction", "router", "percent"), _STATUS),
+    *(Column("expected_ratio", "over exp.", "ratio"), Column("compute_share", "device", "percent")),
+    *(Column("link_busy", "link", "percent"), Column("router_fraction", "router", "percent"), _STATUS),
 )
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
@@ -115,6 +117,8 @@ KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"
 SAID_ONCE = ("model", "dataset", "data_source", "scaling", "seed", "over")
 # Of these, a value that stands above the table says more with other words than the column's heading.
 ONCE = {"over": "speed-up over"}
+# Columns that are left out when every run has the same value.
+UNSAID = ("hardware",)
 # Columns whose figures a disturbance changes, and those that are ratios to other runs.
 RATES = ("samples_per_second", "step_seconds_median", "seconds_per_epoch", "seconds_to_target")
 RATIOS = ("speedup", "scaling_efficiency", "efficiency_own", "train_time_efficiency")
@@ -147,6 +151,8 @@ def view(name: str, rows: Sequence[Row]) -> View:
         if column.key in OF_OTHER_TASKS and only_accuracy:
             continue
         values = {row.get(column.key) or None for row in rows if row["status"] != "missing"}
+        if column.key in UNSAID and len(values - {None}) <= 1:
+            continue
         if column.key in SAID_ONCE and len(values - {None}) <= 1:
             once += [
                 f"{ONCE.get(column.key, column.heading)} {value}" for value in values if value is not None
@@ -190,6 +196,10 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
         notes.append(
             f"{INPUT} bound by input: ranks waited more than {INPUT_BOUND:.0%} of the time for their next "
             "batch, and the figure says what the input delivers."
+        )
+    if name == "scaling" and any(row.get("few_steps") and row.get("samples_per_second") for row in rows):
+        notes.append(
+            f"{FEW} of fewer than {MIN_TIMED_STEPS} steps, at least {MIN_SLOW_STEPS} over a minute or more."
         )
     if name == "scaling":
         notes += _missing(rows)
@@ -250,6 +260,8 @@ def _cell(row: Row, column: Column) -> str:
         text += DISTURBED
     if row.get("bound") == "input":
         text += INPUT
+    if column.key == "samples_per_second" and row.get("few_steps"):
+        text += FEW
     return f"{text}{PROBE}" if ratio and row.get("probe_flag") else text
 
 

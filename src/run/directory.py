@@ -19,7 +19,7 @@ from src.run import files
 from src.run.tables import write_text
 
 # Keys that say where results go, and not what is computed.
-NOT_COMPARED = ("out", "overwrite", "tracking")
+NOT_COMPARED = ("out", "overwrite", "tracking", "profiler")
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
 # the older run while it is replaced.
 PARTIAL, REPLACED = ".partial", ".replaced"

@@ -4,6 +4,7 @@
   config.yaml metrics.json steps.csv ...      results (docs/metrics.md, "Results")
   checkpoint.pt, checkpoint.npz               the state that a resumed run starts from
   .<checkpoint>.previous                      the one before it, while a run trains
+  profile/rank-<rank>...                      traces of a few steps (`profiler=true`)
   logs/<process>.log                          everything that a process printed
   ranks/tracked                               parent: which run of MLflow these records are of
   ranks/<process>.end                         process -> parent: its exit status, as it says itself
@@ -44,6 +45,8 @@ RESULTS = (
 TORCH_CHECKPOINT = "checkpoint.pt"
 TENSORFLOW_CHECKPOINT = "checkpoint.npz"
 
+# Folder of the traces by the frameworks' profilers.
+PROFILE = "profile"
 # Folder of the processes that measure exchanges before a run; it goes with them.
 PROBE = "probe"
 LOGS = "logs"

@@ -102,3 +102,5 @@ def send_results(run: MLflowRun, note: RunNote, folder: Path, *, synchronous: bo
             run.send_file(folder / name)
     for log in sorted((folder / files.LOGS).glob("*")):
         run.send_file(log, files.LOGS)
+    for trace in sorted(path for path in (folder / files.PROFILE).rglob("*") if path.is_file()):
+        run.send_file(trace, str(trace.parent.relative_to(folder)))

@@ -24,6 +24,11 @@ def test_throughput_is_all_samples_over_all_time() -> None:
 def test_fewer_than_fifty_timed_steps_give_no_throughput() -> None:
     assert arithmetic.samples_per_second([64] * 49, [0.1] * 49) is None
     assert arithmetic.samples_per_second([64] * 50, [0.0] * 50) is None
+    # Ten of six seconds are a minute.
+    assert arithmetic.samples_per_second([60] * 10, [6.0] * 10) == pytest.approx(10)
+    assert arithmetic.samples_per_second([60] * 10, [5.9] * 10) is None
+    assert arithmetic.samples_per_second([60] * 9, [60.0] * 9) is None
+    assert [arithmetic.few_steps(steps) for steps in (None, 49, 50)] == [None, True, False]
 
 
 def test_workers_that_take_turns_count_over_the_longest_time() -> None:

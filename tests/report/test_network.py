@@ -63,17 +63,29 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
     empty_study.run("alone", batch=64, samples_per_second=320.0, step_seconds_median=0.2)
     empty_study.run("other-work", batch=64, model={"width": 2}, step_seconds_median=9.0)
     wire = {"wire_seconds": 100.0, "wire_seconds_in_turn": 150.0}
-    empty_study.run("ddp", "ddp", workers=2, options=exchange, step_seconds_median=2.5, **LINKED, **wire)
+    empty_study.run(
+        "ddp",
+        "ddp",
+        workers=2,
+        options=exchange,
+        samples_per_second=128 / 2.5,
+        step_seconds_median=0.3,
+        **LINKED,
+        **wire,
+    )
     empty_study.run("ps", "ps", workers=2, options=in_turn, step_seconds_median=3.0, **LINKED, **wire)
     empty_study.run("cut", "pipeline", workers=2, options=exchange, step_seconds_median=1.0, **LINKED, **wire)
     empty_study.run("here", "ddp", workers=2, options=exchange, step_seconds_median=0.3)
     cells = {name: {} for name in ("alone", "other-work", "ddp", "ps", "cut", "here")}
     runs = study_runs.load(cells, empty_study.directory / "runs")
     rows = {row["cell"]: row for row in network(runs)}
+    # The mean, for the median step may have exchanged nothing.
+    assert rows["ddp"]["batch_seconds"] == pytest.approx(2.5)
     # 0.2 s for 64 of the 128 samples, 100 s of wire in 50 batches, two round trips of 40.5 ms.
     assert rows["ddp"]["expected_seconds"] == pytest.approx(0.2 + 2.0 + 0.081)
     assert rows["ddp"]["expected_ratio"] == pytest.approx(2.5 / 2.281)
     assert rows["ddp"]["link_busy"] == pytest.approx(2.0 / 2.5)
+    assert rows["ddp"]["compute_share"] == pytest.approx(0.2 / 2.5)
     assert rows["ddp"]["payload_batch_bytes"] == 9e6
     # One direction after the other.
     assert rows["ps"]["expected_seconds"] == pytest.approx(0.2 + 3.0 + 0.1215)

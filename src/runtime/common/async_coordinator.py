@@ -266,6 +266,8 @@ class AsyncCoordinator(ABC):
 
     def _finish(self) -> None:
         """Settle the checkpoint; write each worker's payload and exchange to its record, and its timeline."""
+        # What is asked of the servers from here on is no step's.
+        self._recorders[0].end_traffic()
         newest = files.checkpoint_in(self._context.folder)
         if newest is not None and self._context.config.checkpoint_every is not None:
             last_good.settle(newest, good=self._newest_is_good)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from src.runtime.common import messages, update_terms
+from src.runtime.common import messages, step_profiler, update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Message
@@ -33,6 +33,10 @@ class Worker(ABC):
         self._coordinator = messages.connect(coordinator, seconds=CONNECT_SECONDS)
         self._rate = LearningRate.of(context.config, context.arrays.train_samples)
         self._terms = update_terms.of_workers(update_terms.served_optimizer(context.config))
+        self._profiler = None
+        if context.config.profiler:
+            self._profiler = step_profiler.of(context.config, context.rank, context.folder)
+        self._trained = 0
 
     def work(self, ready: Callable[[], object] = lambda: None) -> None:
         """Answer the coordinator's requests until the training is over.
@@ -63,7 +67,11 @@ class Worker(ABC):
         if request.kind == "peak":
             return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
-        return [], self.train(request.arrays[0], **request.figures)
+        done = self.train(request.arrays[0], **request.figures)
+        self._trained += 1
+        if self._profiler is not None:
+            self._profiler.on_steps(self._trained)
+        return [], done
 
     def train(
         self, indices: np.ndarray, *, item: int, epoch: int, step: int, divisor: float

@@ -1,0 +1,75 @@
+"""`profiler=true` leaves the framework's own trace of three steps, which are in no timed figure."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.support import SHORT
+
+WORDS = ("model=mlp", "workers=2", "out=run", "profiler=true", *SHORT)
+
+
+def torch_events(path: Path) -> Counter[str]:
+    """How often each thing happened in a trace of torch's."""
+    with gzip.open(path, "rt") as file:
+        return Counter(event["name"] for event in json.load(file)["traceEvents"] if "name" in event)
+
+
+def test_each_rank_of_torch_has_three_steps_in_its_trace_and_in_mlflow(commands: Any, mnist: None) -> None:
+    ended = commands.run("strategy=ddp", *WORDS, "tracking.backend=sqlite")
+    assert ended.returncode == 0, ended.stderr
+    folder = commands.folder / "run"
+    names = ("rank-0.json.gz", "rank-1.json.gz")
+    for name in names:
+        assert torch_events(folder / "profile" / name)["Optimizer.step#SGD.step"] == 3
+    metrics = json.loads((folder / "metrics.json").read_text())
+    client = MlflowClient(f"sqlite:///{commands.folder}/mlflow.db")
+    artifacts = {item.path for item in client.list_artifacts(metrics["mlflow_run_id"], "profile")}
+    assert artifacts == {f"profile/{name}" for name in names}
+    # Neither the profiled steps nor the writing of the trace are in the window of the figures.
+    assert metrics["timed_steps"] == 60 - 5
+
+
+@pytest.mark.slow
+def test_workers_of_a_server_profile_themselves(commands: Any, mnist: None) -> None:
+    ended = commands.run("strategy=parameter_server", *WORDS, "tracking.backend=none")
+    assert ended.returncode == 0, ended.stderr
+    traces = sorted((commands.folder / "run/profile").iterdir())
+    assert [trace.name for trace in traces] == ["rank-0.json.gz", "rank-1.json.gz"]
+    for trace in traces:
+        # A forward pass has two layers, and so has its backward pass.
+        assert torch_events(trace)["aten::addmm"] == 3 * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["tf_single", "tf_multiworker"])
+def test_tensorflows_trace_is_its_profilers(strategy: str, commands: Any, mnist: None) -> None:
+    workers = ("workers=1",) if strategy == "tf_single" else ()
+    ended = commands.run(f"strategy={strategy}", *WORDS, *workers, "tracking.backend=none")
+    assert ended.returncode == 0, ended.stderr
+    traces = list((commands.folder / "run/profile").glob("rank-*/plugins/profile/*/*.xplane.pb"))
+    assert len(traces) == (1 if strategy == "tf_single" else 2)
+    assert all(b"MatMul" in trace.read_bytes() for trace in traces)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("strategy=tf_parameter_server",), "profiler=true: the steps of strategy tf_parameter_server can't"),
+        (("hardware.warmup_steps=4",), "hardware.warmup_steps=4: profiler=true needs 5 at least"),
+    ],
+)
+def test_what_cannot_be_profiled_is_refused_in_a_line(
+    words: tuple[str, ...], says: str, commands: Any
+) -> None:
+    ended = commands.run("profiler=true", *words)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: {says}")
+    assert list(commands.folder.iterdir()) == []
