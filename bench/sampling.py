@@ -1,7 +1,7 @@
 """Measure what the trace of the hardware costs: `python -m bench.sampling`.
 
-Runs with the default trace and without one alternate. Beside the ratio of their speeds stands what the sampler's
-thread has used of a core, by its own clock: a cost of less than the noise of the ratio shows there alone.
+Runs with the default trace and without one alternate. Beside the ratio of their speeds stands what the
+sampler's thread has used of a core, by its own clock: a cost below the noise of the ratio shows there alone.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ torch        _subclasses.FakeTensorMode               shapes without data; tenso
 torch        nn.modules.batchnorm._BatchNorm          BatchNorm of any dimension; a public base class
 torch        DistributedDataParallel                  what a step under DDP compiles, compiled before it;
              ._inside_ddp_forward                     a public way to compile ahead
+torch        distributed_c10d                         the work of a call that is done already; a public
+             ._create_work_from_future                constructor of `Work`
 torch        UntypedStorage._cdata                    whether tensors without data share memory
 mlflow       RunData._metric_objs                     the last step of each metric of a run; a public
                                                       property

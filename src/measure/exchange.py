@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Backend(Protocol):
-    """What a process of a job can exchange with the others by one backend.
+    """One process's way to exchange with the others of its job, by one backend.
 
     Attributes:
         name: that of the backend.

@@ -102,7 +102,7 @@ def test_rate_and_round_trip_are_as_asked_and_bytes_cross_the_interfaces(switch:
     assert [host.made_by for host in hosts.values()] == ["tbf", by, by]
     for way in links.measure(hosts, switch.pid):
         asked, measured = way["asked"], way["measured"]
-        # Other tests keep the cores busy: `python -m bench.links --accuracy` is exact.
+        # Other tests keep the cores busy: `python -m bench.link_accuracy` is exact.
         assert 0.7 * asked["rate_mbit"] < measured["rate_mbit"] < 1.1 * asked["rate_mbit"], way
         assert asked["round_trip_ms"] <= measured["round_trip_ms"] < asked["round_trip_ms"] + 10, way
 

@@ -1,0 +1,59 @@
+"""Check that the machine has the devices that a run asks for, and can slow them down."""
+
+from __future__ import annotations
+
+from src.config.run_config import Config
+from src.config.schema import CannotRunHere, ConfigError
+from src.machine import devices, quota
+
+
+def check_devices(config: Config) -> None:
+    """Raise `CannotRunHere` where the machine lacks a device for each worker."""
+    kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
+    all_devices = devices.find(kind, per_device)
+    count = len(all_devices)
+    if not count and kind == "gpu":
+        raise CannotRunHere("hardware.device=gpu: no NVIDIA GPU is found here; choose hardware.device=cpu")
+    if not count:
+        raise CannotRunHere(
+            f"hardware.cores_per_device={per_device}: this process may use "
+            f"{len(devices.usable_cores())} core(s); choose at most that"
+        )
+    numbers = config.hardware.get("devices")
+    known = [device.index for device in all_devices]
+    if numbers is not None and not set(numbers) <= set(known):
+        raise CannotRunHere(
+            f"hardware.devices={numbers}: the {kind} devices here are {', '.join(map(str, known))}"
+        )
+    if config.hardware["share_devices"]:
+        return
+    if numbers is not None and config.workers > len(numbers):
+        raise ConfigError(
+            f"hardware.devices={numbers}: workers={config.workers} need {config.workers} devices; name as "
+            "many, or leave the choice open with hardware.devices=null"
+        )
+    if config.workers > count:
+        noun = f"{kind} device(s)" + (f" of {per_device} core(s)" if kind == "cpu" else "")
+        raise CannotRunHere(
+            f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "
+            "hardware.share_devices=true to check correctness only"
+        )
+
+
+def check_speeds(config: Config) -> None:
+    """Raise `ConfigError` unless `hardware.speeds` has a speed for each worker, and can slow devices here."""
+    speeds = config.hardware["speeds"]
+    if speeds is None:
+        return
+    key = f"hardware.speeds={speeds}"
+    if len(speeds) != config.workers:
+        raise ConfigError(f"{key}: has {len(speeds)} entries, and workers={config.workers} need one each")
+    if not all(isinstance(speed, int | float) and 0 < speed <= 1 for speed in speeds):
+        raise ConfigError(f"{key}: must be above 0 and at most 1, a device's full speed")
+    if config.hardware["device"] != "cpu":
+        raise ConfigError(f"{key}: slows CPU devices down; choose hardware.device=cpu")
+    if any(speed < 1 for speed in speeds):
+        try:
+            quota.find()
+        except quota.NotAllowed as error:
+            raise CannotRunHere(f"{key}: {error}") from error
