@@ -75,7 +75,8 @@ class Series:
 def points(runs: Sequence[StudyRun], labels: Mapping[str, str], rows: Mapping[str, Row]) -> list[Point]:
     """Return the runs that a figure may show.
 
-    Frameworks never share a panel, for their times don't compare, nor do original and generated data.
+    Frameworks never share a panel, for their times don't compare, nor do original and generated data, nor
+    hardware of several names.
 
     Args:
         runs: all runs of the study.
@@ -83,11 +84,13 @@ def points(runs: Sequence[StudyRun], labels: Mapping[str, str], rows: Mapping[st
         rows: their merged rows by cell.
     """
     known = [run for run in runs if run.metrics and run.comparable]
-    return [Point(run, labels[run.cell], _panel(rows[run.cell]), rows[run.cell]) for run in known]
+    several = len({rows[run.cell].get("hardware") for run in known}) > 1
+    return [Point(run, labels[run.cell], _panel(rows[run.cell], several), rows[run.cell]) for run in known]
 
 
-def _panel(row: Row) -> str:
-    return "{framework}: {model} on {data}".format(**row, data=data(row))
+def _panel(row: Row, several: bool) -> str:
+    name = "{framework}: {model} on {data}".format(**row, data=data(row))
+    return f"{name}, {row['hardware']}" if several else name
 
 
 def data(row: Mapping[str, Any]) -> str:

@@ -106,10 +106,19 @@ def same_hardware(one: StudyRun, other: StudyRun) -> bool:
 def differences(one: StudyRun, other: StudyRun) -> list[str]:
     """Say in words what of software and hardware class differs between two runs; nothing where none does."""
     here, there = hardware(one), hardware(other)
+    if here["links"] != there["links"]:
+        here["links"], there["links"] = _links(one, other), _links(other, one)
     words = [f"{key} {here[key]} against {there[key]}" for key in here if here[key] != there[key]]
     changed = _software_differences(one, other)
     shown = ", ".join(changed[:WORDS_SHOWN]) + (", ..." if len(changed) > WORDS_SHOWN else "")
     return [*words, *([f"other software ({shown})"] if changed else [])]
+
+
+def _links(run: StudyRun, other: StudyRun) -> str:
+    """Return a word for a run's links: the hardware's name, where that tells them from another run's."""
+    chosen = _group(run, "hardware")
+    named = chosen.get("name") != _group(other, "hardware").get("name")
+    return "none" if chosen.get("links") is None else str(chosen["name" if named else "links"])
 
 
 def _software_differences(one: StudyRun, other: StudyRun) -> list[str]:

@@ -108,10 +108,13 @@ def best(rows: Sequence[Row]) -> list[Row]:
             _add_to_ground(groups.setdefault(name, []), row)
     leads: list[Row] = []
     for name, grounds in groups.items():
+        places = [group[0]["run"].get("hardware") for group in grounds]
         for place, group in enumerate(grounds):
-            title = (
-                name if len(grounds) == 1 else f"{name} ({place + 1} of {len(grounds)} machines or versions)"
-            )
+            title = name
+            if len(set(places)) == len(grounds) > 1:
+                title = f"{name}, {places[place]}"
+            elif len(grounds) > 1:
+                title = f"{name} ({place + 1} of {len(grounds)} machines or versions)"
             for what, key, choose in BEST:
                 known = [row for row in group if row.get(key) is not None]
                 if len(known) > 1:
@@ -149,13 +152,13 @@ def _configuration(row: Row) -> str:
 def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Row]:
     """Return the papers' figures, each with ours of the matching runs (`here`), `-` where there are none.
 
-    An entry matches by framework, strategy and options of it (`strategy.loop`), model, dataset, workers,
-    batch and scaling; each framework and strategy that it leaves open has its own figure, and so have
-    generated data.
+    An entry matches by framework, strategy, model, dataset, workers, batch, scaling, and by options of the
+    strategy and of our hardware (`strategy.loop`, `hardware.name`); each framework and strategy that it
+    leaves open has its own figure, and so have generated data.
     """
     shown: list[Row] = []
     for entry in entries:
-        options = [key for key in entry if key.startswith("strategy.")]
+        options = [key for key in entry if key.startswith(("strategy.", "hardware."))]
         keys = ("framework", "strategy", *options, "model", "dataset", "workers", "batch", "scaling")
         wanted = {key: entry[key] for key in keys if entry.get(key) is not None}
         metric = str(entry.get("metric"))

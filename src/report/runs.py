@@ -221,7 +221,8 @@ def last_error(directory: Path) -> str | None:
 def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
     """Return a short name for each cell: its strategy, and the options by which runs of it differ.
 
-    Options are compared within one strategy, model, dataset and source: `pipeline [partition=time]`.
+    Options are compared within one strategy, model, dataset and source: `pipeline [partition=time]`. Those of
+    the hardware are shown where runs on hardware of one name, which has a column of its own, differ in them.
     """
     configured = {run.cell: _options(run.config) for run in runs}
     named: dict[str, str] = {}
@@ -230,7 +231,7 @@ def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
         # A cell that left no configuration doesn't differ from the others: its options are unknown.
         others = [configured[other.cell] for other in alike if other.config]
         options = sorted({key for other in others for key in other if _is_variant(key)})
-        differing = [key for key in options if len({str(other.get(key)) for other in others}) > 1]
+        differing = [key for key in options if _differs(key, others)]
         chosen = {key: configured[run.cell].get(key) for key in differing}
         if chosen.get("microbatches") == 1:
             del chosen["microbatches"]
@@ -238,6 +239,15 @@ def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
         strategy = str(run.get("strategy") or run.cell)
         named[run.cell] = f"{strategy} [{', '.join(shown)}]" if shown else strategy
     return named
+
+
+def _differs(key: str, configurations: Sequence[Row]) -> bool:
+    """Return whether an option has several values; one of the hardware: on hardware of one name."""
+    values: dict[Any, set[str]] = {}
+    for options in configurations:
+        place = options.get("hardware") if key.startswith("hardware.") else None
+        values.setdefault(place, set()).add(str(options.get(key)))
+    return any(len(found) > 1 for found in values.values())
 
 
 def _short(key: str, keys: Sequence[str]) -> str:

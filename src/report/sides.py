@@ -14,7 +14,7 @@ Claim = Mapping[str, Any]
 # Rows with the same of these differ by seed and repetition alone, and may be averaged.
 ALIKE = (
     *("framework", "strategy", "label", "model", "dataset", "data_source", "precision"),
-    *("workers", "batch", "scaling"),
+    *("hardware", "workers", "batch", "scaling"),
 )
 
 

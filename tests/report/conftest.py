@@ -121,7 +121,8 @@ class Study:
             **dict.fromkeys(empty),
             **known,
             **{"status": status, "framework": framework, "strategy": strategy, "model": model["name"]},
-            **{"dataset": "mnist", "data_source": "original", "hardware": "local", "epochs": 2},
+            **{"dataset": "mnist", "data_source": "original", "epochs": 2},
+            "hardware": config["hardware"]["name"],
             **metrics,
         }
         (folder / "metrics.json").write_text(json.dumps(measured))

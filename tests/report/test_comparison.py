@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from src.report import page, repeats, tables
+from src.report import comparison, page, repeats, tables
 from src.report import runs as study_runs
 from src.report.findings import check
 from src.report.runs import Row
@@ -198,6 +198,14 @@ def test_a_papers_figure_stands_beside_each_framework_and_strategy(empty_study: 
     assert row["here"] == "single 14 s; ddp 15 s; tf_single 17.6 s"
     (row,) = page.published([{**entry, "framework": "tensorflow"}], summed)
     assert row["here"] == "17.6 s"
+    empty_study.run(
+        "d", "tf_single", framework="tensorflow", hardware={"name": "vpn"}, seconds_per_epoch=90.0
+    )
+    entry |= {"framework": "tensorflow", "hardware": "two PCs"}
+    summed = repeats.summarise(rows_of(empty_study))
+    for name, here in (("vpn", "90 s"), ("local", "17.6 s")):
+        (row,) = page.published([{**entry, "hardware.name": name}], summed)
+        assert row["here"] == here
 
 
 CLAIM = {"rule": "ratio", "metric": RATE, "of": {"workers": 2}, "to": {"workers": 1}, "expect": "higher"}
@@ -224,6 +232,21 @@ def test_a_finding_compares_other_hardware_only_where_it_names_it(empty_study: S
     assert (verdict.word, "speeds" in verdict.numbers) == ("undecided", True)
     chosen = {**CLAIM, "of": {"workers": 2, "hardware.speeds": [[1, 0.25]]}}
     assert check(chosen, rows_of(empty_study)).word == "confirmed"
+
+
+def test_each_hardware_has_its_leader_and_links_are_told_by_its_name(empty_study: Study) -> None:
+    for cell, rate in (("lan", 1000), ("vpn", 20)):
+        for strategy in ("ddp", "mpi"):
+            place = {"name": cell, "links": {"rate_mbit": rate}}
+            empty_study.run(
+                f"{strategy}-{cell}", strategy, workers=2, hardware=place, samples_per_second=900.0
+            )
+    groups = [
+        lead["group"].rpartition(", ")[2] for lead in page.best(repeats.summarise(rows_of(empty_study)))
+    ]
+    assert list(dict.fromkeys(groups)) == ["lan", "vpn"]
+    runs = {run.cell: run for run in study_runs.load(empty_study.cells, empty_study.directory / "runs")}
+    assert comparison.differences(runs["ddp-lan"], runs["ddp-vpn"]) == ["links lan against vpn"]
 
 
 def test_no_leader_among_runs_of_different_hardware(empty_study: Study) -> None:

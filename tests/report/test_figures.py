@@ -38,6 +38,18 @@ def test_strong_and_weak_runs_have_a_bar_and_a_name_each(drawn: Drawn) -> None:
     assert (widths["ddp, 2 w"], widths["ddp, 2 w, weak"]) == (1800.0, 2000.0)
 
 
+def test_hardware_of_another_name_has_a_panel_of_its_own(empty_study: Study) -> None:
+    for name, rate in (("lan", 900.0), ("vpn", 90.0)):
+        empty_study.run(name, "ddp", workers=2, hardware={"name": name}, samples_per_second=rate)
+    runs = study_runs.load(empty_study.cells, empty_study.directory / "runs")
+    points, look = page.picture(runs, aggregate.write({"name": "small"}, runs, empty_study.directory))
+    figure = figures.bars(points, look, "samples_per_second", "samples/s")
+    shown = {axis.get_title(): [bar.get_width() for bar in axis.patches] for axis in figure.axes}
+    plt.close(figure)
+    named = "torch: cnn on mnist (original), "
+    assert shown == {f"{named}lan": [900.0], f"{named}vpn": [90.0]}
+
+
 def test_the_time_of_an_epoch_is_shown_where_it_was_measured(empty_study: Study) -> None:
     empty_study.run("single", seconds_per_epoch=30.0)
     assert "<h3>Time of an epoch</h3>" in empty_study.page()

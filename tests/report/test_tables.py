@@ -215,6 +215,19 @@ def test_a_key_that_only_describes_a_strategy_makes_no_label_longer(empty_study:
     assert labels == {"custom": "tf_single [loop=custom]", "fit": "tf_single [loop=fit]"}
 
 
+def test_labels_leave_to_the_hardwares_name_what_it_tells(empty_study: Study) -> None:
+    for cell, hardware in (
+        ("here", {"links": None}),
+        ("lan", {"name": "lan", "links": {"rate_mbit": 1000}}),
+        ("vpn", {"name": "vpn", "links": {"rate_mbit": 20}}),
+    ):
+        empty_study.run(cell, "ddp", workers=2, hardware=hardware)
+    assert set(study_runs.labels(load(empty_study)).values()) == {"ddp"}
+    empty_study.run("slower", "ddp", workers=2, hardware={"name": "vpn", "links": {"rate_mbit": 5}})
+    labels = study_runs.labels(load(empty_study))
+    assert (labels["vpn"], labels["slower"]) == ("ddp [rate_mbit=20]", "ddp [rate_mbit=5]")
+
+
 def test_the_last_error_is_found_in_the_logs(study: Study) -> None:
     errors = {run.cell: run.error for run in load(study)}
     assert errors["crashed"] == "RuntimeError: <script>alert(1)</script>"
