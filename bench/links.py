@@ -139,8 +139,8 @@ def start_and_kill(folder: Path, draw: random.Random, *, latest: float = LATEST_
     with contextlib.suppress(ProcessLookupError):
         os.kill(chosen[0].pid if chosen else run.pid, number)
     if victim == "holder":
-        # The run can do without; Ctrl-C ends it.
-        run.send_signal(signal.SIGINT)
+        # The run can do without. (A Ctrl-C is nothing to what a shell has put in the background.)
+        run.terminate()
     begun = time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(LIMIT_SECONDS)
