@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -100,21 +101,58 @@ def test_every_strategy_that_says_so_runs_across_hosts_and_its_bytes_cross(
     assert max(inside) < 0.01 * metrics["payload_bytes"]
 
 
+def switches(process: Any) -> list[int]:
+    """A run's switch, and the holders of its hosts."""
+    found = []
+    for each in psutil.Process(process.pid).children(recursive=True):
+        # Some are just ending.
+        with contextlib.suppress(psutil.Error):
+            if SWITCH_MODULE in each.cmdline():
+                found.append(each.pid)
+    return found
+
+
+@pytest.fixture
+def training(commands: Any, until: Callable[..., float], mnist: None) -> Callable[[str], Any]:
+    """Starts a run over a LAN that would go on for minutes, and waits until it trains."""
+
+    def start(strategy: str) -> Any:
+        process = commands.start(
+            f"strategy={strategy}", "hardware=lan", *SHORT, "epochs=1000", "max_minutes=30"
+        )
+        steps = commands.folder / "run/ranks/0/steps.csv"
+        until(
+            lambda: process.poll() is not None or (steps.exists() and steps.stat().st_size > 200),
+            60,
+            "it trains",
+        )
+        return process
+
+    return start
+
+
 @pytest.mark.slow
-def test_a_killed_switch_ends_the_run_and_is_named(
-    commands: Any, until: Callable[..., float], mnist: None
+def test_servers_whose_switch_is_killed_begin_again_on_new_hosts(
+    training: Callable[[str], Any], commands: Any, until: Callable[..., float]
 ) -> None:
-    process = commands.start("strategy=ddp", "hardware=lan", *SHORT, "epochs=1000", "max_minutes=30")
-    steps = commands.folder / "run/ranks/0/steps.csv"
+    process = training("parameter_server")
+    before = switches(process)
+    os.kill(before[0], signal.SIGKILL)
     until(
-        lambda: process.poll() is not None or (steps.exists() and steps.stat().st_size > 200), 60, "it trains"
+        lambda: process.poll() is not None or len(set(switches(process)) - set(before)) == len(before),
+        60,
+        "there are new hosts",
     )
-    (switch, *_) = (
-        each
-        for each in psutil.Process(process.pid).children(recursive=True)
-        if SWITCH_MODULE in each.cmdline()
-    )
-    os.kill(switch.pid, signal.SIGKILL)
+    process.terminate()
+    assert process.wait(20) == 130
+    assert "switch was killed by SIGKILL; all are started again" in commands.output()[1]
+    assert commands.left() == []
+
+
+@pytest.mark.slow
+def test_a_killed_switch_ends_the_run_and_is_named(training: Callable[[str], Any], commands: Any) -> None:
+    process = training("ddp")
+    os.kill(switches(process)[0], signal.SIGKILL)
     assert process.wait(20) == 1
     assert "error: switch was killed by SIGKILL; its log is run/logs/switch.log" in commands.output()[1]
     assert commands.left() == []
