@@ -34,7 +34,7 @@ run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables
 	@python -m src.libraries
 	dvc repro
 
-test: $(INSTALLED)  ## the tests of five to eight minutes: every strategy runs, lint included
+test: $(INSTALLED)  ## the tests of eight to eleven minutes: every strategy runs, lint included
 	python -m pytest -m 'not slow' $(PYTEST_ARGS)
 
 test-all: $(INSTALLED)  ## all other tests, about half an hour: kills, resumes, studies, types
