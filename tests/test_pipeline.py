@@ -297,7 +297,9 @@ def test_no_finding_of_a_study_mixes_unlike_runs(name: str, studies: dict[str, d
         supports = raw["strategy"]["supports"]
         config = {**raw, "workers": raw["workers"] or supports["workers"]["default"]}
         known = {"strategy": raw["strategy"]["name"], "framework": raw["strategy"]["framework"]}
-        known |= {"model": raw["model"]["name"], "dataset": raw["dataset"]["name"], "seed": raw["seed"]}
+        known |= {group: raw[group]["name"] for group in ("model", "dataset", "hardware")} | {
+            "seed": raw["seed"]
+        }
         known |= {key: config[key] for key in ("workers", "batch", "scaling")}
         known["microbatches"] = config["microbatches"] or supports["microbatches"]["default"]
         declared = study["cells"][cell]

@@ -14,7 +14,7 @@ import yaml
 
 from src.config import datasets
 from src.config.run_config import CONF
-from src.config.schema import GROUPS, ConfigError, flatten
+from src.config.schema import DESCRIPTIVE, GROUPS, ConfigError, check_options, flatten, nearest
 
 # The keys that a strategy's file must have, and the type of each.
 STRATEGY: dict[str, type | tuple[type, ...]] = {
@@ -117,6 +117,7 @@ def check_described(raw: Mapping[str, Any], row: Sequence[str], folders: Sequenc
         raise ConfigError(f"{files['model']}: needs the import path of a builder, as `torch` or `tensorflow`")
     check_dataset(files["dataset"], raw["dataset"])
     _check_task(files["task"], raw["task"])
+    _check_hardware(files["hardware"], raw["hardware"])
 
 
 def _check_name(file: Path, group: str, name: Any) -> None:
@@ -138,6 +139,18 @@ def _check_keys(file: Path, content: Mapping[str, Any], kinds: Mapping[str, Any]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             first = kind[0] if isinstance(kind, tuple) else kind
             raise ConfigError(f"{file}: `{key}` must be {WORDS[first]}, got {value!r}")
+
+
+def _check_hardware(file: Path, hardware: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where hardware has a key that conf/config.yaml doesn't, or one of another type."""
+    known = read(CONF / "config.yaml")["hardware"]
+    for key in hardware:
+        if key not in known and key not in DESCRIPTIVE["hardware"]:
+            raise ConfigError(f"{file}: `{key}` is no key of hardware; did you mean {nearest(key, known)}?")
+    try:
+        check_options("hardware", hardware, known)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
 
 
 def _check_strategy(file: Path, raw: Mapping[str, Any]) -> None:

@@ -229,14 +229,19 @@ def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     for key, rule in RULES.items():
         rule.check(key, leaf(raw, key))
     for group in GROUPS:
-        allowed = raw[group].get("allowed") or {}
-        for option, value in raw[group].items():
-            if option in DESCRIPTIVE[group]:
-                continue
-            key = f"{group}.{option}"
-            own = _option_rule(defaults[group].get(option), allowed.get(option))
-            rule = own if option in allowed else OPTION_RULES.get(key, own)
-            rule.check(key, value)
+        check_options(group, raw[group], defaults[group])
+
+
+def check_options(group: str, chosen: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where an option of the `chosen` entry of a group isn't what its default allows."""
+    allowed = chosen.get("allowed") or {}
+    for option, value in chosen.items():
+        if option in DESCRIPTIVE[group]:
+            continue
+        key = f"{group}.{option}"
+        own = _option_rule(defaults.get(option), allowed.get(option))
+        rule = own if option in allowed else OPTION_RULES.get(key, own)
+        rule.check(key, value)
 
 
 def leaf(raw: Mapping[str, Any], key: str) -> Any:

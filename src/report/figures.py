@@ -31,7 +31,9 @@ def bars(points: Sequence[Point], look: Mapping[str, Look], metric: str, heading
     figure, axes = canvas.grid(len(panels), 1, (8.4, sum(heights)), height_ratios=heights)
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         _bars(axis, panel, look, metric)
-        axis.set(title=name, xlabel=heading)
+        axis.set(xlabel=heading)
+        # Beside long names the axis is narrower than its title, which then has room to the left alone.
+        axis.set_title(name, loc="right")
     return figure
 
 

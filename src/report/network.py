@@ -34,8 +34,10 @@ def network(runs: Sequence[StudyRun]) -> list[Row]:
 def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
     row: Row = {key: run.get(key) for key in NETWORK}
     batches = run.get("batches")
-    # The mean where there is one: of steps that don't all exchange, the median one may exchange nothing.
-    step = fraction(run.global_batch, run.get("samples_per_second")) or run.get("step_seconds_median")
+    step = fraction(run.global_batch, run.get("samples_per_second"))
+    if step is None and run.get("strategy.synchronous"):
+        # Too few steps for a rate. An asynchronous worker's median step is no batch's: it may not exchange.
+        step = run.get("step_seconds_median")
     row["batch_seconds"] = step
     row["payload_batch_bytes"] = fraction(run.get("payload_bytes"), batches)
     row["network_batch_bytes"] = fraction(run.get("network_bytes"), batches)

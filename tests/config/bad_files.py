@@ -114,7 +114,6 @@ def _choices(folder: Path) -> None:
     mnist = yaml.safe_load((ROOT / "conf/dataset/mnist.yaml").read_text())
     single = yaml.safe_load((ROOT / "conf/strategy/single.yaml").read_text())
     mlp = yaml.safe_load((ROOT / "conf/model/mlp.yaml").read_text())
-    local = yaml.safe_load((ROOT / "conf/hardware/local.yaml").read_text())
     first = next(iter(mnist["files"]))
     small = {"reader": "mods.reader.badreader", "source": "generated", "files": {}, "sources": []}
     limits = {"options": {}, "limit": None, "test_limit": None}
@@ -155,7 +154,9 @@ def _choices(folder: Path) -> None:
     )
     _write(folder / "conf/model/none.yaml", {**mlp, "name": "none", "torch": None, "tensorflow": None})
     _write(folder / "conf/model/number.yaml", {**mlp, "name": 5, "torch": 7})
-    _write(folder / "conf/hardware/less.yaml", {k: v for k, v in local.items() if k != "cores_per_device"})
+    _write(folder / "conf/hardware/nameless.yaml", {"cores_per_device": 1})
+    _write(folder / "conf/hardware/misspelt.yaml", {"name": "misspelt", "cores_per_devise": 1})
+    _write(folder / "conf/hardware/words.yaml", {"name": "words", "cores_per_device": "many"})
     supports = single["supports"]
     strategies: dict[str, Any] = {
         "lacks": {key: value for key, value in single.items() if key != "supports"},

@@ -245,7 +245,11 @@ CASES: dict[str, Case] = {
     "e_nowhere": _own("model=nowhere", "model.torch=src.models.torch.mpl.build", "did you mean mlp?"),
     "e_none": _own("model=none", "{fix}/conf/model/none.yaml", "torch"),
     "e_number": _own("model=number", "{fix}/conf/model/number.yaml", "name"),
-    "e_hardware": _own("hardware=less", "{fix}/conf/hardware/less.yaml: lacks `cores_per_device`"),
+    "e_hardware": _own("hardware=nameless", "{fix}/conf/hardware/nameless.yaml: `name` must be a word"),
+    "e_hardware2": _own(
+        "hardware=misspelt", "misspelt.yaml: `cores_per_devise` is no key", "did you mean cores_per_device?"
+    ),
+    "e_hardware3": _own("hardware=words", "words.yaml: hardware.cores_per_device=many: must be a whole"),
     "e_lacks3": _own("strategy=lacks3", "strategy/lacks3.yaml: lacks `supports.workers.min`"),
     "e_listsupports": _own(
         "strategy=listsupports", "strategy/listsupports.yaml", "`supports` must be a mapping"

@@ -44,7 +44,7 @@ def test_hardware_of_another_name_has_a_panel_of_its_own(empty_study: Study) -> 
     runs = study_runs.load(empty_study.cells, empty_study.directory / "runs")
     points, look = page.picture(runs, aggregate.write({"name": "small"}, runs, empty_study.directory))
     figure = figures.bars(points, look, "samples_per_second", "samples/s")
-    shown = {axis.get_title(): [bar.get_width() for bar in axis.patches] for axis in figure.axes}
+    shown = {axis.get_title(loc="right"): [bar.get_width() for bar in axis.patches] for axis in figure.axes}
     plt.close(figure)
     named = "torch: cnn on mnist (original), "
     assert shown == {f"{named}lan": [900.0], f"{named}vpn": [90.0]}

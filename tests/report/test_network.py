@@ -74,9 +74,13 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
         **wire,
     )
     empty_study.run("ps", "ps", workers=2, options=in_turn, step_seconds_median=3.0, **LINKED, **wire)
+    asynchronous = {**exchange, "synchronous": False}
+    empty_study.run(
+        "few", "async", workers=2, options=asynchronous, step_seconds_median=1.0, **LINKED, **wire
+    )
     empty_study.run("cut", "pipeline", workers=2, options=exchange, step_seconds_median=1.0, **LINKED, **wire)
     empty_study.run("here", "ddp", workers=2, options=exchange, step_seconds_median=0.3)
-    cells = {name: {} for name in ("alone", "other-work", "ddp", "ps", "cut", "here")}
+    cells = {name: {} for name in ("alone", "other-work", "ddp", "ps", "few", "cut", "here")}
     runs = study_runs.load(cells, empty_study.directory / "runs")
     rows = {row["cell"]: row for row in network(runs)}
     # The mean, for the median step may have exchanged nothing.
@@ -89,6 +93,8 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
     assert rows["ddp"]["payload_batch_bytes"] == 9e6
     # One direction after the other.
     assert rows["ps"]["expected_seconds"] == pytest.approx(0.2 + 3.0 + 0.1215)
+    # Too few steps for a rate, and the median of one worker's is no batch's.
+    assert (rows["few"]["batch_seconds"], rows["few"]["expected_ratio"]) == (None, None)
     # Its stages see the whole batch, of which no run alone tells a stage's part.
     assert rows["cut"]["expected_seconds"] is None
     assert rows["cut"]["wire_batch_seconds"] == pytest.approx(2.0)
