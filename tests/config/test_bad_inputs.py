@@ -145,7 +145,7 @@ def test_it_ends_with_a_sentence_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("gone", "says"),
     [
-        ("conf/hardware/local.yaml", "Could not find 'hardware/local'"),
+        ("conf/hardware/local.yaml", "hardware=local: no such hardware"),
         ("conf/config.yaml", "Cannot find primary config 'config'"),
         ("conf", "Primary config directory not found"),
     ],
