@@ -20,7 +20,7 @@ from src.config import CONF, command_line, compose
 from src.launch import links
 from src.launch.host import COORDINATOR_HOST, server_host, worker_host
 from src.launch.hosts import EmulatedHosts
-from src.report.network import DEVIATION, DEVIATION_MS
+from src.report.network import deviates
 
 HOSTS = (worker_host(0), worker_host(1), server_host(0), COORDINATOR_HOST)
 
@@ -40,10 +40,9 @@ class Way:
     @property
     def fits(self) -> bool:
         """Return whether each measurement is as near to what was asked as it must be."""
-        slack = max(DEVIATION * self.trip_asked, DEVIATION_MS)
-        trips = all(abs(trip - self.trip_asked) <= slack for trip in self.trips)
-        asked = self.rate_asked
-        return trips and (asked is None or all(abs(rate - asked) <= DEVIATION * asked for rate in self.rates))
+        asked = {"rate_mbit": self.rate_asked, "round_trip_ms": self.trip_asked}
+        measured = zip(self.rates, self.trips, strict=True)
+        return not any(deviates(asked, {"rate_mbit": rate, "round_trip_ms": trip}) for rate, trip in measured)
 
 
 def measure(hardware: str, times: int) -> Iterator[Way]:

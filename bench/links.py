@@ -110,7 +110,10 @@ class Trial:
 
 
 def start_and_kill(folder: Path, draw: random.Random, *, latest: float = LATEST_SECONDS) -> Trial:
-    """Start a run in `folder`, kill it or one of its processes at a random moment, and look what is left."""
+    """Start a run in `folder`, kill it or one of its processes at a random moment, and look what is left.
+
+    Raises RuntimeError where the run ends before that: such a trial tells nothing.
+    """
     before = traces()
     words = (f"strategy={draw.choice(STRATEGIES)}", f"hardware={draw.choice(HARDWARE)}", *WORDS)
     victim, number = draw.choice(
@@ -129,7 +132,9 @@ def start_and_kill(folder: Path, draw: random.Random, *, latest: float = LATEST_
         )
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(moment)
-    found = psutil.Process(run.pid).children(recursive=True) if run.poll() is None else []
+    if run.poll() is not None:
+        raise RuntimeError(f"ended before it was killed: {(folder / 'output').read_text(errors='replace')}")
+    found = psutil.Process(run.pid).children(recursive=True)
     switches = [each for each in found if SWITCH_MODULE in _words(each)]
     ranks = [each for each in found if _name(each).startswith(("rank-", "coordinator"))]
     reached = ("ranks" if ranks else "hosts") if len(switches) > 1 else "switch" if switches else "parent"

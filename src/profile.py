@@ -78,8 +78,9 @@ def _profile(words: Sequence[str]) -> int:
                 path = Path(folder, files.NETWORK)
                 found = json.loads(path.read_text()) if path.exists() else {}
             network = {**found, **network, "exchange": [*network.get("exchange", []), *rows]}
-            # Links of servers are known where there are servers.
+            # Servers and their links are known where there are servers.
             network["links"] = _joined(network.get("links", []), found.get("links", []))
+            network["hosts"] = {**found.get("hosts", {}), **network.get("hosts", {})}
             _print(rows)
     if network["links"]:
         _print_links(network["links"])

@@ -134,7 +134,7 @@ def _answer(error: BaseException, *, begun: bool = False) -> int:
         return complain("interrupted; every rank was ended" if begun else "interrupted", INTERRUPTED)
     if isinstance(error, ConfigError | DataMistake):
         return complain(f"error: {error}", endings.MISTAKE)
-    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong | exchange.NotMeasured):
+    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong):
         return complain(f"error: {error}", FAILURE)
     if isinstance(error, HydraException):
         return complain(f"error: {error}", endings.MISTAKE)
@@ -266,7 +266,9 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         started += lease.waited_seconds if own or not STATUSES else 0.0
         chosen = lease.of(leases.request_of(config))
         STATUSES.append(train(config, chosen, started=started, sweep=sweep))
-    except leases.WaitedTooLong as error:
+    except (leases.WaitedTooLong, exchange.NotMeasured) as error:
+        if isinstance(error, exchange.NotMeasured) and config.tracking["study"]:
+            not_run.record(config, not_run.FAILED, str(error))
         complain(f"error: {error}", FAILURE)
         STATUSES.append("failed")
     except OSError as error:

@@ -175,5 +175,5 @@ def test_who_may_make_no_namespaces_is_told_what_it_takes(commands: Any) -> None
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: hardware=vpn: emulated hosts need the right to make network namespaces")
-    assert line.endswith("run the command as root, or by `unshare -r`")
+    assert line.endswith("root lacks CAP_SYS_ADMIN, CAP_NET_ADMIN or /dev/net/tun, as in a container")
     assert list(commands.folder.iterdir()) == []

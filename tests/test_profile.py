@@ -95,3 +95,23 @@ def test_a_probe_before_a_run_stands_with_it_and_changes_nothing(commands: Any, 
     refused = commands.run("strategy=single", "hardware.probe=true", "model=mlp", "out=other")
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: hardware.probe=true: no exchange of strategy single")
+
+
+@pytest.mark.slow
+def test_a_probe_that_takes_too_long_says_so_and_the_next_cell_runs(commands: Any, mnist: None) -> None:
+    Switch().end()
+    words = [word for word in SHORT if not word.startswith("out=")]
+    slow = ("hardware=vpn", "hardware.probe=true", "hardware.probe_seconds=60", "hardware.grace_minutes=0.1")
+    ended = commands.run("-m", "strategy=ddp,mpi", *slow, *words)
+    assert ended.returncode == 1
+    complaints = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    says = (
+        "error: hardware.grace_minutes=0.1: the exchanges took longer; with a smaller hardware.probe_seconds"
+    )
+    assert len(complaints) == 2 and all(line.startswith(says) for line in complaints), ended.stderr
+    # A study's cell says in its results why it has none, and the others go on.
+    ended = commands.run("strategy=ddp", *slow, *SHORT, "tracking.study=networks")
+    assert ended.returncode == 0
+    metrics = json.loads((commands.folder / "run" / "metrics.json").read_text())
+    assert metrics["status"] == "failed" and f"error: {metrics['error']}".startswith(says)
+    assert commands.left() == []

@@ -71,6 +71,11 @@ def measure(config: Config, folder: Path, devices: Sequence[Device] | None = Non
             outcome = processes.wait(started, limit=limit, tick=lambda: None)
         finally:
             processes.stop(started)
+    if outcome.timed_out:
+        raise NotMeasured(
+            f"hardware.grace_minutes={config.hardware['grace_minutes']}: the exchanges took longer; with a "
+            "smaller hardware.probe_seconds the longest are left out"
+        )
     if outcome.code:
         blamed = started[outcome.failed or 0]
         said = blamed.log.read_text(errors="replace").strip().splitlines() if blamed.log.exists() else []

@@ -169,9 +169,14 @@ class EmulatedHosts:
         line = self._switch.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"error": "the switch ended at once"}
         if "error" in answer:
+            way = (
+                "run the command as root, or by `unshare -r`"
+                if os.geteuid()
+                else "root lacks CAP_SYS_ADMIN, CAP_NET_ADMIN or /dev/net/tun, as in a container"
+            )
             raise CannotRunHere(
                 f"hardware={self._config.hardware['name']}: emulated hosts need the right to make network "
-                f"namespaces, and iproute2 ({answer['error']}); run the command as root, or by `unshare -r`"
+                f"namespaces, and iproute2 ({answer['error']}); {way}"
             )
         return answer
 

@@ -164,13 +164,19 @@ def _is_ancestor(parent: int, child: psutil.Process) -> bool:
 
 def clean() -> list[str]:
     """End left switches, and all processes in the networks that they hold; return what was ended."""
-    ended: dict[int, str] = {}
-    for each in left():
-        with contextlib.suppress(psutil.Error, OSError):
-            for other in (each, *_inside(os.readlink(f"/proc/{each.pid}/ns/net"))):
-                ended[other.pid] = f"{other.pid} {' '.join(other.cmdline())[:80]}"
-                other.kill()
-                other.wait(END_SECONDS)
+    found = left()
+    # All before the first is killed: with a switch its holders go, and what tells of their networks.
+    for each in tuple(found):
+        with contextlib.suppress(OSError):
+            found += _inside(os.readlink(f"/proc/{each.pid}/ns/net"))
+    ended: dict[psutil.Process, str] = {}
+    for each in found:
+        with contextlib.suppress(psutil.Error):
+            ended[each] = f"{each.pid} {' '.join(each.cmdline())[:80]}"
+    for each in ended:
+        with contextlib.suppress(psutil.Error):
+            each.kill()
+            each.wait(END_SECONDS)
     return list(ended.values())
 
 

@@ -183,19 +183,3 @@ def fit(points: Sequence[tuple[int, float]]) -> tuple[float | None, float | None
     terms = np.stack([1 / seconds, sizes / seconds], axis=1)
     (_, slope), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)), rcond=None)
     return latency, float(1 / slope) if slope > 0 else None
-
-
-def predicted_seconds(row: Row, size: float) -> float | None:
-    """Return what an exchange of `size` bytes takes by a measured row, `None` where that can't be told.
-
-    Between two sizes that were measured it is on the line between them; beyond the largest, the bandwidth
-    tells.
-    """
-    points = [(each["bytes"], each["seconds"]) for each in row["sizes"]]
-    if not points:
-        return None
-    sizes, seconds = zip(*points, strict=True)
-    if size <= sizes[-1]:
-        return float(np.interp(size, sizes, seconds))
-    bandwidth = row["bytes_per_second"]
-    return None if bandwidth is None else seconds[-1] + (size - sizes[-1]) / bandwidth

@@ -103,6 +103,11 @@ def same_hardware(one: StudyRun, other: StudyRun) -> bool:
     return hardware(one) == hardware(other)
 
 
+def same_devices(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether two runs had devices of the same class, whatever links joined them."""
+    return {**hardware(one), "links": None} == {**hardware(other), "links": None}
+
+
 def differences(one: StudyRun, other: StudyRun) -> list[str]:
     """Say in words what of software and hardware class differs between two runs; nothing where none does."""
     here, there = hardware(one), hardware(other)

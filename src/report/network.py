@@ -9,18 +9,21 @@ strategy's file says of its protocol (`exchange`). What the sum leaves of a step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from src.measure.arithmetic import fraction
 from src.report import comparison
 from src.report.runs import Row, StudyRun
+from src.run import files
 
 NETWORK = (
     *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware"),
     *("workers", "batch", "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms"),
     *("link_round_trip_ms", "link_flag", "batch_seconds", "payload_batch_bytes"),
     *("network_batch_bytes", "compute_seconds", "wire_batch_seconds", "round_trips", "expected_seconds"),
-    *("expected_ratio", "compute_share", "link_busy", "router_fraction", "repetitions", "runs"),
+    *("expected_ratio", "compute_share", "link_utilization", "router_fraction", "repetitions", "runs"),
 )
 # A link whose rate or round trip differs by more from what was asked is marked.
 DEVIATION, DEVIATION_MS = 0.1, 0.5
@@ -48,14 +51,13 @@ def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
     row["round_trips"] = run.get("strategy.exchange.round_trips")
     row["compute_seconds"] = _computing(run, runs)
     row["compute_share"] = fraction(row["compute_seconds"], step)
-    row["link_flag"] = _deviates(run)
+    row["link_flag"] = _any_deviates(run)
     parts = [row["compute_seconds"], row["wire_batch_seconds"], row["round_trips"]]
     if None not in parts:
         row["expected_seconds"] = parts[0] + parts[1] + parts[2] * run.get("link_round_trip_ms") / 1e3
         row["expected_ratio"] = fraction(step, row["expected_seconds"])
-    # Carrying both ways at once or not, a link is busy while it carries its busier direction.
-    busy = fraction(run.get("wire_seconds"), batches)
-    row["link_busy"] = fraction(busy, step)
+    # Of its busier direction: one that carries in turn, as much each way, is full at a half.
+    row["link_utilization"] = fraction(fraction(run.get("wire_seconds"), batches), step)
     return row
 
 
@@ -73,14 +75,27 @@ def _computing(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
         and base.get("batch") == part
         and base.get("step_seconds_median") is not None
         and comparison.same_work_but_batch(base, run)
+        and comparison.same_devices(base, run)
+        and comparison.same_software(base, run)
     ]
     seconds = [base.get("step_seconds_median") for base in alone]
     return sum(seconds) / len(seconds) if seconds else None
 
 
-def _deviates(run: StudyRun) -> bool:
-    """Return whether a link gave another rate or round trip than was asked for."""
-    asked, measured = run.get("link_rate_asked_mbit"), run.get("link_rate_mbit")
-    wanted, took = run.get("link_round_trip_asked_ms"), run.get("link_round_trip_ms")
-    rate = asked is not None and abs(measured - asked) > DEVIATION * asked
-    return bool(rate or abs(took - wanted) > max(DEVIATION * wanted, DEVIATION_MS))
+def deviates(asked: Mapping[str, Any], measured: Mapping[str, Any]) -> bool:
+    """Return whether a way between two hosts gave another rate or round trip than was asked of it.
+
+    Both have `rate_mbit`, which asked is `None` for no limit, and `round_trip_ms`.
+    """
+    rate, trip = asked["rate_mbit"], asked["round_trip_ms"]
+    odd = rate is not None and abs(measured["rate_mbit"] - rate) > DEVIATION * rate
+    return bool(odd or abs(measured["round_trip_ms"] - trip) > max(DEVIATION * trip, DEVIATION_MS))
+
+
+def _any_deviates(run: StudyRun) -> bool | None:
+    """Return whether any of a run's links is not as asked, `None` without its `network.json`."""
+    try:
+        ways = json.loads((run.directory / files.NETWORK).read_text())["links"]
+        return any(deviates(way["asked"], way["measured"]) for way in ways)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

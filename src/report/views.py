@@ -109,7 +109,7 @@ VIEWS[NETWORK] = (
     *(Column("compute_seconds", "computing", "seconds"), Column("wire_batch_seconds", "wire", "seconds")),
     *(Column("round_trips", "trips", "count"), Column("expected_seconds", "expected", "seconds")),
     *(Column("expected_ratio", "over exp.", "ratio"), Column("compute_share", "device", "percent")),
-    *(Column("link_busy", "link", "percent"), Column("router_fraction", "router", "percent"), _STATUS),
+    *(Column("link_utilization", "link", "percent"), Column("router_fraction", "router", "percent"), _STATUS),
 )
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")

@@ -216,6 +216,10 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=tf_single", "model=resnet18", "model.pretrained=w.pt"],
         ["model.pretrained=w.pt", "torch state dict", "tf_single"],
     ),
+    "decay beside the largest elements": (
+        ["strategy=ddp", "strategy.compression=topk", "optimizer.weight_decay=0.1"],
+        ["optimizer.weight_decay=0.1", "strategy.compression=topk needs optimizer.weight_decay=0"],
+    ),
     "devices": (MANY, ["workers=100000", "choose workers=", "share_devices=true"]),
     "a device that isn't there": (
         ["hardware.device=cpu", "hardware.devices=[9999]"],

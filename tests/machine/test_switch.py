@@ -179,8 +179,11 @@ def test_clean_ends_what_a_lost_parent_left_and_nothing_else(
             "1000000000",
         ]
     )
+    inside: list[subprocess.Popen[bytes]] = []
     try:
         until(lambda: network(stranger.pid) != network(os.getpid()), 5, "it has a network")
+        inside.append(subprocess.Popen(["nsenter", f"--net=/proc/{stranger.pid}/ns/net", "sleep", "60"]))
+        until(lambda: network(inside[0].pid) == network(stranger.pid), 5, "somebody is inside")
         cleaned = subprocess.run(
             [sys.executable, "-m", "src.launch.links", "--clean"],
             cwd=ROOT,
@@ -189,10 +192,12 @@ def test_clean_ends_what_a_lost_parent_left_and_nothing_else(
             check=True,
         )
         assert f"ended {stranger.pid} " in cleaned.stdout
-        assert cleaned.stdout.endswith("1 process(es) of emulated hosts were left; 0 are left now\n")
-        assert stranger.wait(5) == -signal.SIGKILL
+        assert f"ended {inside[0].pid} sleep 60" in cleaned.stdout
+        assert cleaned.stdout.endswith("2 process(es) of emulated hosts were left; 0 are left now\n")
+        assert [each.wait(5) for each in (stranger, *inside)] == [-signal.SIGKILL] * 2
         assert psutil.pid_exists(switch.pid)
         assert all(psutil.pid_exists(holder) for holder in switch.holders)
     finally:
-        stranger.kill()
-        stranger.wait()
+        for each in (stranger, *inside):
+            each.kill()
+            each.wait()

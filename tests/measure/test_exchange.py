@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from src.measure import exchange
-from src.measure.exchange import SIZES, fit, predicted_seconds
+from src.measure.exchange import SIZES, fit
 from tests.support import config
 
 MIB = 1 << 20
@@ -34,18 +34,6 @@ def test_a_bandwidth_takes_two_large_exchanges_of_which_the_larger_takes_longer(
     assert fit([(1024, 0.5)]) == (0.5, None)
     assert fit([(1024, 0.5), (MIB, 0.7)]) == (0.5, None)
     assert fit([(1024, 0.5), (MIB, 0.7), (4 * MIB, 0.6)]) == (0.5, None)
-
-
-def test_a_prediction_is_between_two_sizes_and_beyond_the_largest_by_the_bandwidth() -> None:
-    row = {
-        "sizes": [{"bytes": 1000, "seconds": 0.1}, {"bytes": 3000, "seconds": 0.3}],
-        "bytes_per_second": 1e4,
-    }
-    assert predicted_seconds(row, 500) == pytest.approx(0.1)
-    assert predicted_seconds(row, 2000) == pytest.approx(0.2)
-    assert predicted_seconds(row, 5000) == pytest.approx(0.3 + 0.2)
-    assert predicted_seconds({**row, "bytes_per_second": None}, 5000) is None
-    assert predicted_seconds({"sizes": [], "bytes_per_second": None}, 1) is None
 
 
 def test_what_takes_too_long_over_the_link_is_left_out_and_the_rest_is_repeated_as_time_allows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -62,6 +63,7 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
     in_turn = {"exchange": {"round_trips": 3, "both_ways": False}}
     empty_study.run("alone", batch=64, samples_per_second=320.0, step_seconds_median=0.2)
     empty_study.run("other-work", batch=64, model={"width": 2}, step_seconds_median=9.0)
+    empty_study.run("other-cores", batch=64, hardware={"cores_per_device": 2}, step_seconds_median=9.0)
     wire = {"wire_seconds": 100.0, "wire_seconds_in_turn": 150.0}
     empty_study.run(
         "ddp",
@@ -80,7 +82,7 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
     )
     empty_study.run("cut", "pipeline", workers=2, options=exchange, step_seconds_median=1.0, **LINKED, **wire)
     empty_study.run("here", "ddp", workers=2, options=exchange, step_seconds_median=0.3)
-    cells = {name: {} for name in ("alone", "other-work", "ddp", "ps", "few", "cut", "here")}
+    cells = {name: {} for name in ("alone", "other-work", "other-cores", "ddp", "ps", "few", "cut", "here")}
     runs = study_runs.load(cells, empty_study.directory / "runs")
     rows = {row["cell"]: row for row in network(runs)}
     # The mean, for the median step may have exchanged nothing.
@@ -88,7 +90,7 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
     # 0.2 s for 64 of the 128 samples, 100 s of wire in 50 batches, two round trips of 40.5 ms.
     assert rows["ddp"]["expected_seconds"] == pytest.approx(0.2 + 2.0 + 0.081)
     assert rows["ddp"]["expected_ratio"] == pytest.approx(2.5 / 2.281)
-    assert rows["ddp"]["link_busy"] == pytest.approx(2.0 / 2.5)
+    assert rows["ddp"]["link_utilization"] == pytest.approx(2.0 / 2.5)
     assert rows["ddp"]["compute_share"] == pytest.approx(0.2 / 2.5)
     assert rows["ddp"]["payload_batch_bytes"] == 9e6
     # One direction after the other.
@@ -112,16 +114,19 @@ def test_a_step_is_expected_to_take_its_parts(empty_study: Study) -> None:
         (1000, 950, 0, 0.4, False),
         (1000, 950, 3, 3.6, True),
         (None, 9000, 0, 0.05, False),
+        # It is faster than the other, and yet not as asked.
+        (1000, 400, 0, 0.05, True),
     ],
 )
 def test_a_link_that_is_not_as_asked_is_marked(
     asked: float | None, got: float, trip: float, took: float, flag: bool, empty_study: Study
 ) -> None:
-    facts = {
-        **{"link_rate_asked_mbit": asked, "link_rate_mbit": got},
-        **{"link_round_trip_asked_ms": trip, "link_round_trip_ms": took},
-    }
-    empty_study.run("ddp", "ddp", workers=2, **facts)
+    folder = empty_study.run("ddp", "ddp", workers=2, **LINKED)
+    links = [
+        way("worker-0", "server-0", 20, 40, 19, 40.5),
+        way("server-0", "worker-0", asked, trip, got, took),
+    ]
+    (folder / "network.json").write_text(json.dumps({"links": links}))
     (row,) = network(study_runs.load({"ddp": {}}, empty_study.directory / "runs"))
     assert row["link_flag"] == flag
     page = empty_study.page()
