@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping
 from io import BufferedRWPair
+
+from src.launch.spawn import signal_group
 
 # Exit status of a process whose agent ended before it could tell the real one.
 EXIT_WITH_AGENT = 1
@@ -66,6 +69,10 @@ class AgentProcess:
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired(self._command, timeout or 0.0)
         return self._code
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children."""
+        signal_group(self.pid, number)
 
     def _listen(self, stream: BufferedRWPair) -> None:
         """Wait for the exit status that the agent sends, and then for the agent's end."""

@@ -22,6 +22,7 @@ from src.config.links import JOBS, link_of
 from src.launch.host import COORDINATOR_HOST, Host, server_host, worker_host
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
+from src.launch.spawn import ChildProcess
 from src.machine import namespaces
 
 # The first port of an emulated host, where nobody else listens.
@@ -105,7 +106,7 @@ class EmulatedHosts:
         self._ports: dict[str, int] = {}
         log = logs / f"{SWITCH}.log"
         with log.open("ab") as errors:
-            self._switch = subprocess.Popen(
+            self._switch = ChildProcess(
                 [sys.executable, "-m", "src.machine.switch", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -6,7 +6,6 @@ import isn't paid twice. Models of this project without a checkpoint need no loo
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -22,7 +21,7 @@ import yaml
 
 from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.launcher import LocalLauncher, launcher_of
-from src.launch.spawn import Process, spawn_child
+from src.launch.spawn import spawn_child
 from src.launch.warm_start import spawn_for
 from src.run.progress import Phase
 from src.run.variables import PARENT, THREADS
@@ -93,7 +92,8 @@ def _inspect(config: Config) -> None:
                 f"{config.hardware['grace_minutes']:g} to be built"
             ) from None
         finally:
-            _kill(process)
+            process.signal_group(signal.SIGKILL)
+            process.wait()
         _judge(config, code, _read(answer), log)
 
 
@@ -129,10 +129,3 @@ def _read(answer: Path) -> dict[str, str] | None:
         return json.loads(answer.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _kill(process: Process) -> None:
-    """Kill a process and its children, if it still runs."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -236,20 +236,14 @@ def stop(processes: list[LaunchedProcess]) -> None:
     """End all processes and their children: by SIGTERM, and after `TERMINATE_SECONDS` by SIGKILL."""
     for launched in processes:
         if launched.process.poll() is None:
-            _signal(launched, signal.SIGTERM)
+            launched.process.signal_group(signal.SIGTERM)
     deadline = time.monotonic() + TERMINATE_SECONDS
     for launched in processes:
         with contextlib.suppress(subprocess.TimeoutExpired):
             launched.process.wait(max(0.0, deadline - time.monotonic()))
     for launched in processes:
         # The group still exists if the process has left children.
-        _signal(launched, signal.SIGKILL)
+        launched.process.signal_group(signal.SIGKILL)
         launched.process.wait()
     if any(quota.CGROUP in launched.spec.environment for launched in processes):
         quota.remove()
-
-
-def _signal(launched: LaunchedProcess, number: signal.Signals) -> None:
-    """Send a signal to the process group of a process, if the group exists."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(launched.process.pid, number)

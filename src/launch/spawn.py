@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import AnyStr, Protocol
 
 # glibc returns freed blocks of this size to the kernel and faults them in again at every step;
 # keeping them is worth a third of a small CNN's step (see docs/performance.md).
@@ -18,7 +20,7 @@ KEEP_FREED_MEMORY = {
 
 
 class Process(Protocol):
-    """The interface of a started process that leads a process group; `subprocess.Popen` is one."""
+    """The interface of a started process that leads a process group, on this host or another."""
 
     pid: int
 
@@ -32,6 +34,23 @@ class Process(Protocol):
             subprocess.TimeoutExpired: after `timeout` seconds.
         """
 
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children, whether or not the process has ended itself."""
+
+
+class ChildProcess(subprocess.Popen[AnyStr]):
+    """A child of this process that leads a process group (a `Process`)."""
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children."""
+        signal_group(self.pid, number)
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send a signal to the process group that the process `pid` of this host leads, if there is one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
 
 # A function that starts a command with environment variables besides the parent's, and appends the output to
 # a file.
@@ -40,13 +59,13 @@ Spawn = Callable[[list[str], Mapping[str, str], Path], Process]
 
 def spawn_child(
     command: list[str], environment: Mapping[str, str], log: Path, inherited: Sequence[int] = ()
-) -> subprocess.Popen[bytes]:
+) -> ChildProcess[bytes]:
     """Start `command` as a child in a session of its own, with its output appended to `log` (a `Spawn`).
 
     The child inherits the file descriptors `inherited` besides its output.
     """
     with log.open("ab") as output:
-        return subprocess.Popen(
+        return ChildProcess(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +14,11 @@ import psutil
 import pytest
 
 from src.config import command_line, compose
-from src.launch import processes
+from src.launch import processes, spawn
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
 from src.launch.processes import Outcome
+from src.launch.spawn import ChildProcess
 from src.machine.devices import Device
 from src.run import exit_status, files
 
@@ -50,9 +50,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         for number, code in enumerate(codes):
             log = tmp_path / f"rank-{number}.log"
             with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", code], stdout=output, start_new_session=True
-                )
+                process = ChildProcess([sys.executable, "-c", code], stdout=output, start_new_session=True)
             spec = ProcessSpec({}, (number,), f"rank-{number}")
             started.append(LaunchedProcess(number, [Device("cpu", number, (0,))], process, log, spec))
         return started
@@ -181,15 +179,15 @@ def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch
     mark = tmp_path / "run" / "ranks" / "1" / files.READY
     mark.touch()
     seen: list[dict[str, str]] = []
-    popen = subprocess.Popen
+    child = ChildProcess[bytes]
 
-    def record(command: list[str], *, env: dict[str, str], **options: object) -> subprocess.Popen[bytes]:
+    def record(command: list[str], *, env: dict[str, str], **options: object) -> ChildProcess[bytes]:
         assert command[1:] == ["-u", "-m", "src.worker", "run/config.yaml"]
         assert options["start_new_session"] is True
         seen.append(env)
-        return popen([sys.executable, "-c", LONG], env=env, **options)
+        return child([sys.executable, "-c", LONG], env=env, **options)
 
-    monkeypatch.setattr(subprocess, "Popen", record)
+    monkeypatch.setattr(spawn, "ChildProcess", record)
     started = processes.start(config, Path("run"), started=12.5)
     try:
         assert [rank.log for rank in started] == [Path(f"run/logs/rank-{n}.log") for n in (0, 1)]
@@ -215,16 +213,16 @@ def test_ranks_already_started_are_ended_when_a_later_one_cannot_be(
     monkeypatch.chdir(tmp_path)
     (config,) = compose.cells(command_line.parse([*TWO_RANKS, "hardware.start_method=spawn"]))
     (tmp_path / "run" / "logs").mkdir(parents=True)
-    started: list[subprocess.Popen[bytes]] = []
-    popen = subprocess.Popen
+    started: list[ChildProcess[bytes]] = []
+    child = ChildProcess[bytes]
 
-    def second_fails(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+    def second_fails(command: list[str], **options: object) -> ChildProcess[bytes]:
         if started:
             raise BlockingIOError("Resource temporarily unavailable")
-        started.append(popen([sys.executable, "-c", LONG], **options))
+        started.append(child([sys.executable, "-c", LONG], **options))
         return started[0]
 
-    monkeypatch.setattr(subprocess, "Popen", second_fails)
+    monkeypatch.setattr(spawn, "ChildProcess", second_fails)
     with pytest.raises(BlockingIOError):
         processes.start(config, Path("run"), started=0.0)
     assert started[0].poll() is not None
