@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
+from src.launch.spawn import Spawn
 from src.machine.links import Link
 
 COORDINATOR_HOST = "coordinator"
@@ -20,15 +23,46 @@ def server_host(number: int) -> str:
     return f"server-{number}"
 
 
-@dataclass(frozen=True)
-class Host:
-    """A host as its processes see it.
+class Host(Protocol):
+    """The interface of a host on which processes of a run are.
 
     Attributes:
         address: by which other hosts of the run reach it.
         interface: the name of the network interface with that address.
         environment: the variables by which a process gets there.
-        holder: the process whose `/proc` entry shows the host's network, `None` for this host.
+        holder: the process here whose `/proc` entry shows the host's network, `None` if there is none.
+        lost: why nothing is heard of the host any more, `None` while it answers.
+    """
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def interface(self) -> str: ...
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+    @property
+    def holder(self) -> int | None: ...
+    @property
+    def lost(self) -> str | None: ...
+
+    def folder(self, out: Path) -> Path:
+        """Return where the run's directory `out` is on that host."""
+
+    def spawn_by(self, spawn: Spawn) -> Spawn:
+        """Return the function that starts a process there; `spawn` is the one that its launcher has here."""
+
+    def answered(self, since: float) -> bool:
+        """Return whether the host has answered, or was lost, since the moment `since` of `time.monotonic`."""
+
+    def end_job(self) -> None:
+        """Fetch what the processes of a job have left there, once all have ended."""
+
+
+@dataclass(frozen=True)
+class LocalHost:
+    """This host, or one that it emulates.
+
+    Attributes:
         link: the emulated link to the switch, `None` for this host.
         made_by: what makes that link: `plain`, `tbf`, `netem` or `router` (`src/machine/switch.py`).
     """
@@ -39,3 +73,19 @@ class Host:
     holder: int | None = None
     link: Link | None = None
     made_by: str | None = None
+    lost: str | None = None
+
+    def folder(self, out: Path) -> Path:
+        """Return the run's directory, which all processes of this machine share."""
+        return out
+
+    def spawn_by(self, spawn: Spawn) -> Spawn:
+        """Return the launcher's function."""
+        return spawn
+
+    def answered(self, since: float) -> bool:
+        """Return that nothing has to be waited for: what ends here is known at once."""
+        return True
+
+    def end_job(self) -> None:
+        """Do nothing: the files are where they belong."""

@@ -12,18 +12,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from src.config import CannotRunHere, Config, ConfigError
 from src.config.links import JOBS, link_of
-from src.launch.host import COORDINATOR_HOST, Host, server_host, worker_host
+from src.launch.host import COORDINATOR_HOST, Host, LocalHost, server_host, worker_host
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import ChildProcess
 from src.machine import namespaces
+from src.machine.devices import Device
 
 # The first port of an emulated host, where nobody else listens.
 FIRST_PORT = 20_000
@@ -39,12 +40,14 @@ class Hosts(Protocol):
         environment: the variables of a launcher's own processes, such as `mpiexec`.
         placed: the emulated hosts that were asked for, by name.
         facts: what the system offers to emulate hosts.
+        share_files: whether all processes see one run's directory.
     """
 
     own: list[LaunchedProcess]
     environment: Mapping[str, str]
-    placed: dict[str, Host]
+    placed: dict[str, LocalHost]
     facts: dict[str, Any]
+    share_files: bool
 
     @property
     def networks(self) -> dict[str, str]:
@@ -53,6 +56,9 @@ class Hosts(Protocol):
     def host(self, name: str) -> Host:
         """Return the host called `name`; it is made when it is first asked for."""
 
+    def devices_of(self, spec: ProcessSpec, own: Sequence[Device]) -> list[Device]:
+        """Return the devices of a process; `own` are the workers' on this host, in their order."""
+
     def give_up(self, reason: str) -> None:
         """End emulated hosts that are of no use; the first of `own` then is to blame."""
 
@@ -60,13 +66,23 @@ class Hosts(Protocol):
         """Return another `host:port` at which a process of that host may listen."""
 
 
-class LocalHosts:
+class _OneMachine:
+    """The devices and files of hosts that are all on this machine."""
+
+    share_files = True
+
+    def devices_of(self, spec: ProcessSpec, own: Sequence[Device]) -> list[Device]:
+        """Return those of the workers that the process is, or whose devices it shares."""
+        return [own[worker % len(own)] for worker in spec.workers]
+
+
+class LocalHosts(_OneMachine):
     """This host, by whatever name; its processes meet at the loopback interface."""
 
     def __init__(self) -> None:
         self.own: list[LaunchedProcess] = []
         self.environment: Mapping[str, str] = {}
-        self.placed: dict[str, Host] = {}
+        self.placed: dict[str, LocalHost] = {}
         self.facts: dict[str, Any] = {}
         self._ports: set[int] = set()
 
@@ -77,7 +93,7 @@ class LocalHosts:
 
     def host(self, name: str) -> Host:
         """Return this host."""
-        return Host()
+        return LocalHost()
 
     def give_up(self, reason: str) -> None:
         """Do nothing: this host is of use."""
@@ -86,14 +102,14 @@ class LocalHosts:
         """Return a `host:port` that is free now, and another one at each call."""
         while True:
             with socket.socket() as probe:
-                probe.bind((Host().address, 0))
+                probe.bind((LocalHost().address, 0))
                 port = probe.getsockname()[1]
             if port not in self._ports:
                 self._ports.add(port)
-                return f"{Host().address}:{port}"
+                return f"{LocalHost().address}:{port}"
 
 
-class EmulatedHosts:
+class EmulatedHosts(_OneMachine):
     """Hosts that are network namespaces of this machine, joined by links as `hardware.links` describes."""
 
     def __init__(self, config: Config, logs: Path) -> None:
@@ -115,7 +131,7 @@ class EmulatedHosts:
                 # A Ctrl-C reaches the parent alone.
                 start_new_session=True,
             )
-        self.placed: dict[str, Host] = {}
+        self.placed: dict[str, LocalHost] = {}
         self.facts: dict[str, Any] = {}
         try:
             self.facts = self._hear()["ready"]
@@ -131,7 +147,7 @@ class EmulatedHosts:
         """Return the hosts' names and the processes that hold them."""
         return {name: str(host.holder) for name, host in self.placed.items()}
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> LocalHost:
         """Return the host called `name`; it is made when it is first asked for.
 
         Raises:
@@ -152,7 +168,7 @@ class EmulatedHosts:
             made = self._hear()
             environment = namespaces.variable_of(made["holder"])
             place = made["address"], made["interface"], environment
-            self.placed[name] = Host(*place, made["holder"], link, made["by"])
+            self.placed[name] = LocalHost(*place, made["holder"], link, made["by"])
         return self.placed[name]
 
     def free_address(self, name: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from src.launch.host import Host
+from src.launch.host import Host, LocalHost
 from src.launch.process_spec import ProcessSpec
-from src.launch.spawn import Process, Spawn, spawn_child
+from src.launch.spawn import Process
 from src.machine.devices import Device
 
 
@@ -21,8 +22,8 @@ class LaunchedProcess:
         process: the process itself.
         log: the file with its output.
         spec: its specification, with all environment variables.
-        spawn: the function that started it, and starts it again.
         host: where it is.
+        start_again: starts it as it was started, once it has ended.
     """
 
     rank: int
@@ -30,8 +31,8 @@ class LaunchedProcess:
     process: Process
     log: Path
     spec: ProcessSpec
-    spawn: Spawn = spawn_child
-    host: Host = field(default_factory=Host)
+    host: Host = field(default_factory=LocalHost)
+    start_again: Callable[[], Process] | None = None
 
     @property
     def title(self) -> str:

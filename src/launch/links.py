@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from src.launch.host import Host
+from src.launch.host import LocalHost
 from src.launch.hosts import Hosts
 from src.machine.links import rate_between, round_trip_between
 from src.run import files
@@ -64,7 +64,7 @@ def record(hosts: Hosts, out: Path) -> float:
     return time.monotonic() - started
 
 
-def measure(placed: Mapping[str, Host], switch: int) -> list[dict[str, Any]]:
+def measure(placed: Mapping[str, LocalHost], switch: int) -> list[dict[str, Any]]:
     """Measure the way from each host to the next one, and from the last to the first, one after the other.
 
     Each link so is measured once in each direction.
@@ -94,7 +94,7 @@ def measure(placed: Mapping[str, Host], switch: int) -> list[dict[str, Any]]:
     return found
 
 
-def _probe(sender: Host, receiver: Host, switch: int) -> dict[str, float]:
+def _probe(sender: LocalHost, receiver: LocalHost, switch: int) -> dict[str, float]:
     """Have a process on each of two hosts measure the way between them."""
     with contextlib.ExitStack() as ended:
         serving = ended.enter_context(_start(sender, "serve", sender.address))
@@ -132,7 +132,7 @@ def _line_of(probe: subprocess.Popen[str], switch: int) -> str:
     raise NotMeasured(f"a host can't be measured: {probe.stderr.read().strip()[-300:]}")
 
 
-def _start(host: Host, *arguments: str) -> subprocess.Popen[str]:
+def _start(host: LocalHost, *arguments: str) -> subprocess.Popen[str]:
     """Start the probe's process on a host."""
     return subprocess.Popen(
         [sys.executable, "-m", "src.machine.link_probe", str(os.getpid()), *arguments],

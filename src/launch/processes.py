@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from src.config import Config
@@ -76,8 +77,6 @@ def start(
     hardware = config.hardware
     all_devices = own_devices or devices.find(hardware["device"], hardware["cores_per_device"])
     common = {variables.PARENT: str(os.getpid())}
-    if resume is not None:
-        common[variables.RESUME] = str(resume)
     for ready in files.of_every_rank(out, files.READY).values():
         # An earlier start of this job has left it.
         ready.unlink()
@@ -99,9 +98,12 @@ def start(
         common[variables.NETWORKS] = json.dumps(hosts.networks)
         for spec in specs:
             host = hosts.host(spec.host)
-            own = devices.of_one_process([all_devices[worker % len(all_devices)] for worker in spec.workers])
+            own = devices.of_one_process(hosts.devices_of(spec, all_devices))
             environment = {**spec.environment, **host.environment, **_pinning(own), **common}
             environment[variables.PROCESS] = spec.name
+            folder = host.folder(out)
+            if resume is not None:
+                environment[variables.RESUME] = str(folder / resume.relative_to(out))
             if spec.helper:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
             elif len(spec.workers) == 1:
@@ -109,28 +111,21 @@ def start(
             if spec.serves:
                 environment[variables.SERVES] = "1"
             spec = dataclasses.replace(spec, environment=environment)
-            log = files.log_path(out, spec.name)
             assert spawn is not None
-            process = spawn(_worker_command(out), environment, log)
-            rank = int(environment[variables.RANK])
-            processes.append(LaunchedProcess(rank, own, process, log, spec, spawn, host))
+            command = [sys.executable, "-u", "-m", "src.worker", str(folder / files.CONFIG)]
+            begin = partial(host.spawn_by(spawn), command, environment, files.log_path(folder, spec.name))
+            rank, log = int(environment[variables.RANK]), files.log_path(out, spec.name)
+            processes.append(LaunchedProcess(rank, own, begin(), log, spec, host, begin))
     except BaseException:
         stop(processes)
         raise
     return processes
 
 
-def restart(launched: LaunchedProcess, out: Path) -> None:
-    """Start a process that has ended again, with the devices and variables that it had.
-
-    `out` is the run's directory.
-    """
-    launched.process = launched.spawn(_worker_command(out), launched.spec.environment, launched.log)
-
-
-def _worker_command(out: Path) -> list[str]:
-    """Return the command that runs a process of the run in `out`."""
-    return [sys.executable, "-u", "-m", "src.worker", str(out / files.CONFIG)]
+def restart(launched: LaunchedProcess) -> None:
+    """Start a process that has ended again, with the devices and variables that it had."""
+    assert launched.start_again is not None
+    launched.process = launched.start_again()
 
 
 def _pinning(own: list[Device]) -> dict[str, str]:
@@ -181,8 +176,12 @@ def wait(
     deadline = time.monotonic() + limit
     running = set(range(len(processes)))
     failures: list[tuple[int, int]] = []
+    failed_at = 0.0
     while any(not processes[index].spec.serves for index in running):
         remaining = deadline - time.monotonic()
+        if remaining <= 0 and not _all_answered(processes, failed_at):
+            # A host that is lost takes longer to notice than what that does to the others.
+            remaining = HEAR_SECONDS
         if remaining <= 0:
             stop(processes)
             return _blame(processes, failures) if failures else Outcome(timed_out=True, code=1)
@@ -196,33 +195,43 @@ def wait(
             running.discard(index)
             was_last = not any(processes[other].spec.dispensable for other in running)
             if code and (was_last or not dispensable or not ready(processes[index])):
+                failed_at = failed_at or time.monotonic()
                 failures.append((index, code))
                 deadline = min(deadline, time.monotonic() + BLAME_SECONDS)
         tick()
-    with contextlib.suppress(queue.Empty):
-        # The failure of a server that the others depend on may arrive after theirs.
-        while failures and running:
+    # The failure of a server that the others depend on, or of its host, may arrive after theirs.
+    answered = False
+    while failures and running and not answered:
+        answered = _all_answered(processes, failed_at)
+        with contextlib.suppress(queue.Empty):
             index, code = ended.get(timeout=HEAR_SECONDS)
-            code = status(processes[index], code)
+            answered, code = False, status(processes[index], code)
             running.discard(index)
             failures += [(index, code)] if code else []
     stop(processes)
     return _blame(processes, failures)
 
 
+def _all_answered(processes: list[LaunchedProcess], failed_at: float) -> bool:
+    """Return whether every host has answered, or was lost, since the first failure; `True` before one."""
+    return not failed_at or all(each.host.answered(failed_at) for each in processes)
+
+
 def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) -> Outcome:
     """Return the outcome of a job whose failures are (index, exit status), in the order of their arrival.
 
-    To blame is a killed process that serves the others, as its death ends them too. Next come other killed
-    processes, those that ended without a word, and known statuses such as out of memory, and last the
-    earliest failure.
+    To blame is a process whose host was lost, and then a killed one that serves the others, as its death ends
+    them too. Next come other killed processes, those that ended without a word, and known statuses such as
+    out of memory, and last the earliest failure.
     """
     if not failures:
         return Outcome()
 
     def order(failure: tuple[int, int]) -> int:
-        """Return 0 for the failures to blame first, 2 for those to blame last."""
+        """Return -1 for the failures to blame first, 2 for those to blame last."""
         index, code = failure
+        if code == exit_status.HOST_LOST:
+            return -1
         if code < 0 and processes[index].spec.serves:
             return 0
         known = code in exit_status.FINAL or code < 0 or code >= exit_status.UNANNOUNCED
@@ -245,5 +254,7 @@ def stop(processes: list[LaunchedProcess]) -> None:
         # The group still exists if the process has left children.
         launched.process.signal_group(signal.SIGKILL)
         launched.process.wait()
+    for host in {id(each.host): each.host for each in processes}.values():
+        host.end_job()
     if any(quota.CGROUP in launched.spec.environment for launched in processes):
         quota.remove()

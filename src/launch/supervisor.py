@@ -71,6 +71,8 @@ class JobResult:
         """Return a sentence on how the process that failed first ended; there must be one."""
         blamed, code = self.blamed(), self.outcome.code
         assert blamed is not None
+        if code == exit_status.HOST_LOST:
+            return f"host {blamed.host.address} was lost, and {blamed.title} with it: {blamed.host.lost}"
         if code < 0:
             return f"{blamed.title} was killed by {_signal_name(-code)}"
         if code >= exit_status.UNANNOUNCED:
@@ -193,7 +195,7 @@ class Supervisor:
             return False
         self.result.restarts += 1
         self._print_restart(f"{launched.title} has died and is started again")
-        processes.restart(launched, self._out)
+        processes.restart(launched)
         self._follow()
         return True
 

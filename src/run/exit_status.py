@@ -22,6 +22,8 @@ DISK_FULL = 78
 MISTAKE = 79
 # Added by the parent to a status that the process didn't announce.
 UNANNOUNCED = 256
+# Of a process whose host was lost, as far as the parent knows.
+HOST_LOST = 1000
 # Statuses that mean something, and must have been announced.
 _ANNOUNCED = (OK, OUT_OF_MEMORY, DISK_FULL, MISTAKE)
 # Statuses of processes that would end in the same way if they were started again.

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from src.launch import links
-from src.launch.host import Host
+from src.launch.host import LocalHost
 from src.machine import namespaces
 from src.machine.links import Direction, Link
 from src.machine.switch import SwitchError, run
@@ -58,7 +58,7 @@ class Switch:
         assert self.parent.stdout is not None
         return json.loads(self.parent.stdout.readline())
 
-    def host(self, link: Link) -> Host:
+    def host(self, link: Link) -> LocalHost:
         assert self.parent.stdin is not None
         self.parent.stdin.write(json.dumps({"name": "any", "link": link.describe()}) + "\n")
         self.parent.stdin.flush()
@@ -67,7 +67,7 @@ class Switch:
             pytest.skip(f"no such link here: {made['error']}")
         self.holders.append(made["holder"])
         environment = namespaces.variable_of(made["holder"])
-        return Host(made["address"], made["interface"], environment, made["holder"], link, made["by"])
+        return LocalHost(made["address"], made["interface"], environment, made["holder"], link, made["by"])
 
     def end(self) -> None:
         self.parent.kill()
