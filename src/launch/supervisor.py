@@ -14,16 +14,15 @@ from typing import Any
 from src.config import Config
 from src.data import available
 from src.launch import exchange, processes
-from src.launch.hosts import SWITCH
 from src.launch.isolation import isolation
 from src.launch.launched import LaunchedProcess
 from src.launch.processes import Outcome
+from src.launch.trace import LocalTrace, Trace
 from src.launch.warm_start import ForkedProcess
 from src.machine.devices import Device
 from src.machine.memory_kills import MemoryKills
 from src.measure import environment
 from src.measure.contention import Reading
-from src.measure.sampler import Sampler
 from src.run import exit_status, files, variables
 from src.run.progress import LiveProgress
 from src.run.tables import read_table
@@ -114,9 +113,9 @@ class Supervisor:
         self._memory_kills = MemoryKills()
         self._max_restarts: int = config.strategy.get("max_restarts", 0)
         self._started = self._watched = 0.0
-        self._sampler = Sampler(out / files.TRACE, config.hardware["sample_seconds"])
-        self.result.trace, self.result.helper_seconds = self._sampler.rows, self._sampler.helper_seconds
-        self.result.readings = self._sampler.readings
+        self._trace: Trace = LocalTrace(out / files.TRACE, config.hardware["sample_seconds"])
+        self.result.trace, self.result.helper_seconds = self._trace.rows, self._trace.helper_seconds
+        self.result.readings = self._trace.readings
 
     def run(self, *, started: float, sweep: bool) -> JobResult:
         """Train and return how that went; on return no process is left.
@@ -169,7 +168,7 @@ class Supervisor:
         config, result = self._config, self.result
         deadline = time.monotonic() + (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
         samples = available.samples(config.dataset)
-        with self._sampler, LiveProgress(config, self._out, samples) as progress:
+        with self._trace, LiveProgress(config, self._out, samples) as progress:
             while True:
                 self._follow()
                 result.outcome = processes.wait(
@@ -187,11 +186,11 @@ class Supervisor:
 
     def _describe_sampling(self) -> dict[str, float]:
         """Return what the trace of the hardware has cost: CPU seconds, in how many seconds."""
-        return {"cpu_seconds": self._sampler.cpu_seconds, "seconds": time.time() - self._watched}
+        return {"cpu_seconds": self._trace.cpu_seconds, "seconds": time.time() - self._watched}
 
     def _revive(self, launched: LaunchedProcess) -> bool:
-        """Restart a process that has died; return whether a restart was left for this."""
-        if self.result.restarts == self._max_restarts:
+        """Restart a process that has died; return whether there was a restart left, and a host."""
+        if self.result.restarts == self._max_restarts or launched.host.lost is not None:
             return False
         self.result.restarts += 1
         self._print_restart(f"{launched.title} has died and is started again")
@@ -238,23 +237,8 @@ class Supervisor:
         return exit_status.confirmed(files.end_path(self._out, launched.spec.name), code)
 
     def _follow(self) -> None:
-        """Have the sampler follow the present processes."""
-        training = [each for each in self.result.processes if not each.spec.helper]
-        helpers = [each for each in self.result.processes if each.spec.helper]
-        hosts = {each.spec.host: each.host for each in self.result.processes if each.host.holder is not None}
-        switch = [each.process.pid for each in self.result.processes if each.spec.name == SWITCH]
-        self._sampler.follow(
-            [(each.rank, each.process.pid, device) for each in training for device in each.devices],
-            [each.process.pid for each in helpers],
-            [
-                (each.process.pid, [core for device in each.devices for core in device.cores])
-                for each in self.result.processes
-                if each.spec.helper or not each.devices
-            ],
-            networks={name: str(host.holder) for name, host in hosts.items()},
-            host_of={each.rank: each.spec.host for each in training if each.devices},
-            switch=next(iter(switch), None),
-        )
+        """Have the trace follow the present processes."""
+        self._trace.follow(self.result.processes)
 
 
 def _describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]]:

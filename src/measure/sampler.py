@@ -143,8 +143,9 @@ class Sampler:
             figures = self._gpu(device) if device.kind == "gpu" else self._cpu(rank, process, device)
             if figures is not None:
                 name = f"{device.kind}{device.index}"
-                crossed = traffic.total(self._host_of.get(rank, ""))
-                row = (now, rank, name, *figures, *crossed, *host, *_disk(process))
+                its_host = self._host_of.get(rank, "")
+                crossed = traffic.total(its_host)
+                row = (now, rank, name, *figures, *crossed, *host, *_disk(process), its_host)
                 rows.append(dict(zip(TRACE_FIELDS, row, strict=True)))
         return rows
 

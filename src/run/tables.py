@@ -27,6 +27,8 @@ TRACE_FIELDS = (
     *("time", "rank", "device", "utilization", "memory_bytes", "power_watts"),
     *("network_sent_bytes", "network_received_bytes"),
     *("host_utilization", "host_memory_bytes", "disk_read_bytes", "disk_written_bytes"),
+    # The name of the rank's host, empty where the run has one host.
+    "host",
 )
 # A row of these is one network interface of one of the run's hosts, whose name is empty if it has no others.
 INTERFACE_FIELDS = (
