@@ -21,7 +21,7 @@ from rich.table import Table
 
 from src.config import CannotRunHere, Config, ConfigError, command_line, compose, endings
 from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
-from src.launch import exchange, hosts, isolation
+from src.launch import exchange, isolation, kinds_of_hosts
 from src.launch.launcher import launcher_of
 from src.run import files, leases
 from src.run.tables import write_text
@@ -98,7 +98,7 @@ def _check(cell: Config) -> None:
     try:
         launcher_of(cell).check(cell)
         isolation.check(cell)
-        hosts.check(cell)
+        kinds_of_hosts.check(cell)
     except CannotRunHere as error:
         raise ConfigError(str(error)) from error
 

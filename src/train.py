@@ -28,7 +28,7 @@ from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
 from src.data import available
 from src.data.catalog import fingerprint
 from src.data.errors import DataError, DataMistake
-from src.launch import exchange, hosts, inspection, isolation, not_run
+from src.launch import exchange, inspection, isolation, kinds_of_hosts, not_run
 from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
 from src.launch.training import MISTAKE, Interrupted, train
@@ -207,7 +207,7 @@ def _check_launch(config: Config) -> None:
     try:
         launcher_of(config).check(config)
         isolation.check(config)
-        hosts.check(config)
+        kinds_of_hosts.check(config)
         exchange.check(config)
     except CannotRunHere as error:
         error.config = config

@@ -13,6 +13,7 @@ import yaml
 from src.config import datasets
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
+from src.config.clusters import check_cluster
 from src.config.compiler import check_compiler
 from src.config.devices import check_devices, check_speeds
 from src.config.frameworks import check_framework, check_model_and_task, check_target
@@ -60,6 +61,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     for check in (
         _check_supported,
         check_links,
+        check_cluster,
         check_framework,
         check_model_and_task,
         check_target,

@@ -31,7 +31,7 @@ NAMED = {*GROUPS, "workers", "batch", "seed"}
 UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every", "profiler")
 UNNAMED_KEYS = (
     *("model.path", "dataset.data_dir", "hardware.wait_minutes", "hardware.isolate", "hardware.probe"),
-    "hardware.probe_seconds",
+    *("hardware.probe_seconds", "hardware.address", "hardware.token_file", "hardware.lost_seconds"),
 )
 NAME_LIMIT = 100
 

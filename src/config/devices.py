@@ -8,7 +8,9 @@ from src.machine import devices, quota
 
 
 def check_devices(config: Config) -> None:
-    """Raise `CannotRunHere` where the machine lacks a device for each worker."""
+    """Raise `CannotRunHere` where the machine lacks a device for each worker; a cluster has others."""
+    if config.on_cluster:
+        return
     kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
     all_devices = devices.find(kind, per_device)
     count = len(all_devices)

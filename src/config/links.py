@@ -43,17 +43,10 @@ def check_links(config: Config) -> None:
     links = config.hardware.get("links")
     if links is None:
         return
-    key, strategy = f"hardware={config.hardware['name']}", config.strategy["name"]
-    # True, or for some options the values with which processes share no memory.
-    supports = config.strategy["supports"].get("hosts", False)
-    if not supports:
-        raise ConfigError(
-            f"{key}: the processes of strategy {strategy} don't talk over a network; choose hardware=local"
-        )
-    for option, values in supports.items() if isinstance(supports, Mapping) else ():
-        if (value := config.strategy[option]) not in values:
-            allowed = " or ".join(map(str, values))
-            raise ConfigError(f"{key}: strategy.{option}={value} doesn't cross hosts; choose {allowed}")
+    key = f"hardware={config.hardware['name']}"
+    if config.on_cluster:
+        raise ConfigError(f"{key}: has hosts of a cluster (engine) or emulated ones (links), and not both")
+    check_crosses_hosts(config)
     if config.hardware["device"] != "cpu":
         raise ConfigError(f"{key}: emulated hosts have CPU devices; choose hardware.device=cpu")
     if config.hardware["isolate"] == "never":
@@ -74,6 +67,21 @@ def check_links(config: Config) -> None:
             for name, value in values.items():
                 for entry in _entries(f"{path}.{name}", value, job, counts[job]):
                     RULES[name].check(f"{path}.{name}", entry)
+
+
+def check_crosses_hosts(config: Config) -> None:
+    """Raise `ConfigError` where the processes of a strategy must be on one host."""
+    key, strategy = f"hardware={config.hardware['name']}", config.strategy["name"]
+    # True, or for some options the values with which processes share no memory.
+    supports = config.strategy["supports"].get("hosts", False)
+    if not supports:
+        raise ConfigError(
+            f"{key}: the processes of strategy {strategy} don't talk over a network; choose hardware=local"
+        )
+    for option, values in supports.items() if isinstance(supports, Mapping) else ():
+        if (value := config.strategy[option]) not in values:
+            allowed = " or ".join(map(str, values))
+            raise ConfigError(f"{key}: strategy.{option}={value} doesn't cross hosts; choose {allowed}")
 
 
 def _check_names(path: str, mapping: Any, names: tuple[str, ...]) -> None:

@@ -59,7 +59,12 @@ class Config:
     @property
     def across_hosts(self) -> bool:
         """Return whether the run's processes are on several hosts, which share no memory."""
-        return self.hardware.get("links") is not None
+        return self.hardware.get("links") is not None or self.on_cluster
+
+    @property
+    def on_cluster(self) -> bool:
+        """Return whether the run's processes are on hosts of a cluster, which share no files either."""
+        return self.hardware.get("engine") is not None
 
     @property
     def synchronous(self) -> bool:

@@ -170,6 +170,11 @@ RULES: dict[str, Rule] = {
 OPTION_RULES = {
     "hardware.repeat_disturbed": Rule(int, minimum=0, optional=True),
     "hardware.devices": Rule(int, minimum=0, optional=True, entries=True),
+    **{
+        f"hardware.{key}": Rule(str, optional=True, filled=True)
+        for key in ("engine", "address", "token_file")
+    },
+    "hardware.hosts": Rule(int, minimum=1, optional=True),
     "dataset.source": Rule(str, ("original", "generated")),
     "dataset.data_dir": Rule(str, optional=True, filled=True),
     "dataset.fraction": Rule(float, minimum=0, maximum=1, above=True),

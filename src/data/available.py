@@ -47,7 +47,7 @@ def load(dataset: Mapping[str, Any]) -> Arrays:
 def locate(dataset: Mapping[str, Any]) -> Path | None:
     """Return the folder with a dataset's prepared arrays: in prepared/, else in the cache, else `None`."""
     wanted = fingerprint(dataset)
-    for folder in (PREPARED / folder_name(dataset), _cached(dataset)):
+    for folder in (PREPARED / folder_name(dataset), cached(dataset)):
         if is_prepared(folder, wanted):
             return folder
     return None
@@ -68,7 +68,7 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
     from src.data.prepare import build
 
     check_cache()
-    target = _cached(dataset)
+    target = cached(dataset)
     work = scratch.folder(dataset, target)
     with clear_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,8 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
     return target
 
 
-def _cached(dataset: Mapping[str, Any]) -> Path:
+def cached(dataset: Mapping[str, Any]) -> Path:
+    """Return where the cache has a dataset's prepared arrays, or would have them."""
     return cache_folder() / "prepared" / f"{source_name(dataset)}-{fingerprint(dataset)}"
 
 

@@ -216,12 +216,10 @@ class EmulatedHosts(_OneMachine):
 
 
 def check(config: Config) -> None:
-    """Raise `CannotRunHere` where the system doesn't allow the emulated hosts of a run, if it has any.
+    """Raise `CannotRunHere` where the system doesn't allow the emulated hosts of a run.
 
     They are tried: a host of each job is made, and ended.
     """
-    if config.hardware.get("links") is None:
-        return
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as logs:
         hosts = EmulatedHosts(config, Path(logs))
         try:
@@ -229,12 +227,3 @@ def check(config: Config) -> None:
                 hosts.host(name)
         finally:
             hosts.close()
-
-
-def hosts_of(config: Config, logs: Path) -> Hosts:
-    """Make the hosts of a run; `logs` is the folder for the logs of their own processes.
-
-    Raises:
-        CannotRunHere: where the system doesn't allow them.
-    """
-    return LocalHosts() if config.hardware.get("links") is None else EmulatedHosts(config, logs)

@@ -13,7 +13,7 @@ from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
-from src.launch.spawn import Spawn
+from src.launch.spawn import Spawn, spawn_child
 from src.launch.warm_start import spawn_for
 
 
@@ -52,11 +52,16 @@ class LocalLauncher:
 
     def prepare(self, config: Config) -> None:
         """Start the fork server, which imports the framework, if the run's ranks are forked."""
-        spawn_for(config)
+        _spawn_of(config)
 
     def open(self, config: Config, logs: Path, hosts: Hosts) -> tuple[list[LaunchedProcess], Spawn | None]:
         """Return no own processes, and the function that starts one as `hardware.start_method` says."""
-        return [], spawn_for(config)
+        return [], _spawn_of(config)
+
+
+def _spawn_of(config: Config) -> Spawn:
+    """Return the function that starts a process of a run here; on a cluster the hosts' agents do it."""
+    return spawn_child if config.on_cluster else spawn_for(config)
 
 
 def launcher_of(config: Config) -> Launcher:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from src.config import Config
 from src.launch import links, reaper
-from src.launch.hosts import hosts_of
+from src.launch.kinds_of_hosts import hosts_of
 from src.launch.launched import LaunchedProcess
 from src.launch.launcher import launcher_of
 from src.machine import devices, quota
@@ -82,7 +82,7 @@ def start(
         ready.unlink()
     if any(speed != 1 for speed in hardware["speeds"] or ()):
         reaper.remove_at_end("cgroups", quota.beginning())
-    hosts = hosts_of(config, logs)
+    hosts = hosts_of(config, out, resume)
     processes = list(hosts.own)
     try:
         launchers_own, spawn = launcher.open(config, logs, hosts)

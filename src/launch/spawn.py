@@ -58,11 +58,18 @@ Spawn = Callable[[list[str], Mapping[str, str], Path], Process]
 
 
 def spawn_child(
-    command: list[str], environment: Mapping[str, str], log: Path, inherited: Sequence[int] = ()
+    command: list[str],
+    environment: Mapping[str, str],
+    log: Path,
+    inherited: Sequence[int] = (),
+    *,
+    inherits: Mapping[str, str] = os.environ,
+    folder: Path | None = None,
 ) -> ChildProcess[bytes]:
     """Start `command` as a child in a session of its own, with its output appended to `log` (a `Spawn`).
 
-    The child inherits the file descriptors `inherited` besides its output.
+    The child inherits the file descriptors `inherited` besides its output, and the variables `inherits`. It
+    starts in `folder`, by default in this process's.
     """
     with log.open("ab") as output:
         return ChildProcess(
@@ -70,7 +77,8 @@ def spawn_child(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **KEEP_FREED_MEMORY, **environment},
+            env={**inherits, **KEEP_FREED_MEMORY, **environment},
             start_new_session=True,
             pass_fds=inherited,
+            cwd=folder,
         )

@@ -15,9 +15,9 @@ from src.config import Config
 from src.data import available
 from src.launch import exchange, processes
 from src.launch.isolation import isolation
+from src.launch.kinds_of_hosts import trace_of
 from src.launch.launched import LaunchedProcess
 from src.launch.processes import Outcome
-from src.launch.trace import LocalTrace, Trace
 from src.launch.warm_start import ForkedProcess
 from src.machine.devices import Device
 from src.machine.memory_kills import MemoryKills
@@ -113,7 +113,7 @@ class Supervisor:
         self._memory_kills = MemoryKills()
         self._max_restarts: int = config.strategy.get("max_restarts", 0)
         self._started = self._watched = 0.0
-        self._trace: Trace = LocalTrace(out / files.TRACE, config.hardware["sample_seconds"])
+        self._trace = trace_of(config, out)
         self.result.trace, self.result.helper_seconds = self._trace.rows, self._trace.helper_seconds
         self.result.readings = self._trace.readings
 

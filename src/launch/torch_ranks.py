@@ -29,9 +29,11 @@ def rendezvous_environments(config: Config, hosts: Hosts) -> list[dict[str, str]
     interfaces = [hosts.host(worker_host(rank)).interface for rank in range(config.workers)]
     # A job that is started again must not find what the ranks before it have left.
     store = f"store-{secrets.token_hex(8)}"
+    # Processes that share no files meet at a port, where rank 0 listens (src/runtime/torch/process_group.py).
+    meeting = {STORE: store} if hosts.share_files else {}
     return [
         {
-            STORE: store,
+            **meeting,
             # The backends' own connections: within this host, or between hosts.
             "GLOO_SOCKET_IFNAME": interface,
             "NCCL_SOCKET_IFNAME": interface,

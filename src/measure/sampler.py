@@ -103,6 +103,10 @@ class Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take no more samples."""
         self._stop.set()
         self._thread.join()
 

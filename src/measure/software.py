@@ -38,6 +38,16 @@ def software_of(config: Config) -> dict[str, dict[str, str]]:
     return {"files": dict(sorted(files.items())), "libraries": libraries}
 
 
+def own_files(config: Config) -> dict[str, Path]:
+    """Return the files of the user's own code that a run can import, by their path in a folder of imports."""
+    own = {name: path for name, path in _imports_of(config)[0].items() if "/" not in name}
+    # A package is its folder's __init__.py.
+    return {
+        name.replace(".", "/") + ("/__init__.py" if path.stem == "__init__" else ".py"): path
+        for name, path in own.items()
+    }
+
+
 def _imports_of(config: Config) -> tuple[dict[str, Path], set[str]]:
     """Return the files that a run can import by name, and the top-level modules of its libraries.
 

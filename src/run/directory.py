@@ -23,7 +23,10 @@ NOT_COMPARED = ("out", "overwrite", "tracking", "profiler")
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
 # the older run while it is replaced.
 PARTIAL, REPLACED = ".partial", ".replaced"
-HARDWARE_NOT_COMPARED = ("wait_minutes", "isolate", "probe", "probe_seconds")
+HARDWARE_NOT_COMPARED = (
+    *("wait_minutes", "isolate", "probe", "probe_seconds"),
+    *("address", "token_file", "lost_seconds"),
+)
 
 
 def status_of(out: Path) -> str | None:

@@ -26,7 +26,8 @@ def request_of(config: Config) -> Request:
         cores_per_device=hardware["cores_per_device"],
         numbers=None if numbers is None else tuple(numbers),
         shared=bool(hardware["share_devices"]),
-        count=config.workers,
+        # Those of a cluster's hosts are taken there.
+        count=0 if config.on_cluster else config.workers,
     )
 
 

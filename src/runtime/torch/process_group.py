@@ -1,12 +1,14 @@
-"""Form torch's process group without a port: the ranks find each other through a file of the run's directory.
+"""Form torch's process group: ranks of one machine find each other through a file of the run's directory.
 
-torch's own way, a TCPStore, listens on every interface, whatever address it is given, and lets anybody set
-keys.
+torch's own way, a TCPStore, lets anybody set keys, and listens on every interface whatever address it is
+given, unless it is given a socket. Ranks of several machines, which share no files, have one that listens at
+rank 0's address alone.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 
 import torch.distributed as dist
 
@@ -26,7 +28,20 @@ def join(context: RankContext, backend: str) -> None:
     """
     if dist.is_initialized():
         return
-    name = os.environ.get(variables.STORE)
-    path = None if name is None else str(context.folder / files.RANKS / name)
-    store = None if path is None else dist.FileStore(path, context.world_size)
+    store = _store(context)
     dist.init_process_group(backend, rank=context.rank, world_size=context.world_size, store=store)
+
+
+def _store(context: RankContext) -> dist.Store | None:
+    """Return the store through which the ranks find each other, `None` for torchrun's."""
+    if (name := os.environ.get(variables.STORE)) is not None:
+        return dist.FileStore(str(context.folder / files.RANKS / name), context.world_size)
+    if variables.PARENT not in os.environ:
+        return None
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if context.rank:
+        return dist.TCPStore(address, port, context.world_size)
+    listening = socket.create_server((address, port))
+    return dist.TCPStore(
+        address, port, context.world_size, is_master=True, master_listen_fd=listening.detach()
+    )

@@ -1,0 +1,206 @@
+"""Connect to a cluster, start an agent on each host, and refuse hosts that would compute otherwise."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+from src.config import CannotRunHere, Config, ConfigError, import_paths
+from src.data import available
+from src.launch.cluster import facts
+from src.launch.cluster.engine import Engine, HostLost, Node
+from src.launch.cluster.facts import HostFacts
+from src.launch.cluster.remote_host import RemoteHost
+from src.launch.cluster.run_folder import pieces_of
+from src.measure.software import own_files, software_of
+from src.run.progress import Phase
+
+# How long to wait for hosts that are asked for and not there.
+HOSTS_SECONDS = 30.0
+POLL_SECONDS = 0.5
+# For an agent to start, which the engine brings the code for.
+START_SECONDS = 60.0
+# How often a host's clock is read, of which the quickest answer counts.
+CLOCK_READINGS = 9
+SILENT_SECONDS = 5.0
+
+
+class Cluster:
+    """The hosts of a cluster, with an agent on each for as long as this command runs.
+
+    Attributes:
+        hosts: those that are in use, this one first.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Connect to the cluster that `config.hardware` names, and start the agents.
+
+        Raises:
+            CannotRunHere: where there is no such cluster, or it has too few hosts.
+            ConfigError: where a host would compute otherwise than this one.
+        """
+        self._key = f"hardware={config.hardware['name']}"
+        path = config.hardware["engine"]
+        self._engine: Engine = import_paths.resolve("hardware.engine", path)(config.hardware)
+        self.hosts: list[RemoteHost] = []
+        self._shipped: set[str] = set()
+        try:
+            nodes = self._nodes(config.hardware["hosts"])
+            with ThreadPoolExecutor(len(nodes)) as pool:
+                self.hosts = list(pool.map(lambda node: self._start(node, config), nodes))
+            for host in self.hosts:
+                self._check(host.facts, config)
+        except BaseException:
+            self.close()
+            raise
+
+    def _nodes(self, count: int | None) -> list[Node]:
+        """Return the nodes to use, this one first; wait a while for as many as are asked for."""
+        deadline = time.monotonic() + HOSTS_SECONDS
+        with Phase(f"waiting for {count} hosts", SILENT_SECONDS):
+            while True:
+                nodes = sorted(self._engine.nodes(), key=lambda node: (not node.own, node.address))
+                if len(nodes) >= (count or 1):
+                    return nodes[:count]
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(POLL_SECONDS)
+        there = ", ".join(node.address for node in nodes)
+        raise CannotRunHere(
+            f"hardware.hosts={count}: the cluster has {len(nodes)} host(s) after {HOSTS_SECONDS:g} s "
+            f"({there}); start an engine on more of them, or choose hardware.hosts={len(nodes)}"
+        )
+
+    def _start(self, node: Node, config: Config) -> RemoteHost:
+        """Start the agent of a node."""
+        hardware = config.hardware
+        lost_seconds = hardware["lost_seconds"]
+        connection = self._engine.start_agent(node, lost_seconds)
+        libraries = [name for name in software_of(config)["libraries"] if name != "python"]
+        try:
+            described = connection.call(
+                "describe", hardware["device"], hardware["cores_per_device"], libraries, seconds=START_SECONDS
+            )
+        except HostLost as reason:
+            connection.close()
+            raise CannotRunHere(f"{self._key}: host {node.address} doesn't answer ({reason})") from reason
+        host = RemoteHost(connection, described, lost_seconds)
+        host.clock_offset = _clock_offset(host)
+        return host
+
+    def _check(self, there: HostFacts, config: Config) -> None:
+        """Raise `ConfigError` where a host has other code, libraries or priorities."""
+        where = f"{self._key}: host {there.address} ({there.name})"
+        if there.code != facts.code_fingerprint():
+            raise ConfigError(
+                f"{where} has other code of this project than this one; remove it from that host's PYTHONPATH"
+            )
+        here = software_of(config)["libraries"]
+        for name, version in there.versions.items():
+            if version != here[name]:
+                has = "lacks" if version is None else f"has {name} {version}, and not"
+                raise ConfigError(
+                    f"{where} {has} {name} {here[name]}, with which this one computes; install the same "
+                    "versions there (constraints.txt)"
+                )
+        if there.niceness != os.nice(0):
+            raise ConfigError(
+                f"{where} would start its ranks with niceness {there.niceness}, and this one with "
+                f"{os.nice(0)}; start the engine there as docs/clusters.md says"
+            )
+        if there.interface is None:
+            raise ConfigError(f"{where}: no network interface there has that address")
+
+    def alive(self) -> list[RemoteHost]:
+        """Return the hosts that were not lost."""
+        return [host for host in self.hosts if host.lost is None]
+
+    def ship(self, config: Config, hosts: Sequence[RemoteHost]) -> None:
+        """Bring the user's own code to hosts, and the dataset where it is missing.
+
+        Raises:
+            CannotRunHere: where there is no room for it.
+            HostLost: where a host is lost meanwhile.
+        """
+        for name, path in own_files(config).items():
+            for host in hosts:
+                for piece in pieces_of(path, name):
+                    host.call("put_code", piece)
+        folder = None if config.dataset.get("in_memory") else available.locate(config.dataset)
+        if folder is not None:
+            missing = [host for host in hosts if not host.call("has_data", dict(config.dataset))]
+            self._ship_data(config, folder, missing)
+
+    def _ship_data(self, config: Config, folder: Path, hosts: Sequence[RemoteHost]) -> None:
+        """Bring prepared arrays to hosts that lack them."""
+        paths = list(_data_files(folder))
+        size = sum(path.stat().st_size for path in paths)
+        for host in hosts:
+            if (room := host.call("room")) < size:
+                raise CannotRunHere(
+                    f"dataset={config.dataset['name']}: host {host.address} has {room:,} bytes free for its "
+                    f"{size:,}; make room, or set SCALEGUIDE_CACHE there to a folder on another disk"
+                )
+        if not hosts:
+            return
+        text = f"bringing {config.dataset['name']} ({size / 1e6:,.0f} MB) to {len(hosts)} host(s)"
+        with Phase(text, SILENT_SECONDS), ThreadPoolExecutor(len(hosts)) as pool:
+
+            def bring(host: RemoteHost) -> None:
+                for path in paths:
+                    for piece in pieces_of(path, str(path.relative_to(folder))):
+                        host.call("put_data", dict(config.dataset), piece)
+
+            list(pool.map(bring, hosts))
+
+    def close(self) -> None:
+        """End the agents, and disconnect."""
+        for host in self.hosts:
+            host.close()
+        self.hosts.clear()
+        self._engine.close()
+
+
+def _data_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of prepared arrays, last the one that says that they are complete."""
+    every = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    yield from sorted(every, key=lambda path: path == folder / "meta.json")
+
+
+def _clock_offset(host: RemoteHost) -> float:
+    """Return the seconds by which a host's clock is ahead: by the median of the quicker half of its answers.
+
+    As in NTP, an answer's clock is taken for that of the middle between question and answer.
+    """
+    readings = []
+    for _ in range(CLOCK_READINGS):
+        asked = time.time()
+        there = host.call("clock")
+        answered = time.time()
+        readings.append((answered - asked, there - (asked + answered) / 2))
+    quicker = sorted(readings)[: (CLOCK_READINGS + 1) // 2]
+    return median(offset for _, offset in quicker)
+
+
+_clusters: dict[str, Cluster] = {}
+
+
+def cluster_of(config: Config) -> Cluster:
+    """Return the cluster of a run, which all runs of a command with the same keys share.
+
+    Raises:
+        CannotRunHere: where there is none, or not of this size.
+        ConfigError: where a host would compute otherwise than this one.
+    """
+    hardware = config.hardware
+    keys = ("engine", "address", "token_file", "hosts", "lost_seconds", "device", "cores_per_device")
+    key = repr([hardware[name] for name in keys] + [config.framework])
+    if key not in _clusters:
+        _clusters[key] = Cluster(config)
+        atexit.register(_clusters[key].close)
+    return _clusters[key]

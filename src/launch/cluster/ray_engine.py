@@ -1,0 +1,206 @@
+"""Connect to a Ray cluster, and start agents as its actors; no other file imports Ray.
+
+Ray knows the hosts, checks who connects, starts the agents with this project's code, and carries what they
+are asked. It is not in the way of what ranks exchange.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from src.config import CannotRunHere
+from src.launch.cluster.engine import HostLost, Node
+from src.launch.cluster.facts import ROOT
+
+# What Ray is given to connect; it would try for longer.
+CONNECT_SECONDS = 20.0
+# Calls to an agent that may be under way at once: for ends of processes, files, samples, and others.
+CALLS = 8
+# What agents and ranks need of the project.
+CODE = ("src", "conf")
+INSTALL = "pip install -c constraints.txt '.[cluster]'"
+
+
+def connect(hardware: Mapping[str, Any]) -> RayEngine:
+    """Connect to the Ray cluster at `hardware.address`.
+
+    Raises:
+        CannotRunHere: where Ray isn't installed, or there is no cluster, or it asks for another token.
+    """
+    key = f"hardware.address={hardware['address']}"
+    # Before Ray is imported, which reads them.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if hardware["token_file"] is not None:
+        os.environ |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(Path(hardware["token_file"]).expanduser().absolute()),
+        }
+    try:
+        import ray
+    except ImportError as error:
+        raise CannotRunHere(
+            f"hardware={hardware['name']}: needs Ray, which isn't installed here; {INSTALL}"
+        ) from error
+    address = hardware["address"]
+    if address not in (None, "auto"):
+        _check_reachable(key, address)
+    # What goes wrong is told in one line, and that it leaves signals to this process is as it should be.
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    failed: list[BaseException] = []
+
+    def begin() -> None:
+        try:
+            ray.init(
+                address=address or "auto",
+                namespace="scaleguide",
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+                configure_logging=False,
+                runtime_env={"working_dir": str(_code())},
+            )
+        except BaseException as error:
+            failed.append(error)
+
+    # It waits for a minute where something else listens at the address, or the token is wrong.
+    thread = threading.Thread(target=begin, name="connect", daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    if thread.is_alive():
+        raise CannotRunHere(f"{key}: no Ray cluster answers there within {CONNECT_SECONDS:g} s")
+    if failed:
+        raise CannotRunHere(f"{key}: {_reason(failed[0])}")
+    return RayEngine()
+
+
+def _check_reachable(key: str, address: str) -> None:
+    """Raise `CannotRunHere` where nothing listens at an address, which Ray would take long to find out."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise CannotRunHere(f"{key}: must be auto, or host:port as `ray start` prints it")
+    try:
+        socket.create_connection((host, int(port)), 5).close()
+    except OSError as error:
+        raise CannotRunHere(
+            f"{key}: no Ray cluster is there ({error.strerror or error}); `ray start --head` starts one"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return in a few words why Ray can't connect."""
+    text = " ".join(str(error).split())
+    if "uthentication" in type(error).__name__ + text or "oken" in text:
+        return (
+            "the cluster asks for a token, and not for this one; hardware.token_file names the file with it"
+        )
+    if isinstance(error, ConnectionError):
+        return "no Ray cluster runs on this host; `ray start` starts or joins one"
+    return f"can't connect to the Ray cluster: {text[:300] or type(error).__name__}"
+
+
+def _code() -> Path:
+    """Return a folder with the project's code alone, which Ray brings to hosts, until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="scaleguide-code-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in CODE:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+class _Actor:
+    """The agent of a host as a Ray actor."""
+
+    def __init__(self, address: str, lost_seconds: float) -> None:
+        from src.launch.cluster.agent import HostAgent
+
+        self._agent = HostAgent(address, lost_seconds)
+
+    def handle(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the agent."""
+        return self._agent.handle(method, *arguments)
+
+
+class RayEngine:
+    """A Ray cluster (an `Engine`) that this process is connected to."""
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes that are alive."""
+        import ray
+
+        own = ray.get_runtime_context().get_node_id()
+        return [
+            Node(each["NodeID"], each["NodeManagerAddress"], each["NodeID"] == own)
+            for each in ray.nodes()
+            if each["Alive"]
+        ]
+
+    def start_agent(self, node: Node, lost_seconds: float) -> RayConnection:
+        """Start an agent on a node, which is not started anywhere else."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # An agent uses no core of its own, and isn't started again: what it knew would be lost.
+        actor = (
+            ray.remote(_Actor)
+            .options(
+                num_cpus=0,
+                max_restarts=0,
+                max_concurrency=CALLS,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+            )
+            .remote(node.address, lost_seconds)
+        )
+        return RayConnection(actor, node)
+
+    def close(self) -> None:
+        """Disconnect from the cluster, which goes on."""
+        import ray
+
+        ray.shutdown()
+
+
+class RayConnection:
+    """A connection to an agent that is a Ray actor (a `Connection`)."""
+
+    def __init__(self, actor: Any, node: Node) -> None:
+        self._actor, self._node = actor, node
+
+    def call(self, method: str, *arguments: Any, seconds: float) -> Any:
+        """Call a method of the agent and return its result.
+
+        Raises:
+            HostLost: where the agent has ended, or there is no answer within `seconds`.
+        """
+        import ray
+
+        try:
+            return ray.get(self._actor.handle.remote(method, *arguments), timeout=seconds)
+        except ray.exceptions.GetTimeoutError as error:
+            raise HostLost(f"it didn't answer for {seconds:g} s") from error
+        except ray.exceptions.RayTaskError:
+            # The agent itself has raised it.
+            raise
+        except ray.exceptions.RayError as error:
+            raise HostLost(self._why(error)) from error
+
+    def _why(self, error: BaseException) -> str:
+        """Return why there is no agent any more."""
+        import ray
+
+        alive = any(each["NodeID"] == self._node.id and each["Alive"] for each in ray.nodes())
+        text = " ".join(str(error).split())
+        return f"its agent has ended ({text[:200]})" if alive else "the host has left the cluster"
+
+    def close(self) -> None:
+        """End the agent's process."""
+        import ray
+
+        ray.kill(self._actor)

@@ -1,0 +1,213 @@
+"""Follow a host of a cluster from the parent: its processes, their files, and whether it still answers."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from src.launch.cluster.engine import Connection, HostLost
+from src.launch.cluster.facts import HostFacts
+from src.launch.cluster.run_folder import write
+from src.launch.spawn import Spawn
+from src.run import exit_status
+from src.run.variables import PROCESS, RANK
+
+# The agent answers a question for ends of processes after so long, if there is none.
+ASK_SECONDS = 1.0
+# How often files are fetched.
+FETCH_SECONDS = 0.5
+
+
+class RemoteProcess:
+    """A process on a host of a cluster (a `Process`)."""
+
+    def __init__(self, host: RemoteHost, name: str, pid: int, rank: int) -> None:
+        """Follow the process `name`, which has the id `pid` there."""
+        self.pid, self.rank = pid, rank
+        self._host, self._name = host, name
+        self._code: int | None = None
+        self._ended = threading.Event()
+
+    def poll(self) -> int | None:
+        """Return the exit status of the process, `None` while it runs."""
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process and return its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: after `timeout` seconds.
+        """
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(self._name, timeout or 0.0)
+        assert self._code is not None
+        return self._code
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its children, if the host is there."""
+        with contextlib.suppress(HostLost):
+            self._host.call("signal", self._name, int(number))
+
+    def end(self, code: int) -> None:
+        """Take the process for ended, with this exit status."""
+        self._code = code
+        self._ended.set()
+
+
+class RemoteHost:
+    """A host of a cluster (a `Host`), with its agent.
+
+    Attributes:
+        facts: what the agent has told of the host.
+        clock_offset: seconds by which its clock is ahead of this one's.
+        peers: all hosts of the job, this one among them.
+    """
+
+    environment: Mapping[str, str] = {}
+    holder: int | None = None
+
+    def __init__(self, connection: Connection, facts: HostFacts, lost_seconds: float) -> None:
+        """Follow the host with this agent, which is lost when it doesn't answer for `lost_seconds`."""
+        self.facts = facts
+        self.address = facts.address
+        self.interface = facts.interface or ""
+        self.lost: str | None = None
+        self.clock_offset = 0.0
+        self.peers: Sequence[RemoteHost] = ()
+        self._connection = connection
+        self._lost_seconds = lost_seconds
+        self._answered = time.monotonic()
+        self._processes: dict[str, RemoteProcess] = {}
+        self._out: Path | None = None
+        self._folder: Path | None = None
+        self._fetching = threading.Lock()
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, name=f"watch {self.address}", daemon=True).start()
+        threading.Thread(target=self._keep_fetching, name=f"fetch {self.address}", daemon=True).start()
+
+    def call(self, method: str, *arguments: Any, seconds: float | None = None) -> Any:
+        """Call a method of the agent.
+
+        Raises:
+            HostLost: where the host was lost, or doesn't answer within `seconds`, by default `lost_seconds`.
+        """
+        if self.lost is not None:
+            raise HostLost(self.lost)
+        try:
+            return self._connection.call(method, *arguments, seconds=seconds or self._lost_seconds)
+        except HostLost as reason:
+            self._lose(str(reason))
+            raise
+
+    def folder(self, out: Path) -> Path:
+        """Return where the run's directory `out` is on that host."""
+        assert self._folder is not None, "a job has begun"
+        return self._folder
+
+    def begin_job(self, out: Path) -> None:
+        """Make a folder for the run in `out`, whose changes are fetched from now on."""
+        self._out, self._folder = out, Path(self.call("begin", out.name))
+
+    def spawn_by(self, spawn: Spawn) -> Spawn:
+        """Return the function that has the agent start a process, whatever its launcher does here."""
+        return self.spawn
+
+    def spawn(self, command: list[str], environment: Mapping[str, str], log: Path) -> RemoteProcess:
+        """Have the agent start a process (a `Spawn`); `log` is a path there.
+
+        Raises:
+            HostLost: where the host is lost.
+        """
+        name, rank = environment[PROCESS], int(environment[RANK])
+        if command[0] == sys.executable:
+            command = [self.facts.python, *command[1:]]
+        for other in self.peers:
+            if other is not self:
+                other.call("stand_in", rank)
+        # Before its end can be heard.
+        process = self._processes[name] = RemoteProcess(self, name, 0, rank)
+        process.pid = self.call("spawn", name, command, environment, str(log))
+        return process
+
+    def answered(self, since: float) -> bool:
+        """Return whether the host has answered, or was lost, since the moment `since` of `time.monotonic`."""
+        return self.lost is not None or self._answered > since
+
+    def end_job(self) -> None:
+        """Fetch what the processes of the job have left, and end it there."""
+        if self._folder is not None:
+            with contextlib.suppress(HostLost):
+                self.fetch()
+                self.call("end_job")
+        self._folder = None
+        self._processes.clear()
+
+    def fetch(self) -> None:
+        """Fetch all changes in the run's folder.
+
+        Raises:
+            HostLost: where the host is lost.
+        """
+        with self._fetching:
+            while self._out is not None and self._folder is not None:
+                pieces = self.call("changes")
+                for piece in pieces:
+                    write(self._out, piece)
+                if not pieces:
+                    return
+
+    def close(self) -> None:
+        """End the agent."""
+        self._closed.set()
+        if self.lost is None:
+            with contextlib.suppress(HostLost):
+                self._connection.call("close", seconds=self._lost_seconds)
+        self._connection.close()
+
+    def _watch(self) -> None:
+        """Ask for ends of processes, until the host is lost or not needed any more."""
+        while not self._closed.is_set():
+            try:
+                ended = self.call("ended", ASK_SECONDS, seconds=ASK_SECONDS + self._lost_seconds)
+                asked = time.monotonic()
+            except HostLost:
+                return
+            # What a process has said at its end is needed to judge that. Where it can't be written, the
+            # parent finds the disk full.
+            with contextlib.suppress(HostLost, OSError):
+                if ended:
+                    self.fetch()
+            for name, code in ended:
+                self._end(name, code)
+            self._answered = asked
+
+    def _end(self, name: str, code: int) -> None:
+        """Take a process for ended, and tell the other hosts."""
+        process = self._processes.get(name)
+        if process is None or process.poll() is not None:
+            return
+        for other in self.peers:
+            if other is not self:
+                with contextlib.suppress(HostLost):
+                    other.call("let_go", process.rank)
+        process.end(code)
+
+    def _keep_fetching(self) -> None:
+        """Fetch changes now and then, so that the run is seen here as it goes."""
+        while not self._closed.wait(FETCH_SECONDS):
+            with contextlib.suppress(HostLost, OSError):
+                self.fetch()
+
+    def _lose(self, reason: str) -> None:
+        """Take the host, and all processes there, for lost."""
+        if self.lost is None:
+            self.lost = reason
+        for name in list(self._processes):
+            self._end(name, exit_status.HOST_LOST)

@@ -1,0 +1,154 @@
+"""Keep a run's directory on a host of a cluster the same as the parent's: files come, and changes go back.
+
+Only what the host's own processes change goes back: each file belongs to one process of the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from src.machine.folders import FULL
+
+# A reply holds no more than this of a file.
+CHUNK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a file.
+
+    Attributes:
+        name: the file's path within its folder.
+        offset: where in the file they belong.
+        data: the bytes.
+        appended: whether they go to the end of the file that is there; else they are of a new file, which
+            takes its place once it is complete.
+        last: whether the file is complete with them.
+    """
+
+    name: str
+    offset: int
+    data: bytes
+    appended: bool = False
+    last: bool = True
+
+
+def write(folder: Path, piece: Piece) -> None:
+    """Write a piece into a folder; the pieces of a file come in their order."""
+    path = folder / piece.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    target = path if piece.appended else path.with_name(f".{path.name}.arriving")
+    try:
+        with target.open("r+b" if piece.appended or piece.offset else "wb") as file:
+            file.seek(piece.offset)
+            file.write(piece.data)
+    except OSError as error:
+        if error.errno in FULL and not piece.appended:
+            target.unlink(missing_ok=True)
+        raise
+    if piece.last and not piece.appended:
+        os.replace(target, path)
+
+
+def pieces_of(path: Path, name: str) -> Iterator[Piece]:
+    """Yield the pieces of a file, which is called `name` where they go."""
+    with path.open("rb") as file:
+        yield from _rest_of(file, name)
+
+
+def _rest_of(file: BinaryIO, name: str) -> Iterator[Piece]:
+    """Yield the pieces of an open file from where it stands; an empty file has one."""
+    size = os.fstat(file.fileno()).st_size
+    while True:
+        offset = file.tell()
+        data = file.read(CHUNK_BYTES)
+        last = offset + len(data) >= size or not data
+        yield Piece(name, offset, data, last=last)
+        if last:
+            return
+
+
+@dataclass(frozen=True)
+class _State:
+    """What is known of a file: its inode, size and time of modification (ns)."""
+
+    inode: int
+    size: int
+    changed: int
+
+
+class RunFolder:
+    """A run's directory on a host, whose changes are told once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Follow the files in `folder`, which is empty."""
+        self.folder = folder
+        self._known: dict[str, _State] = {}
+        # The rest of a file of which a piece is told already.
+        self._rest: Iterator[Piece] | None = None
+
+    def put(self, piece: Piece) -> None:
+        """Write a piece of a file that the parent has, and which so is no change."""
+        write(self.folder, piece)
+        if piece.last:
+            self._known[piece.name] = _state_of(self.folder / piece.name)
+
+    def changes(self) -> list[Piece]:
+        """Return pieces of what has changed since the last call; an empty list when that was all.
+
+        Files whose names begin with a dot are temporary, and are left out.
+        """
+        if self._rest is not None:
+            if piece := next(self._rest, None):
+                return [piece]
+            self._rest = None
+        found: list[Piece] = []
+        for path in sorted(self.folder.rglob("[!.]*")):
+            name = str(path.relative_to(self.folder))
+            try:
+                if not path.is_file():
+                    continue
+                piece = self._change(path, name)
+            except FileNotFoundError:
+                # It was replaced or removed meanwhile, and is seen at the next call.
+                continue
+            if piece is not None:
+                found.append(piece)
+                if not piece.last:
+                    break
+        return found
+
+    def _change(self, path: Path, name: str) -> Piece | None:
+        """Return the next piece of a file, `None` where it is as known."""
+        known, now = self._known.get(name), _state_of(path)
+        if known == now:
+            return None
+        if known is not None and known.inode == now.inode and known.size < now.size:
+            with path.open("rb") as file:
+                file.seek(known.size)
+                data = file.read(CHUNK_BYTES)
+            self._known[name] = _State(now.inode, known.size + len(data), now.changed)
+            return Piece(name, known.size, data, appended=True)
+        file = path.open("rb")
+        opened = os.fstat(file.fileno())
+        self._known[name] = _State(opened.st_ino, opened.st_size, opened.st_mtime_ns)
+        pieces = _closing(file, name)
+        first = next(pieces)
+        if not first.last:
+            self._rest = pieces
+        return first
+
+
+def _closing(file: BinaryIO, name: str) -> Iterator[Piece]:
+    """Yield the pieces of an open file, whatever takes its place meanwhile, and close it."""
+    with file:
+        yield from _rest_of(file, name)
+
+
+def _state_of(path: Path) -> _State:
+    status = path.stat()
+    return _State(status.st_ino, status.st_size, status.st_mtime_ns)

@@ -1,0 +1,40 @@
+"""Choose the hosts of a run: this one, emulated ones, or those of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from src.config import Config
+from src.launch import hosts
+from src.launch.cluster import cluster_hosts
+from src.launch.cluster.cluster_hosts import ClusterHosts
+from src.launch.cluster.cluster_trace import ClusterTrace
+from src.launch.hosts import EmulatedHosts, Hosts, LocalHosts
+from src.launch.trace import LocalTrace, Trace
+from src.run import files
+
+
+def check(config: Config) -> None:
+    """Raise `ConfigError` where the hosts of a run can't be had as configured."""
+    if config.on_cluster:
+        cluster_hosts.check(config)
+    elif config.across_hosts:
+        hosts.check(config)
+
+
+def hosts_of(config: Config, out: Path, resume: Path | None = None) -> Hosts:
+    """Make the hosts of one start of a job in the run directory `out`, which may resume a checkpoint there.
+
+    Raises:
+        CannotRunHere: where the system doesn't allow them, or a cluster has none left.
+        HostLost: where a host of a cluster is lost meanwhile.
+    """
+    if config.on_cluster:
+        return ClusterHosts(config, out, resume)
+    return EmulatedHosts(config, out / files.LOGS) if config.across_hosts else LocalHosts()
+
+
+def trace_of(config: Config, out: Path) -> Trace:
+    """Prepare the trace of a run in the directory `out`."""
+    kind = ClusterTrace if config.on_cluster else LocalTrace
+    return kind(out / files.TRACE, config.hardware["sample_seconds"])
