@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from src.launch.spawn import Spawn
 from src.machine.links import Link
@@ -54,6 +54,9 @@ class Host(Protocol):
     def answered(self, since: float) -> bool:
         """Return whether the host has answered, or was lost, since the moment `since` of `time.monotonic`."""
 
+    def describe(self) -> dict[str, Any] | None:
+        """Return what `environment.json` says of the host, `None` of this one, which it is about anyway."""
+
     def end_job(self) -> None:
         """Fetch what the processes of a job have left there, once all have ended."""
 
@@ -86,6 +89,9 @@ class LocalHost:
     def answered(self, since: float) -> bool:
         """Return that nothing has to be waited for: what ends here is known at once."""
         return True
+
+    def describe(self) -> None:
+        """Return nothing: `environment.json` describes this machine."""
 
     def end_job(self) -> None:
         """Do nothing: the files are where they belong."""

@@ -8,37 +8,31 @@ process of the run.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
-import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from io import BufferedRWPair
 from pathlib import Path
 
 from src.config import CannotRunHere, Config
 from src.launch import processes, reaper
-from src.launch.agents import AgentProcess, send_line
+from src.launch.cluster import mpi
+from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.host import worker_host
 from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
+from src.launch.mpi_agents import MPIAgents
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.launch.single_process import QUIET
-from src.launch.spawn import KEEP_FREED_MEMORY, Spawn, spawn_child
+from src.launch.spawn import Spawn, spawn_child
 from src.launch.torch_ranks import rendezvous_environments
 from src.machine import namespaces
-from src.run.variables import RANK
 
-# Limit for all agents to connect; each is a Python interpreter that imports little, and starts at once.
-CONNECT_SECONDS = 60.0
 # By default Open MPI refuses to run as root, refuses more ranks than cores, and pins ranks, which here pin
 # themselves. Other MPIs ignore these variables.
 OPEN_MPI = {
@@ -92,36 +86,33 @@ class MPIRanks:
     def open(self, config: Config, logs: Path, hosts: Hosts) -> tuple[list[LaunchedProcess], Spawn | None]:
         """Start `mpiexec` and wait for its agents; return its process, and the function that starts a rank.
 
-        The function is `None` where agents are missing after `CONNECT_SECONDS`, or once `mpiexec` has ended.
+        The function is `None` where agents are missing after a while, or once `mpiexec` has ended.
         The log in the folder `logs` then says so.
         """
         program = mpiexec_path(config)
+        if isinstance(hosts, ClusterHosts):
+            return mpi.open_ranks(config, logs, hosts, str(program))
         log = logs / "mpiexec.log"
         alive = reaper.remove_at_end("segments", repr(time.time()))
-        with (
-            tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
-            socket.socket(socket.AF_UNIX) as listening,
-        ):
+        with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
             reaper.remove_at_end("folder", folder)
-            address = str(Path(folder, "socket"))
-            listening.bind(address)
-            listening.listen(config.workers)
+            agents = MPIAgents(Path(folder))
             command = [str(program), "-n", str(config.workers)]
-            command += [sys.executable, "-m", "src.launch.mpi_agent", address]
+            command += [sys.executable, "-m", "src.launch.mpi_agent", agents.address]
             place = {**os.environ, **hosts.environment}
             process = spawn_child(
                 namespaces.entering(command, place), {**OPEN_MPI, **hosts.environment}, log, [alive]
             )
             mpiexec = LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec"))
             try:
-                agents = _accept_agents(listening, process, config.workers)
+                connected = agents.accept(config.workers, lambda: process.poll() is None)
             except BaseException:
                 processes.stop([mpiexec])
                 raise
-        if len(agents) < config.workers:
+        if connected < config.workers:
             processes.stop([mpiexec])
             with log.open("a") as output:
-                print(f"{program} started {len(agents)} of {config.workers} processes", file=output)
+                print(f"{program} started {connected} of {config.workers} processes", file=output)
             # mpiexec itself may have ended well.
             process.returncode = process.returncode or 1
             return [mpiexec], None
@@ -130,15 +121,7 @@ class MPIRanks:
         mpiexec.spec = dataclasses.replace(mpiexec.spec, serves=True)
         mpiexec.log = logs / "rank-0.log"
         log.unlink()
-
-        def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> AgentProcess:
-            """Have the agent of the rank in `environment` run `command` (a `Spawn`)."""
-            stream = agents[int(environment[RANK])]
-            variables = {**KEEP_FREED_MEMORY, **environment}
-            send_line(stream, {"command": command, "environment": variables, "log": str(log)})
-            return AgentProcess(stream, command)
-
-        return [mpiexec], spawn
+        return [mpiexec], agents.spawn
 
 
 def _network(hosts: Hosts, name: str) -> dict[str, str]:
@@ -161,20 +144,3 @@ def library_environment(config: Config) -> dict[str, str]:
     assert program is not None, "a checked configuration has one"
     prefix = Path(program).resolve().parent.parent
     return {"MPI4PY_LIBMPI": os.pathsep.join((f"{prefix}/lib", f"{prefix}/lib64", ""))}
-
-
-def _accept_agents(
-    listening: socket.socket, mpiexec: subprocess.Popen[bytes], count: int
-) -> dict[int, BufferedRWPair]:
-    """Return a stream to each agent, by rank; fewer than `count` if `mpiexec` ends or takes too long."""
-    agents: dict[int, BufferedRWPair] = {}
-    deadline = time.monotonic() + CONNECT_SECONDS
-    listening.settimeout(0.1)
-    while len(agents) < count and mpiexec.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(TimeoutError):
-            connection, _ = listening.accept()
-            connection.settimeout(None)
-            stream = connection.makefile("rwb")
-            if line := stream.readline():
-                agents[json.loads(line)["rank"]] = stream
-    return agents

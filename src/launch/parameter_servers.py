@@ -12,7 +12,7 @@ from src.config import Config
 from src.launch.host import COORDINATOR_HOST, server_host, worker_host
 from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
-from src.launch.process_spec import ProcessSpec
+from src.launch.process_spec import ProcessSpec, rank_name
 from src.launch.tf_workers import task_environment
 from src.run.variables import RANK, TOKEN, WORLD_SIZE, ClusterSpec, new_token
 
@@ -45,7 +45,10 @@ class ParameterServers(LocalLauncher):
         spare = not config.synchronous
         # Helpers go round-robin over the workers' cores.
         return [
-            *(spec(f"rank-{n}", worker, n, n, serves=True, dispensable=spare) for n in range(config.workers)),
+            *(
+                spec(rank_name(n), worker, n, n, serves=True, dispensable=spare)
+                for n in range(config.workers)
+            ),
             *(spec(f"server-{n}", server, n, n, serves=True, helper=True) for n in range(servers)),
             spec("coordinator", coordinator, 0, servers, helper=True),
         ]

@@ -34,9 +34,14 @@ class ProcessSpec:
     dispensable: bool = False
 
 
+def rank_name(rank: int) -> str:
+    """Return the name of the process that is a rank."""
+    return f"rank-{rank}"
+
+
 def rank_spec(
     rank: int, world_size: int, workers: tuple[int, ...], further: Mapping[str, str], host: str = ""
 ) -> ProcessSpec:
     """Specify rank `rank` of `world_size` ranks that all train, with `further` environment variables."""
     environment = {RANK: str(rank), WORLD_SIZE: str(world_size), **further}
-    return ProcessSpec(environment, workers, f"rank-{rank}", host)
+    return ProcessSpec(environment, workers, rank_name(rank), host)

@@ -147,6 +147,7 @@ class Supervisor:
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
                 "devices": _describe_devices(result.processes),
+                **_describe_hosts(result.processes),
                 "seconds": {"parent": begun - started},
             }
             self._watched = time.time()
@@ -243,8 +244,20 @@ class Supervisor:
 
 def _describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]]:
     """Return the devices that a run's processes hold, as environment.json has them."""
-    held = dict.fromkeys(device for each in launched for device in each.devices)
-    return [{"kind": each.kind, "number": each.index, "cores": list(each.cores)} for each in held]
+    held = dict.fromkeys((device, each.host.address) for each in launched for device in each.devices)
+    return [{"kind": each.kind, "number": each.index, "cores": list(each.cores)} for each, _ in held]
+
+
+def _describe_hosts(launched: Sequence[LaunchedProcess]) -> dict[str, Any]:
+    """Return the entry `hosts` of environment.json: those of a cluster, with the processes there."""
+    hosts = {id(each.host): each.host for each in launched}
+    described = [(key, host.describe()) for key, host in hosts.items()]
+    found = [
+        {**facts, "processes": [each.spec.name for each in launched if id(each.host) == key]}
+        for key, facts in described
+        if facts is not None
+    ]
+    return {"hosts": found} if found else {}
 
 
 def _signal_name(number: int) -> str:

@@ -49,7 +49,7 @@ def describe(config: Config) -> dict[str, Any]:
             "cores_per_device": config.hardware["cores_per_device"],
             "siblings": _siblings(),
         },
-        "gpus": _gpus(),
+        "gpus": gpu_names(),
         "driver": _driver(),
         "software": software_of(config),
         "load": list(os.getloadavg()),
@@ -110,7 +110,7 @@ def _siblings() -> dict[str, str]:
     return siblings
 
 
-def _gpus() -> list[str]:
+def gpu_names() -> list[str]:
     """Return the names of the GPUs that this process may use; one that NVML can't name is `unknown`."""
     names = []
     for _, uuid in visible_gpus():

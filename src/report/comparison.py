@@ -25,6 +25,7 @@ FOUND = "data_dir"
 NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
     "profiler",
+    *("hardware.address", "hardware.token_file", "hardware.lost_seconds"),
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
     *(
         "hardware.wait_minutes",
@@ -72,13 +73,16 @@ def hardware(run: StudyRun) -> dict[str, Any]:
     chosen, seen = _group(run, "hardware"), run.environment
     gpu = chosen.get("device") in ("gpu", "cuda")
     names = seen.get("gpus") if gpu else [(seen.get("processors") or {}).get("model")]
+    if chosen.get("engine") is not None:
+        names = [name for host in seen.get("hosts") or [] for name in host["gpus" if gpu else "processors"]]
     speeds = chosen.get("speeds")
     return {
         "device": "gpu" if gpu else chosen.get("device"),
         "names": ", ".join(sorted({str(name) for name in names or []})),
         "cores_per_device": chosen.get("cores_per_device"),
         "speeds": None if not speeds or all(speed == 1 for speed in speeds) else tuple(speeds),
-        "links": chosen.get("links"),
+        # Those of a cluster have no more than a name.
+        "links": chosen.get("links") or (None if chosen.get("engine") is None else chosen["name"]),
         "driver": seen.get("driver"),
     }
 
@@ -123,7 +127,8 @@ def _links(run: StudyRun, other: StudyRun) -> str:
     """Return a word for a run's links: the hardware's name, where that tells them from another run's."""
     chosen = _group(run, "hardware")
     named = chosen.get("name") != _group(other, "hardware").get("name")
-    return "none" if chosen.get("links") is None else str(chosen["name" if named else "links"])
+    joined = chosen.get("links") or chosen.get("engine")
+    return "none" if joined is None else str(chosen["name"] if named else joined)
 
 
 def _software_differences(one: StudyRun, other: StudyRun) -> list[str]:

@@ -24,9 +24,10 @@ from typing import IO, Any
 
 from src.data import available
 from src.launch import reaper
-from src.launch.cluster import facts
+from src.launch.cluster import clocks, facts
 from src.launch.cluster.run_folder import Piece, RunFolder, write
-from src.launch.spawn import ChildProcess, spawn_child
+from src.launch.mpi_agents import MPIAgents
+from src.launch.spawn import Process, spawn_child
 from src.machine import locks
 from src.machine.devices import Device
 from src.machine.locks import Lease, Request
@@ -53,7 +54,8 @@ class HostAgent:
         # Its processes inherit the pipe, so that the folder stays until they have ended.
         self._alive = reaper.remove_at_end("folder", str(self._folder))
         self._run = RunFolder(self._folder / "none")
-        self._children: dict[str, ChildProcess[bytes]] = {}
+        self._children: dict[str, Process] = {}
+        self._mpi: MPIAgents | None = None
         self._ended: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
         self._lease = Lease()
         self._stand_ins: dict[int, IO[str]] = {}
@@ -69,9 +71,9 @@ class HostAgent:
         self._heard = time.monotonic()
         return getattr(self, method)(*arguments)
 
-    def clock(self) -> float:
-        """Return the time of this host, in seconds since 1970."""
-        return time.time()
+    def clocks(self) -> clocks.Clocks:
+        """Return the time of this host's clocks."""
+        return clocks.read()
 
     def describe(self, kind: str, cores_per_device: int, libraries: list[str]) -> facts.HostFacts:
         """Return what the parent must know of this host."""
@@ -136,13 +138,29 @@ class HostAgent:
 
     def _spawn(self, name: str, command: list[str], environment: Mapping[str, str], log: Path) -> int:
         """Start a process, in the thread that lasts."""
-        own = {**environment, "PYTHONPATH": str(facts.ROOT), variables.PARENT: str(os.getpid())}
-        child = spawn_child(
-            command, own, log, [self._alive], inherits=facts.scrubbed(), folder=self._folder / "code"
-        )
+        code = f"{facts.ROOT}{os.pathsep}{self._folder / 'code'}"
+        own = {**environment, "PYTHONPATH": code, variables.PARENT: str(os.getpid())}
+        child: Process
+        if self._mpi is not None and self._mpi.has(environment):
+            child = self._mpi.spawn(command, own, log)
+        else:
+            child = spawn_child(
+                command, own, log, [self._alive], inherits=facts.scrubbed(), folder=self._folder / "code"
+            )
         self._children[name] = child
         threading.Thread(target=lambda: self._ended.put((name, child.wait())), daemon=True).start()
         return child.pid
+
+    def listen_mpi(self) -> str:
+        """Wait for agents of an `mpiexec` from now on; return the address that they must have."""
+        folder = Path(tempfile.mkdtemp(prefix="mpi-", dir=self._folder))
+        self._mpi = MPIAgents(folder)
+        return self._mpi.address
+
+    def accept_mpi(self, count: int) -> int:
+        """Wait for `count` agents of `mpiexec`, each of which runs a rank; return how many there are."""
+        assert self._mpi is not None, "it listens"
+        return self._mpi.accept(count, lambda: True)
 
     def ended(self, seconds: float) -> list[tuple[str, int]]:
         """Return names and exit statuses of processes that have ended, after `seconds` at most."""
@@ -204,6 +222,7 @@ class HostAgent:
             self.let_go(rank)
         self._kill()
         self._children.clear()
+        self._mpi = None
         self._lease.close()
         if self._run.folder.exists():
             shutil.rmtree(self._run.folder, ignore_errors=True)

@@ -8,13 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 
 from src.config import CannotRunHere, Config, ConfigError, import_paths
 from src.data import available
-from src.launch.cluster import facts
+from src.launch.cluster import clocks, facts
 from src.launch.cluster.engine import Engine, HostLost, Node
-from src.launch.cluster.facts import HostFacts
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.cluster.run_folder import pieces_of
 from src.measure.software import own_files, software_of
@@ -25,8 +23,8 @@ HOSTS_SECONDS = 30.0
 POLL_SECONDS = 0.5
 # For an agent to start, which the engine brings the code for.
 START_SECONDS = 60.0
-# How often a host's clock is read, of which the quickest answer counts.
-CLOCK_READINGS = 9
+# Asynchronous workers' times are by their own clocks, which so must agree at least as well.
+CLOCK_SECONDS = 1.0
 SILENT_SECONDS = 5.0
 
 
@@ -54,7 +52,7 @@ class Cluster:
             with ThreadPoolExecutor(len(nodes)) as pool:
                 self.hosts = list(pool.map(lambda node: self._start(node, config), nodes))
             for host in self.hosts:
-                self._check(host.facts, config)
+                self._check(host, config)
         except BaseException:
             self.close()
             raise
@@ -90,11 +88,12 @@ class Cluster:
             connection.close()
             raise CannotRunHere(f"{self._key}: host {node.address} doesn't answer ({reason})") from reason
         host = RemoteHost(connection, described, lost_seconds)
-        host.clock_offset = _clock_offset(host)
+        host.offset = clocks.compare(lambda: connection.call("clocks", seconds=lost_seconds))
         return host
 
-    def _check(self, there: HostFacts, config: Config) -> None:
-        """Raise `ConfigError` where a host has other code, libraries or priorities."""
+    def _check(self, host: RemoteHost, config: Config) -> None:
+        """Raise `ConfigError` where a host has other code, libraries, priorities or another time."""
+        there = host.facts
         where = f"{self._key}: host {there.address} ({there.name})"
         if there.code != facts.code_fingerprint():
             raise ConfigError(
@@ -113,8 +112,19 @@ class Cluster:
                 f"{where} would start its ranks with niceness {there.niceness}, and this one with "
                 f"{os.nice(0)}; start the engine there as docs/clusters.md says"
             )
+        if abs(host.offset.wall) > CLOCK_SECONDS:
+            raise ConfigError(
+                f"{where} has a clock that is {host.offset.wall:+.1f} s off this one's; have both follow a "
+                "time server"
+            )
         if there.interface is None:
             raise ConfigError(f"{where}: no network interface there has that address")
+
+    @property
+    def own_interface(self) -> str:
+        """Return the name of the interface with this host's address in the cluster."""
+        address = next(node.address for node in self._engine.nodes() if node.own)
+        return facts.interface_of(address) or ""
 
     def alive(self) -> list[RemoteHost]:
         """Return the hosts that were not lost."""
@@ -170,21 +180,6 @@ def _data_files(folder: Path) -> Iterator[Path]:
     """Yield the files of prepared arrays, last the one that says that they are complete."""
     every = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     yield from sorted(every, key=lambda path: path == folder / "meta.json")
-
-
-def _clock_offset(host: RemoteHost) -> float:
-    """Return the seconds by which a host's clock is ahead: by the median of the quicker half of its answers.
-
-    As in NTP, an answer's clock is taken for that of the middle between question and answer.
-    """
-    readings = []
-    for _ in range(CLOCK_READINGS):
-        asked = time.time()
-        there = host.call("clock")
-        answered = time.time()
-        readings.append((answered - asked, there - (asked + answered) / 2))
-    quicker = sorted(readings)[: (CLOCK_READINGS + 1) // 2]
-    return median(offset for _, offset in quicker)
 
 
 _clusters: dict[str, Cluster] = {}

@@ -25,7 +25,7 @@ from src.run.progress import Phase
 POLL_SECONDS = 1.0
 SILENT_SECONDS = 5.0
 # What a job that is started again needs of what the ranks have recorded.
-RECORDS = (files.STEPS, files.EPOCHS, files.RECORD)
+RECORDS = (files.STEPS, files.EPOCHS)
 # Folder, in the run's on a host, of files that the configuration names.
 GIVEN = "given"
 
@@ -73,6 +73,11 @@ class ClusterHosts:
     def networks(self) -> dict[str, str]:
         """Return none: others send on these networks, too."""
         return {}
+
+    @property
+    def own_interface(self) -> str:
+        """Return the name of this host's interface in the cluster, by which the others reach it."""
+        return self._cluster.own_interface
 
     def host(self, name: str) -> RemoteHost:
         """Return the host on which `name` was placed."""

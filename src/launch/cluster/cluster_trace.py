@@ -80,7 +80,7 @@ class ClusterTrace:
         readings: list[Reading],
     ) -> None:
         """Add what a host has sampled, at this host's times."""
-        ahead = host.clock_offset
+        ahead = host.offset.wall
         for row in rows:
             row["time"] -= ahead
             row["host"] = host.facts.name

@@ -18,6 +18,7 @@ import psutil
 
 from src.machine import devices
 from src.machine.devices import Device
+from src.measure.environment import gpu_names, processor
 
 ROOT = Path(__file__).parents[3]
 # What an engine sets for processes of its own.
@@ -34,11 +35,13 @@ class HostFacts:
         address: by which the cluster's other hosts reach it.
         interface: the network interface with that address, `None` if none has it.
         python: the path of the Python that runs there.
+        prefix: the folder of its environment.
         code: the fingerprint of this project's code there.
         versions: of Python and of the libraries that were asked for, by name; `None` of a missing one.
         niceness: of the agent, which its processes inherit.
         devices: those that the agent may use.
         processor: the processor's name.
+        gpus: the names of its GPUs.
         process: the agent's process id.
     """
 
@@ -46,28 +49,30 @@ class HostFacts:
     address: str
     interface: str | None
     python: str
+    prefix: str
     code: str
     versions: dict[str, str | None]
     niceness: int
     devices: tuple[Device, ...]
     processor: str
+    gpus: tuple[str, ...]
     process: int
 
 
 def of_this_host(address: str, kind: str, cores_per_device: int, libraries: Iterable[str]) -> HostFacts:
     """Return the facts of this host, with its devices of a kind and the versions of some libraries."""
-    from src.measure.environment import processor
-
     return HostFacts(
         name=socket.gethostname(),
         address=address,
         interface=interface_of(address),
         python=sys.executable,
+        prefix=sys.prefix,
         code=code_fingerprint(),
         versions={"python": platform.python_version(), **{name: version_of(name) for name in libraries}},
         niceness=os.nice(0),
         devices=tuple(devices.find(kind, cores_per_device)),
         processor=processor(),
+        gpus=tuple(gpu_names()),
         process=os.getpid(),
     )
 

@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from src.launch.cluster import clocks
+from src.launch.cluster.clocks import Offset
 from src.launch.cluster.engine import Connection, HostLost
 from src.launch.cluster.facts import HostFacts
 from src.launch.cluster.run_folder import write
+from src.launch.process_spec import rank_name
 from src.launch.spawn import Spawn
 from src.run import exit_status
-from src.run.variables import PROCESS, RANK
+from src.run.variables import PROCESS, RANK, STARTED
 
 # The agent answers a question for ends of processes after so long, if there is none.
 ASK_SECONDS = 1.0
@@ -66,7 +69,7 @@ class RemoteHost:
 
     Attributes:
         facts: what the agent has told of the host.
-        clock_offset: seconds by which its clock is ahead of this one's.
+        offset: by how much its clocks are ahead of this host's.
         peers: all hosts of the job, this one among them.
     """
 
@@ -79,13 +82,15 @@ class RemoteHost:
         self.address = facts.address
         self.interface = facts.interface or ""
         self.lost: str | None = None
-        self.clock_offset = 0.0
+        self.offset = Offset()
         self.peers: Sequence[RemoteHost] = ()
         self._connection = connection
         self._lost_seconds = lost_seconds
         self._answered = time.monotonic()
         self._processes: dict[str, RemoteProcess] = {}
         self._out: Path | None = None
+        # The files that were fetched in this job.
+        self._fetched: set[str] = set()
         self._folder: Path | None = None
         self._fetching = threading.Lock()
         self._closed = threading.Event()
@@ -126,10 +131,15 @@ class RemoteHost:
             HostLost: where the host is lost.
         """
         name, rank = environment[PROCESS], int(environment[RANK])
-        if command[0] == sys.executable:
-            command = [self.facts.python, *command[1:]]
+        # What lies beside this Python lies beside the one there.
+        command = [word.replace(sys.prefix, self.facts.prefix) for word in command]
+        environment = {
+            key: value.replace(sys.prefix, self.facts.prefix) for key, value in environment.items()
+        }
+        # What its start took is told by its own clock.
+        environment = {**environment, STARTED: repr(float(environment[STARTED]) + self.offset.wall)}
         for other in self.peers:
-            if other is not self:
+            if other is not self and name == rank_name(rank):
                 other.call("stand_in", rank)
         # Before its end can be heard.
         process = self._processes[name] = RemoteProcess(self, name, 0, rank)
@@ -140,13 +150,28 @@ class RemoteHost:
         """Return whether the host has answered, or was lost, since the moment `since` of `time.monotonic`."""
         return self.lost is not None or self._answered > since
 
+    def describe(self) -> dict[str, Any]:
+        """Return what `environment.json` says of the host."""
+        return {
+            "name": self.facts.name,
+            "address": self.address,
+            "processors": [self.facts.processor],
+            "gpus": list(self.facts.gpus),
+            "clock_offset_seconds": self.offset.wall,
+            "clock_offset_uncertain_seconds": self.offset.uncertain,
+            "lost": self.lost,
+        }
+
     def end_job(self) -> None:
         """Fetch what the processes of the job have left, and end it there."""
-        if self._folder is not None:
+        if self._folder is not None and self._out is not None:
             with contextlib.suppress(HostLost):
                 self.fetch()
                 self.call("end_job")
+            for name in self._fetched:
+                clocks.adjust(self._out, name, self.offset)
         self._folder = None
+        self._fetched.clear()
         self._processes.clear()
 
     def fetch(self) -> None:
@@ -160,6 +185,7 @@ class RemoteHost:
                 pieces = self.call("changes")
                 for piece in pieces:
                     write(self._out, piece)
+                    self._fetched.add(piece.name)
                 if not pieces:
                     return
 
@@ -194,7 +220,7 @@ class RemoteHost:
         if process is None or process.poll() is not None:
             return
         for other in self.peers:
-            if other is not self:
+            if other is not self and name == rank_name(process.rank):
                 with contextlib.suppress(HostLost):
                     other.call("let_go", process.rank)
         process.end(code)
