@@ -29,6 +29,7 @@ from src.data import available
 from src.data.catalog import fingerprint
 from src.data.errors import DataError, DataMistake
 from src.launch import exchange, inspection, isolation, kinds_of_hosts, not_run
+from src.launch.cluster.engine import HostLost
 from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
 from src.launch.training import MISTAKE, Interrupted, train
@@ -134,7 +135,7 @@ def _answer(error: BaseException, *, begun: bool = False) -> int:
         return complain("interrupted; every rank was ended" if begun else "interrupted", INTERRUPTED)
     if isinstance(error, ConfigError | DataMistake):
         return complain(f"error: {error}", endings.MISTAKE)
-    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong):
+    if isinstance(error, DataError | OwnCodeError | leases.WaitedTooLong | HostLost):
         return complain(f"error: {error}", FAILURE)
     if isinstance(error, HydraException):
         return complain(f"error: {error}", endings.MISTAKE)
@@ -168,6 +169,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     Raises:
         ConfigError: for the first mistake in any cell.
         CannotRunHere: for a cell that another machine could run.
+        HostLost: where a host of a cluster is lost meanwhile.
         DataError: for data that can't be fetched or read.
         OwnCodeError: for a launcher or other code of the user's own that can't be read.
         OSError: on a full disk.
@@ -199,6 +201,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
             available.ensure(dataset)
     for cell in cells:
         _check_samples(cell)
+        kinds_of_hosts.bring_data(cell)
     return line, cells
 
 
@@ -266,7 +269,7 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         started += lease.waited_seconds if own or not STATUSES else 0.0
         chosen = lease.of(leases.request_of(config))
         STATUSES.append(train(config, chosen, started=started, sweep=sweep))
-    except (leases.WaitedTooLong, exchange.NotMeasured) as error:
+    except (leases.WaitedTooLong, exchange.NotMeasured, HostLost) as error:
         if isinstance(error, exchange.NotMeasured) and config.tracking["study"]:
             not_run.record(config, not_run.FAILED, str(error))
         complain(f"error: {error}", FAILURE)

@@ -7,6 +7,7 @@ from pathlib import Path
 from src.config import Config
 from src.launch import hosts
 from src.launch.cluster import cluster_hosts
+from src.launch.cluster.cluster import cluster_of
 from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.cluster.cluster_trace import ClusterTrace
 from src.launch.hosts import EmulatedHosts, Hosts, LocalHosts
@@ -20,6 +21,18 @@ def check(config: Config) -> None:
         cluster_hosts.check(config)
     elif config.across_hosts:
         hosts.check(config)
+
+
+def bring_data(config: Config) -> None:
+    """Bring a run's dataset, which must be prepared, and own code to the hosts of a cluster that lack it.
+
+    Raises:
+        CannotRunHere: where there is no room for it.
+        HostLost: where a host is lost meanwhile.
+    """
+    if config.on_cluster:
+        cluster = cluster_of(config)
+        cluster.ship(config, cluster.alive())
 
 
 def hosts_of(config: Config, out: Path, resume: Path | None = None) -> Hosts:

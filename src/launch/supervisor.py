@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from src.config import Config
+from src.config import CannotRunHere, Config
 from src.data import available
 from src.launch import exchange, processes
+from src.launch.cluster.engine import HostLost
 from src.launch.isolation import isolation
 from src.launch.kinds_of_hosts import trace_of
 from src.launch.launched import LaunchedProcess
@@ -71,7 +72,7 @@ class JobResult:
         blamed, code = self.blamed(), self.outcome.code
         assert blamed is not None
         if code == exit_status.HOST_LOST:
-            return f"host {blamed.host.address} was lost, and {blamed.title} with it: {blamed.host.lost}"
+            return f"host {blamed.host.address} was lost with {blamed.title}: {blamed.host.lost}"
         if code < 0:
             return f"{blamed.title} was killed by {_signal_name(-code)}"
         if code >= exit_status.UNANNOUNCED:
@@ -210,9 +211,17 @@ class Supervisor:
         result.environment["seconds"] = {"lost": time.time() - self._started, "parent": 0.0}
         where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
         self._print_restart(f"{result.describe_failure()}; all are started again, from {where}")
-        result.processes = processes.start(
-            self._config, self._out, started=time.time(), resume=resume, own_devices=self._own_devices
-        )
+        try:
+            result.processes = processes.start(
+                self._config, self._out, started=time.time(), resume=resume, own_devices=self._own_devices
+            )
+        except HostLost as error:
+            print(f"  {error}", file=sys.stderr, flush=True)
+            return self._restart_all()
+        except CannotRunHere as error:
+            # The hosts that are left don't do.
+            print(f"  {error}", file=sys.stderr, flush=True)
+            return False
         return True
 
     def _print_restart(self, text: str) -> None:

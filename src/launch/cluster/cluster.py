@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -74,15 +75,15 @@ class Cluster:
             f"({there}); start an engine on more of them, or choose hardware.hosts={len(nodes)}"
         )
 
-    def _start(self, node: Node, config: Config) -> RemoteHost:
-        """Start the agent of a node."""
+    def _start(self, node: Node, config: Config, seconds: float = START_SECONDS) -> RemoteHost:
+        """Start the agent of a node, and wait for it for so many seconds."""
         hardware = config.hardware
         lost_seconds = hardware["lost_seconds"]
         connection = self._engine.start_agent(node, lost_seconds)
         libraries = [name for name in software_of(config)["libraries"] if name != "python"]
         try:
             described = connection.call(
-                "describe", hardware["device"], hardware["cores_per_device"], libraries, seconds=START_SECONDS
+                "describe", hardware["device"], hardware["cores_per_device"], libraries, seconds=seconds
             )
         except HostLost as reason:
             connection.close()
@@ -129,6 +130,17 @@ class Cluster:
     def alive(self) -> list[RemoteHost]:
         """Return the hosts that were not lost."""
         return [host for host in self.hosts if host.lost is None]
+
+    def renew(self, config: Config) -> None:
+        """Start another agent where one was lost, and its host is there."""
+        if len(self.alive()) == len(self.hosts):
+            return
+        there = {node.address: node for node in self._engine.nodes()}
+        for index, host in enumerate(self.hosts):
+            if host.lost is not None and host.address in there:
+                # The engine may not know yet that it has gone.
+                with contextlib.suppress(CannotRunHere, HostLost):
+                    self.hosts[index] = self._start(there[host.address], config, host.lost_seconds)
 
     def ship(self, config: Config, hosts: Sequence[RemoteHost]) -> None:
         """Bring the user's own code to hosts, and the dataset where it is missing.

@@ -53,6 +53,9 @@ class ClusterHosts:
         self.facts: dict[str, Any] = {}
         self._config = config
         self._cluster = cluster_of(config)
+        if resume is not None or (out / files.RANKS / "0").exists():
+            # What has ended the job before may have been the loss of an agent.
+            self._cluster.renew(config)
         hosts = self._cluster.alive()
         workers = placed_workers(config, hosts)
         servers = place_servers(len(hosts), workers, config.strategy.get("servers", 0))
@@ -153,6 +156,8 @@ def placed_workers(config: Config, hosts: Sequence[RemoteHost]) -> list[int]:
         CannotRunHere: where the hosts have too few devices.
     """
     hardware = config.hardware
+    if not hosts:
+        raise CannotRunHere(f"hardware={hardware['name']}: no host of the cluster is left")
     try:
         return place_workers(
             [len(host.facts.devices) for host in hosts],

@@ -18,6 +18,7 @@ import psutil
 
 from src.machine import devices
 from src.machine.devices import Device
+from src.machine.interfaces import LOOPBACK
 from src.measure.environment import gpu_names, processor
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +86,9 @@ def version_of(library: str) -> str | None:
 
 
 def interface_of(address: str) -> str | None:
-    """Return the name of the interface of this host that has an address."""
+    """Return the name of the interface of this host that has an address; 127.0.0.0/8 is all loopback's."""
+    if address.startswith("127."):
+        return LOOPBACK
     for name, every in psutil.net_if_addrs().items():
         if any(each.address == address for each in every):
             return name

@@ -70,6 +70,7 @@ class RemoteHost:
     Attributes:
         facts: what the agent has told of the host.
         offset: by how much its clocks are ahead of this host's.
+        lost_seconds: how long the agent may be silent.
         peers: all hosts of the job, this one among them.
     """
 
@@ -85,7 +86,7 @@ class RemoteHost:
         self.offset = Offset()
         self.peers: Sequence[RemoteHost] = ()
         self._connection = connection
-        self._lost_seconds = lost_seconds
+        self.lost_seconds = lost_seconds
         self._answered = time.monotonic()
         self._processes: dict[str, RemoteProcess] = {}
         self._out: Path | None = None
@@ -103,13 +104,12 @@ class RemoteHost:
         Raises:
             HostLost: where the host was lost, or doesn't answer within `seconds`, by default `lost_seconds`.
         """
-        if self.lost is not None:
-            raise HostLost(self.lost)
-        try:
-            return self._connection.call(method, *arguments, seconds=seconds or self._lost_seconds)
-        except HostLost as reason:
-            self._lose(str(reason))
-            raise
+        if self.lost is None:
+            try:
+                return self._connection.call(method, *arguments, seconds=seconds or self.lost_seconds)
+            except HostLost as reason:
+                self._lose(str(reason))
+        raise HostLost(f"host {self.address} was lost: {self.lost}")
 
     def folder(self, out: Path) -> Path:
         """Return where the run's directory `out` is on that host."""
@@ -194,14 +194,14 @@ class RemoteHost:
         self._closed.set()
         if self.lost is None:
             with contextlib.suppress(HostLost):
-                self._connection.call("close", seconds=self._lost_seconds)
+                self._connection.call("close", seconds=self.lost_seconds)
         self._connection.close()
 
     def _watch(self) -> None:
         """Ask for ends of processes, until the host is lost or not needed any more."""
         while not self._closed.is_set():
             try:
-                ended = self.call("ended", ASK_SECONDS, seconds=ASK_SECONDS + self._lost_seconds)
+                ended = self.call("ended", ASK_SECONDS, seconds=ASK_SECONDS + self.lost_seconds)
                 asked = time.monotonic()
             except HostLost:
                 return
