@@ -21,7 +21,8 @@ NewMachines = Callable[..., Machines]
 @pytest.fixture(scope="session")
 def ray_folder(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where Ray is installed if this Python hasn't it, once for all sessions."""
-    return pytestconfig.cache.mkdir("ray") if pytestconfig.cache else tmp_path_factory.mktemp("ray")
+    cache: pytest.Cache | None = getattr(pytestconfig, "cache", None)
+    return cache.mkdir("ray") if cache else tmp_path_factory.mktemp("ray")
 
 
 @pytest.fixture(scope="session")
@@ -56,9 +57,11 @@ def machines(new_machines: NewMachines) -> Machines:
 
 
 @pytest.fixture(scope="module")
-def ray_cluster(new_machines: NewMachines, ray_python: Path) -> RayCluster:
+def ray_cluster(new_machines: NewMachines, request: pytest.FixtureRequest) -> RayCluster:
     """Ray on two machines."""
-    return RayCluster(new_machines(), ray_python)
+    machines = new_machines()
+    # Nothing is installed where machines can't be.
+    return RayCluster(machines, request.getfixturevalue("ray_python"))
 
 
 @pytest.fixture(scope="module")

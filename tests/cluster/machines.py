@@ -62,7 +62,7 @@ class Machines:
         if os.geteuid():
             raise NotAllowed("emulated machines need root")
         self._started: list[subprocess.Popen[str]] = []
-        self._inits: dict[int, int] = {}
+        self._inits: dict[int, psutil.Process] = {}
         self.mark = uuid.uuid4().hex
         self._network = Network({MARK: self.mark})
         try:
@@ -72,7 +72,8 @@ class Machines:
             self._own = [ROOT, cache_folder(), *first_sees]
             self._common = [*environment_folders(), *all_see]
             booting = {number: self._boot(number) for number in self.numbers}
-            self._inits = {number: answer(number, process) for number, process in booting.items()}
+            for number, process in booting.items():
+                self._inits[number] = psutil.Process(answer(number, process))
         except BaseException:
             self.close()
             raise
@@ -83,7 +84,7 @@ class Machines:
 
     def path(self, machine: int, inside: str | Path) -> Path:
         """Return where this process finds a file of a machine that is on."""
-        return Path(f"/proc/{self._inits[machine]}/root", str(inside).lstrip("/"))
+        return Path(f"/proc/{self._inits[machine].pid}/root", str(inside).lstrip("/"))
 
     def start(
         self,
@@ -98,7 +99,7 @@ class Machines:
 
         The process returned waits for the command, whose process is `inner`, and which is killed with it.
         """
-        enter = ["nsenter", "--target", str(self._inits[machine]), *NAMESPACES]
+        enter = ["nsenter", "--target", str(self._inits[machine].pid), *NAMESPACES]
         bind = ["setpriv", "--pdeathsig", "KILL", "taskset", "--cpu-list", str(_core(machine))]
         started = subprocess.Popen(
             [*enter, *bind, "env", f"--chdir={cwd}", *command],
@@ -132,10 +133,10 @@ class Machines:
     def pids(self, machine: int) -> list[int]:
         """Return the processes of a machine, but for its first, by their ids on this one."""
         init = self._inits[machine]
-        with contextlib.suppress(OSError):
-            own = _namespace(init)
-            return [each for each in psutil.pids() if each != init and _is_in(each, own)]
-        return []
+        if not init.is_running():
+            return []
+        own = _namespace(init.pid)
+        return [each for each in psutil.pids() if each != init.pid and _is_in(each, own)]
 
     def power_off(self, machine: int) -> None:
         """Kill all processes of a machine at once, and wait for it.
@@ -143,13 +144,12 @@ class Machines:
         The kernel then closes their connections. Cut the link first for one that just falls silent.
         """
         with contextlib.suppress(psutil.NoSuchProcess):
-            init = psutil.Process(self._inits[machine])
-            init.kill()
-            init.wait(END_SECONDS)
+            self._inits[machine].kill()
+        self._inits[machine].wait(END_SECONDS)
 
     def power_on(self, machine: int) -> None:
         """Start a machine again that is off, with nothing of what it had in its own folders."""
-        self._inits[machine] = answer(machine, self._boot(machine))
+        self._inits[machine] = psutil.Process(answer(machine, self._boot(machine)))
 
     def link_down(self, machine: int) -> None:
         """Lose all packets from and to a machine, as if nobody were there: no error, no answer."""
@@ -170,7 +170,10 @@ class Machines:
         self._network.close()
         for process in self._started:
             process.kill()
-            process.communicate()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
 
     def _boot(self, machine: int) -> subprocess.Popen[str]:
         """Start the first process of a machine."""

@@ -33,6 +33,7 @@ class Network:
         """
         self.holders: dict[int, int] = {}
         self._down: set[int] = set()
+        self._routed: set[int] = set()
         self._switch = subprocess.Popen(
             [sys.executable, "-m", "src.machine.switch", str(os.getpid())],
             cwd=ROOT,
@@ -58,15 +59,23 @@ class Network:
         assert self._switch.stdin is not None
         self._switch.stdin.write(json.dumps({"name": "", "link": link.describe()}) + "\n")
         self._switch.stdin.flush()
+        made = self._hear()
         number = len(self.holders) + 1
-        self.holders[number] = self._hear()["holder"]
+        self.holders[number] = made["holder"]
+        if made["by"] == "router":
+            self._routed.add(number)
         return number
 
     def cut(self, number: int) -> None:
         """Have the switch lose what a machine sends and is sent, so that nobody gets an answer.
 
-        Its link must have no delay and no loss: else it may be the router, which doesn't ask the kernel.
+        Raises:
+            ValueError: for a link with a delay or loss, where the kernel can't have them.
         """
+        if number in self._routed:
+            raise ValueError(
+                f"the link of machine {number} can't be cut: the router forwards, not the kernel"
+            )
         if number not in self._down:
             self._rules("add", number)
             self._down.add(number)

@@ -7,7 +7,6 @@ cluster.run(["-c", "import ray; ray.init(); print(len(ray.nodes()))"]).stdout   
 from __future__ import annotations
 
 import contextlib
-import secrets
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,9 +60,7 @@ class RayCluster:
         self.machines = machines
         self.python = python
         self.address = f"{machines.address(1)}:{PORT}"
-        path = f"{python.parent}:{login_variables()['PATH']}"
-        self.environment = {**VARIABLES, "RAY_ADDRESS": self.address, "PATH": path}
-        self._token = secrets.token_hex(32)
+        self.environment = {**ray_variables(python), "RAY_ADDRESS": self.address}
         # Most of the time they import Ray, each on a core of its own.
         starting = [self._start(machine) for machine in machines.numbers]
         for process in starting:
@@ -93,17 +90,25 @@ class RayCluster:
 
     def _start(self, machine: int) -> subprocess.Popen[str]:
         """Start the node of a machine."""
-        self.machines.path(machine, TOKEN).write_text(self._token)
+        give_token(self.machines, machine)
         words = [f"--node-ip-address={self.machines.address(machine)}", "--num-cpus=1", "--block"]
         words += [f"--object-store-memory={STORE_BYTES}"]
         if machine == 1:
             words += ["--head", f"--port={PORT}", "--include-dashboard=false"]
         else:
             words += [f"--address={self.address}"]
-        # Ray takes this variable for an order to connect to a cluster that is there.
-        environment = {key: value for key, value in self.environment.items() if key != "RAY_ADDRESS"}
         command = [str(self.python), "-u", "-m", "ray.scripts.scripts", "start", *words]
-        return self.machines.start(machine, command, environment, stderr=subprocess.STDOUT)
+        return self.machines.start(machine, command, ray_variables(self.python), stderr=subprocess.STDOUT)
+
+
+def ray_variables(python: Path) -> dict[str, str]:
+    """Return the variables of every process that uses this Python's Ray on machines with a token."""
+    return {**VARIABLES, "PATH": f"{python.parent}:{login_variables()['PATH']}"}
+
+
+def give_token(machines: Machines, machine: int) -> None:
+    """Write the token of these machines, which is no secret, on one of them."""
+    machines.path(machine, TOKEN).write_text(machines.mark)
 
 
 def _wait(process: subprocess.Popen[str]) -> None:

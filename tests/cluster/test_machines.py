@@ -113,6 +113,12 @@ def test_each_has_a_name_an_address_a_core_and_processes_of_its_own(machines: Ma
         expected = [f"machine{machine} {machines.address(machine)}", f"{core}", "2"]
         assert done.stdout.splitlines() == expected, done.stderr
 
+    kinds = ["mnt", "uts", "ipc", "net", "pid"]
+    inside = [f"/proc/self/ns/{kind}" for kind in kinds]
+    seen_by = [machines.run(each, ["readlink", *inside]).stdout.split() for each in machines.numbers]
+    outside = [os.readlink(each) for each in inside]
+    assert all(len(set(own)) == 3 for own in zip(*seen_by, outside, strict=True)), seen_by
+
 
 def test_the_second_sees_neither_code_nor_cache_nor_files_of_the_first(
     machines: Machines, tmp_path: Path
@@ -185,6 +191,7 @@ def test_a_link_that_is_down_is_silent_and_loses_nothing_once_it_is_up(machines:
         assert asking.poll() is None
 
 
+@pytest.mark.usefixtures("machines")
 def test_close_leaves_nothing() -> None:
     before = traces()
     machines = Machines(2)
@@ -195,6 +202,7 @@ def test_close_leaves_nothing() -> None:
     assert traces() == before
 
 
+@pytest.mark.usefixtures("machines")
 def test_a_killed_maker_leaves_nothing(until: Callable[..., float]) -> None:
     before = traces()
     maker = subprocess.Popen([sys.executable, "-c", MAKER], cwd=ROOT, stdout=subprocess.PIPE, text=True)
