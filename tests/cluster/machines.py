@@ -14,6 +14,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -164,7 +165,7 @@ class Machines:
         return left(self.mark)
 
     def close(self) -> None:
-        """Power all machines off, and end their switch."""
+        """Power all machines off, end their switch, and wait until nothing is left."""
         for machine in self._inits:
             self.power_off(machine)
         self._network.close()
@@ -174,6 +175,12 @@ class Machines:
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe:
                     pipe.close()
+        end = time.monotonic() + END_SECONDS
+        # The kernel ends the holders of networks, which have no parent any more that could wait for them.
+        while (remaining := self.left()) and time.monotonic() < end:
+            time.sleep(0.01)
+        if remaining:
+            raise RuntimeError(f"still there: {remaining}")
 
     def _boot(self, machine: int) -> subprocess.Popen[str]:
         """Start the first process of a machine."""
