@@ -98,7 +98,8 @@ class Machines:
     ) -> subprocess.Popen[str]:
         """Start a command on a machine, with the variables `env` and few others, as after a login.
 
-        The process returned waits for the command, whose process is `inner`, and which is killed with it.
+        The process returned waits for the command, whose process is `inner`. That is killed with it, once it
+        has begun.
         """
         enter = ["nsenter", "--target", str(self._inits[machine].pid), *NAMESPACES]
         bind = ["setpriv", "--pdeathsig", "KILL", "taskset", "--cpu-list", str(_core(machine))]

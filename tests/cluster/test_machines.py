@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from src.data.catalog import cache_folder
+from src.machine.links import Direction, Link
 from tests.cluster.machines import Machines, inner, left
 from tests.cluster.network import ROOT
 from tests.cluster.ray_cluster import RayCluster
@@ -148,14 +149,14 @@ def test_a_command_gets_its_variables_and_hands_its_status_on(machines: Machines
 def test_a_command_is_signalled_by_its_inner_process_and_ends_with_the_outer_one(
     machines: Machines, until: Callable[..., float]
 ) -> None:
-    waiting = "import signal; print('ready', flush=True); signal.pause()"
-    started = machines.start(1, [sys.executable, "-c", waiting])
-    assert started.stdout is not None and started.stdout.readline() == "ready\n"
-    inner(started).send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in started.communicate()[1]
-    started = machines.start(1, ["sleep", "100"])
-    until(lambda: machines.pids(1), 5, "it runs")
-    started.kill()
+    waiting = [sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"]
+    signalled, killed = (machines.start(1, waiting) for _ in range(2))
+    for each in (signalled, killed):
+        assert each.stdout is not None and each.stdout.readline() == "ready\n"
+    inner(signalled).send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in signalled.communicate()[1]
+    assert len(machines.pids(1)) == 1
+    killed.kill()
     until(lambda: not machines.pids(1), 5, "nothing runs")
 
 
@@ -189,6 +190,17 @@ def test_a_link_that_is_down_is_silent_and_loses_nothing_once_it_is_up(machines:
         machines.link_up(2)
         assert answered(asking, 10)
         assert asking.poll() is None
+
+
+def test_links_can_be_slow_and_those_of_the_router_are_not_cut(new_machines: Callable[..., Machines]) -> None:
+    slow = new_machines(2, Link(Direction(100, 20, 0.01), Direction(100, 20, 0.01)))
+    with answers(slow) as asking:
+        assert answered(asking, 10)
+        # Where the kernel can have delays, it has the link.
+        with contextlib.suppress(ValueError):
+            slow.link_down(2)
+            answered(asking, 0.1)
+            assert not answered(asking, 0.5)
 
 
 @pytest.mark.usefixtures("machines")
