@@ -228,10 +228,11 @@ def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) ->
         return Outcome()
 
     def order(failure: tuple[int, int]) -> int:
-        """Return -1 for the failures to blame first, 2 for those to blame last."""
+        """Return -2 for the failures to blame first, 2 for those to blame last."""
         index, code = failure
         if code == exit_status.HOST_LOST:
-            return -1
+            # Of those that were there a rank says more than what a launcher has started.
+            return -2 if processes[index].devices else -1
         if code < 0 and processes[index].spec.serves:
             return 0
         known = code in exit_status.FINAL or code < 0 or code >= exit_status.UNANNOUNCED

@@ -40,12 +40,14 @@ def software_of(config: Config) -> dict[str, dict[str, str]]:
 
 def own_files(config: Config) -> dict[str, Path]:
     """Return the files of the user's own code that a run can import, by their path in a folder of imports."""
-    own = {name: path for name, path in _imports_of(config)[0].items() if "/" not in name}
-    # A package is its folder's __init__.py.
-    return {
-        name.replace(".", "/") + ("/__init__.py" if path.stem == "__init__" else ".py"): path
-        for name, path in own.items()
-    }
+    own = {}
+    for name, path in _imports_of(config)[0].items():
+        if "/" not in name:
+            # It lies elsewhere. A package is its folder's __init__.py.
+            own[name.replace(".", "/") + ("/__init__.py" if path.stem == "__init__" else ".py")] = path
+        elif not name.startswith("src/"):
+            own[name] = path
+    return own
 
 
 def _imports_of(config: Config) -> tuple[dict[str, Path], set[str]]:

@@ -75,15 +75,19 @@ class Cluster:
             f"({there}); start an engine on more of them, or choose hardware.hosts={len(nodes)}"
         )
 
-    def _start(self, node: Node, config: Config, seconds: float = START_SECONDS) -> RemoteHost:
-        """Start the agent of a node, and wait for it for so many seconds."""
+    def _start(self, node: Node, config: Config, seconds: float | None = None) -> RemoteHost:
+        """Start the agent of a node, and wait for it for so many seconds, by default `START_SECONDS`."""
         hardware = config.hardware
         lost_seconds = hardware["lost_seconds"]
         connection = self._engine.start_agent(node, lost_seconds)
         libraries = [name for name in software_of(config)["libraries"] if name != "python"]
         try:
             described = connection.call(
-                "describe", hardware["device"], hardware["cores_per_device"], libraries, seconds=seconds
+                "describe",
+                hardware["device"],
+                hardware["cores_per_device"],
+                libraries,
+                seconds=seconds or START_SECONDS,
             )
         except HostLost as reason:
             connection.close()

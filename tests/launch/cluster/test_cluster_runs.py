@@ -1,0 +1,192 @@
+"""Runs by agents: the right one is named when something dies, and nothing is left; mistakes are sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from src.config import CannotRunHere, ConfigError
+from src.launch.cluster import cluster, facts
+from src.launch.cluster.cluster import Cluster
+from src.launch.cluster.cluster_hosts import placed_workers
+from src.launch.cluster.remote_host import RemoteHost
+from tests.launch.cluster.local_engine import CACHES, HOSTS
+from tests.support import config
+
+ROOT = Path(__file__).parents[3]
+PLUGIN = ("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "model=mlp")
+ON_HOSTS = ("hardware=two_hosts", "hardware.device=cpu", "hardware.sample_seconds=0.05")
+WORDS = (*PLUGIN, *ON_HOSTS, "workers=2", "tracking.backend=none", "out=run")
+Until = Callable[[Callable[[], object], float, str], float]
+
+
+def agents(parent: int) -> list[psutil.Process]:
+    """The agents of a command, by their addresses."""
+    found = [each for each in psutil.Process(parent).children() if "agent_server" in " ".join(each.cmdline())]
+    return sorted(found, key=lambda each: each.cmdline()[-2])
+
+
+class Running:
+    """A run that goes on, with what belongs to it."""
+
+    def __init__(self, commands, until: Until, *words: str) -> None:
+        self._commands, self._until = commands, until
+        self.command = commands.start(*WORDS, *words)
+        steps = commands.folder / "run" / "ranks" / "1" / "steps.csv"
+        until(lambda: steps.exists() and steps.read_text().count("\n") > 20, 60, "the first steps")
+        self.agents = agents(self.command.pid)
+        self.family = psutil.Process(self.command.pid).children(recursive=True)
+        self.ranks = [self._rank(number) for number in (0, 1)]
+
+    def _rank(self, number: int) -> psutil.Process:
+        return next(each for each in self.family if each.name() == f"rank-{number}")
+
+    def ended(self, within: float) -> str:
+        """What it has said, once all is gone."""
+        took = self._until(lambda: self.command.poll() is not None, within + 20, "the command's end")
+        assert took < within
+        self.gone()
+        return self._commands.output()[1]
+
+    def gone(self, within: float = 10.0) -> None:
+        self._until(lambda: not any(each.is_running() for each in self.family), within, "nothing left")
+
+
+def test_a_run_by_agents_has_records_of_both_hosts_and_ships_data_once(
+    commands, mnist: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHES, str(tmp_path / "caches"))
+    ended = commands.run(*WORDS, "strategy.behaviour=end")
+    assert ended.returncode == 0, ended.stderr
+    run = commands.folder / "run"
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert (metrics["status"], metrics["epochs"]) == ("ok", 1)
+    rows = [row.split(",") for row in (run / "steps.csv").read_text().splitlines()[1:]]
+    assert [(row[0], float(row[5])) for row in rows] == [("0", 1.0)] * 60 + [("1", 1.0)] * 60
+    hosts = json.loads((run / "environment.json").read_text())["hosts"]
+    assert [host["address"] for host in hosts] == ["127.0.0.1", "127.0.0.2"]
+    assert [host["processes"][-1] for host in hosts] == ["rank-0", "rank-1"]
+    trace = [row.split(",") for row in (run / "trace.csv").read_text().splitlines()[1:]]
+    assert {row[1] for row in trace} == {"0", "1"}
+    assert {path.name for path in (run / "logs").iterdir()} == {
+        *("rank-0.log", "rank-1.log"),
+        *("mpiexec.log", "mpi-proxy-0.log", "mpi-proxy-1.log"),
+    }
+    shipped = {path: path.stat().st_mtime_ns for path in (tmp_path / "caches").rglob("*.npy")}
+    assert shipped
+    assert commands.run(*WORDS, "strategy.behaviour=end", "overwrite=true").returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "caches").rglob("*.npy")} == shipped
+    assert commands.left() == []
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_named(commands, mnist: None, until: Until) -> None:
+    run = Running(commands, until)
+    run.ranks[1].kill()
+    said = run.ended(within=10)
+    assert run.command.returncode == 1
+    assert "error: rank 1 was killed by SIGKILL; its log is run/logs/rank-1.log" in said
+
+
+def test_a_killed_agent_is_named_with_its_host(commands, mnist: None, until: Until) -> None:
+    run = Running(commands, until)
+    run.agents[1].kill()
+    said = run.ended(within=10)
+    assert run.command.returncode == 1
+    assert "error: host 127.0.0.2 was lost with rank 1: its agent has ended" in said
+
+
+@pytest.mark.slow
+def test_a_silent_host_is_lost_in_time_and_its_ranks_go(commands, mnist: None, until: Until) -> None:
+    run = Running(commands, until)
+    run.agents[1].suspend()
+    # Ranks of this strategy meet at every step: without the lease, that one would wait for ever.
+    took = until(lambda: run.command.poll() is not None, 40, "the command's end")
+    assert took < 3 + 10
+    assert "host 127.0.0.2 was lost with rank 1: it didn't answer for" in commands.output()[1]
+    run.agents[1].resume()
+    run.gone()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_of_a_parent_that_ends(
+    commands, mnist: None, until: Until, number: signal.Signals
+) -> None:
+    run = Running(commands, until)
+    os.kill(run.command.pid, number)
+    run.command.wait(20)
+    # The lease is of three seconds.
+    run.gone(within=3 + 10)
+    if number == signal.SIGINT:
+        assert run.command.returncode == 130
+        assert (commands.folder / "run" / "metrics.json").exists()
+
+
+def test_too_few_hosts_are_waited_for_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "HOSTS_SECONDS", 0.1)
+    with pytest.raises(CannotRunHere, match=r"hosts=3: the cluster has 2 host\(s\).*127.0.0.1, 127.0.0.2"):
+        Cluster(config(*PLUGIN, *ON_HOSTS, "hardware.hosts=3"))
+
+
+@pytest.fixture
+def two() -> Cluster:
+    made = Cluster(config(*PLUGIN, *ON_HOSTS))
+    yield made
+    made.close()
+
+
+def test_other_code_and_versions_are_refused(monkeypatch: pytest.MonkeyPatch, two: Cluster) -> None:
+    chosen = config(*PLUGIN, *ON_HOSTS)
+    host = two.hosts[1]
+    two._check(host, chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(facts, "code_fingerprint", lambda: "another")
+        with pytest.raises(ConfigError, match=r"host 127\.0\.0\.2 .* has other code of this project"):
+            two._check(host, chosen)
+    monkeypatch.setitem(host.facts.versions, "numpy", "0.1")
+    with pytest.raises(ConfigError, match=r"has numpy 0\.1, and not numpy \d.*constraints.txt"):
+        two._check(host, chosen)
+    monkeypatch.setitem(host.facts.versions, "numpy", None)
+    with pytest.raises(ConfigError, match=r"host 127.0.0.2 \(.*\) lacks numpy \d"):
+        two._check(host, chosen)
+
+
+def test_other_niceness_and_another_time_are_refused(monkeypatch: pytest.MonkeyPatch, two: Cluster) -> None:
+    chosen, host = config(*PLUGIN, *ON_HOSTS), two.hosts[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "nice", lambda by: 5)
+        with pytest.raises(ConfigError, match="would start its ranks with niceness 0, and this one with 5"):
+            two._check(host, chosen)
+    monkeypatch.setattr(host, "offset", cluster.clocks.Offset(wall=-3.25))
+    with pytest.raises(ConfigError, match=r"clock that is -3\.2 s off"):
+        two._check(host, chosen)
+
+
+def test_more_workers_than_devices_are_refused(two: Cluster) -> None:
+    chosen = config(*PLUGIN, *ON_HOSTS, "hardware.share_devices=false", "workers=64", "batch=64")
+    with pytest.raises(CannotRunHere, match=r"workers=64: there are \d+ device\(s\) on 2 host\(s\)"):
+        placed_workers(chosen, two.hosts)
+
+
+def test_data_without_room_are_refused(mnist: None, two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(host: RemoteHost, method: str, *arguments: object, **options: object) -> object:
+        return {"room": 1000, "has_data": False}[method]
+
+    monkeypatch.setattr(RemoteHost, "call", full)
+    with pytest.raises(CannotRunHere, match=r"dataset=mnist: host 127.0.0.1 has 1,000 bytes free for its \d"):
+        two._ship_data(config(*PLUGIN), cluster.available.locate(config(*PLUGIN).dataset), two.hosts)
+    monkeypatch.undo()
+
+
+def test_a_host_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOSTS, "1")
+    monkeypatch.setattr(cluster, "START_SECONDS", 0.01)
+    with pytest.raises(CannotRunHere, match=r"host 127\.0\.0\.1 doesn't answer"):
+        Cluster(config(*PLUGIN, *ON_HOSTS, "hardware.hosts=1"))
