@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cluster.ray_cluster import TOKEN, RayCluster
 from tests.conftest import Commands
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+Until = Callable[[Callable[[], object], float, str], float]
 SHORT = ("model=mlp", "workers=2", "batch=128", "dataset.limit=3840", "dataset.test_limit=640")
 QUICK = ("tracking.backend=none", "hardware.sample_seconds=0.1", "hardware.device=cpu")
 # The first machine has a worker, and the second one.
@@ -28,6 +34,17 @@ STRATEGIES = {
 }
 
 
+STEPPING = (
+    "--config-dir",
+    f"{ROOT}/tests/plugin/conf",
+    "strategy=mpi_steps",
+    "strategy.mpiexec=mpiexec",
+    "model=mlp",
+)
+# Names of what a run starts on a machine.
+OURS = ("rank-", "hydra_pmi_proxy", "mpiexec")
+
+
 class Runs:
     """Runs of the first machine, in a folder that the tests see."""
 
@@ -37,7 +54,7 @@ class Runs:
     def run(self, *words: str, out: str) -> subprocess.CompletedProcess[str]:
         return self.cluster.run(
             ["-m", "src.train", *words, f"hardware.address={self.cluster.address}", f"out={out}"],
-            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            env={"PYTHONPATH": str(ROOT)},
             cwd=self.folder,
             timeout=120,
         )
@@ -69,3 +86,87 @@ def test_two_machines_have_the_losses_of_one(runs: Runs, tmp_path: Path, strateg
     assert {(row["rank"], row["host"]) for row in rows} == {
         (str(n), host["name"]) for n, host in enumerate(hosts)
     }
+
+
+class Running:
+    """A run of ranks that compute nothing and meet at every step, which goes on until it is ended."""
+
+    def __init__(self, runs: Runs, until: Until, out: str) -> None:
+        self._runs, self._until, self._folder = runs, until, runs.folder / out
+        self.machines = runs.cluster.machines
+        words = (*STEPPING, *CLUSTER, *QUICK, f"hardware.address={runs.cluster.address}", f"out={out}")
+        self._begun = self.machines.start(
+            1,
+            [str(runs.cluster.python), "-m", "src.train", *words],
+            {**runs.cluster.environment, "PYTHONPATH": str(ROOT), "MPI4PY_LIBMPI": f"{sys.prefix}/lib:"},
+            cwd=runs.folder,
+        )
+        steps = self._folder / "ranks" / "1" / "steps.csv"
+
+        def stepped() -> bool:
+            assert self._begun.poll() is None, self._begun.communicate()
+            return steps.exists() and steps.read_text().count("\n") > 20
+
+        until(stepped, 60, "the first steps")
+
+    def of(self, machine: int, name: str) -> psutil.Process:
+        """A process of a machine by its name."""
+        return next(each for each in map(psutil.Process, self.machines.pids(machine)) if name in each.name())
+
+    def agent(self, machine: int) -> psutil.Process:
+        """The process of Ray that is a machine's agent, and the parent of its proxy."""
+        return self.of(machine, "hydra_pmi_proxy").parent()
+
+    def said(self, within: float) -> str:
+        """What it has said at its end, and that took so many seconds at most."""
+        begun = time.monotonic()
+        said = self._begun.communicate(timeout=within + 30)[1]
+        assert time.monotonic() - begun < within
+        assert self._begun.returncode == 1
+        return said
+
+    def gone(self, *machines: int, within: float = 10.0) -> None:
+        """Waits until these machines have nothing of it."""
+        self._until(lambda: not any(map(self._left, machines)), within, "nothing left")
+
+    def _left(self, machine: int) -> list[str]:
+        found = []
+        for pid in self.machines.pids(machine):
+            with contextlib.suppress(psutil.Error):
+                found += [name for name in OURS if name in psutil.Process(pid).name()]
+        folders = self.machines.path(machine, "/tmp").glob("scaleguide-agent-*")
+        return [*found, *map(str, folders)]
+
+
+def test_a_killed_rank_and_agent_are_named_and_nothing_is_left(runs: Runs, until: Until) -> None:
+    run = Running(runs, until, "rank")
+    run.of(2, "rank-1").kill()
+    assert "error: rank 1 was killed by SIGKILL" in run.said(within=10)
+    run.gone(1, 2)
+    run = Running(runs, until, "agent")
+    run.agent(2).kill()
+    second = runs.cluster.machines.address(2)
+    assert f"error: host {second} was lost with rank 1: its agent has ended" in run.said(within=10)
+    run.gone(1, 2)
+
+
+def test_a_host_that_goes_silent_is_lost_in_time_and_its_ranks_end(runs: Runs, until: Until) -> None:
+    machines = runs.cluster.machines
+    run = Running(runs, until, "silent")
+    machines.link_down(2)
+    assert f"error: host {machines.address(2)} was lost with rank 1: " in run.said(within=15 + 10)
+    run.gone(1, 2, within=15 + 10)
+    machines.link_up(2)
+    # Ray's node has ended itself.
+    machines.power_off(2)
+    machines.power_on(2)
+    runs.cluster.join(2)
+
+
+def test_a_host_that_is_switched_off_is_named(runs: Runs, until: Until) -> None:
+    # The last one: it takes Ray's node with it.
+    machines = runs.cluster.machines
+    run = Running(runs, until, "off")
+    machines.power_off(2)
+    assert f"error: host {machines.address(2)} was lost with rank 1: " in run.said(within=10)
+    run.gone(1)
