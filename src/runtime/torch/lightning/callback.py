@@ -20,6 +20,7 @@ from src.runtime.common import last_good
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
+from src.runtime.common.resume import complete_payload
 from src.runtime.common.step_policy import StepPolicy
 from src.runtime.torch import checkpoint, compilation, scoring, update_rule
 from src.runtime.torch.feed import Batch, Feed
@@ -67,6 +68,8 @@ class TrainingCallback(pl.Callback):
         # An agreement in progress: the slowest rank's clock and whether some rank has diverged [2], and the
         # reduction of both over the ranks.
         self.agreement: tuple[Tensor, dist.Work | None] | None = None
+        # Steps that were done when this process began to train.
+        self.first = 0
         self.saved_at = -1
         # Steps of the newest checkpoint that this rank has written, and steps at which the test loss was
         # infinite or NaN.
@@ -85,6 +88,7 @@ class TrainingCallback(pl.Callback):
             module.warm_up(self.feed)
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
         self._barrier()
+        self.first = self.recorder.steps
         self.recorder.start()
 
     def on_train_batch_end(
@@ -206,6 +210,7 @@ class TrainingCallback(pl.Callback):
             self._save(trainer, module)
         if self.context.config.checkpoint_every is not None:
             self._settle()
+        complete_payload(recorder, self.first)
         recorder.facts |= memory.peak(self.device) | module.facts(self.device)
         # Without a status the job was started again after a failure and had had all its epochs done.
         recorder.finish(status or "ok")
