@@ -159,6 +159,7 @@ class Supervisor:
             # A second Ctrl-C must not interrupt the end of the processes.
             handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
             processes.stop(result.processes)
+            files.remove_unfinished(self._out)
             isolated.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)

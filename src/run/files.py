@@ -44,6 +44,7 @@ RESULTS = (
 
 TORCH_CHECKPOINT = "checkpoint.pt"
 TENSORFLOW_CHECKPOINT = "checkpoint.npz"
+CHECKPOINTS = {"torch": TORCH_CHECKPOINT, "tensorflow": TENSORFLOW_CHECKPOINT}
 
 # Folder of the traces by the frameworks' profilers.
 PROFILE = "profile"
@@ -83,7 +84,18 @@ def log_path(out: Path, process: str) -> Path:
     return out / LOGS / f"{process}.log"
 
 
+def checkpoint_path(out: Path, framework: str) -> Path:
+    """Return the path of the newest checkpoint in the run directory `out`, which `framework` writes."""
+    return out / CHECKPOINTS[framework]
+
+
 def checkpoint_in(out: Path) -> Path | None:
     """Return the path of the checkpoint in the run directory `out`, `None` if there is none yet."""
-    paths = (out / TORCH_CHECKPOINT, out / TENSORFLOW_CHECKPOINT)
+    paths = (out / name for name in CHECKPOINTS.values())
     return next((path for path in paths if path.exists()), None)
+
+
+def remove_unfinished(out: Path) -> None:
+    """Remove the checkpoint that a process was writing into the run directory `out` when it ended."""
+    for path in out.glob(".checkpoint*.writing"):
+        path.unlink()

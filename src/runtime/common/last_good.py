@@ -40,6 +40,9 @@ def newer(path: Path) -> Iterator[Path]:
             with temporary.open("ab") as file:
                 os.posix_fallocate(file.fileno(), file.tell(), ROOM_BYTES)
             raise
+        with temporary.open("rb") as file:
+            # Whatever ends the machine, the name stands for a whole file.
+            os.fsync(file.fileno())
         if path.exists():
             try:
                 os.link(path, previous)

@@ -99,6 +99,7 @@ class TrainingCallback:
         self._loss += float(np.sum(losses))
         self._correct += correct
         self._trained += len(losses)
+        self._checkpoints.check()
         diverged = not np.isfinite(losses).all()
         self.status = policy.status(recorder.steps, diverged=diverged, late=late)
         scored = self._evaluate() if policy.evaluates(before, recorder.steps, self.status) else 0.0
