@@ -15,9 +15,10 @@ import torch
 Until = Callable[[Callable[[], object], float, str], float]
 # Until a run trains, on a busy machine.
 START = 120.0
-PER_EPOCH, EPOCHS = 100, 3
+PER_EPOCH, EPOCHS = 100, 2
 WORDS = (
     *("model=cnn", "batch=32", f"dataset.limit={32 * PER_EPOCH}", f"epochs={EPOCHS}", "checkpoint_every=30"),
+    "checkpoint_keep=2",
     *("dataset.test_limit=100", "tracking.backend=none", "max_minutes=30", "evaluate_every=40"),
     *("hardware.device=cpu", "hardware.share_devices=true"),
 )
@@ -44,8 +45,7 @@ def arrays(value: Any, name: str = "") -> dict[str, Any]:
     return {name: value.numpy() if isinstance(value, torch.Tensor) else value}
 
 
-def checkpoint(folder: Path) -> dict[str, Any]:
-    (path,) = folder.glob("checkpoint.*")
+def checkpoint(path: Path) -> dict[str, Any]:
     if path.suffix == ".npz":
         with np.load(path) as file:
             return dict(file)
@@ -86,9 +86,13 @@ def test_a_job_with_a_killed_rank_ends_as_an_undisturbed_one(
     assert len(set(steps_of[1])) == len(steps_of[1]) == PER_EPOCH * EPOCHS * (1 if number == 0 else 2)
     evaluations = [rows(folder, "epochs.csv", "epoch", "step", "loss", "accuracy") for folder in folders]
     assert evaluations[0] == evaluations[1]
-    whole, again = (checkpoint(folder) for folder in folders)
-    assert whole.keys() == again.keys()
-    assert [name for name in whole if not np.array_equal(whole[name], again[name])] == []
+    kept = [sorted(path.name for path in folder.iterdir() if "checkpoint" in path.name) for folder in folders]
+    assert kept[0] == kept[1]
+    assert [Path(name).stem for name in kept[0]] == ["checkpoint-180", "checkpoint"]
+    for name in kept[0]:
+        whole, again = (checkpoint(folder / name) for folder in folders)
+        assert whole.keys() == again.keys()
+        assert [entry for entry in whole if not np.array_equal(whole[entry], again[entry])] == []
 
 
 FAILING = (

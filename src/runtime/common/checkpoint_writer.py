@@ -29,6 +29,7 @@ class CheckpointWriter:
         self._path = files.checkpoint_path(context.folder, context.config.framework)
         self._per_epoch = order.steps_per_epoch(context.arrays.train_samples, context.config.global_batch)
         self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._keep = context.config.checkpoint_keep
         # The checkpoint that is being written, by the steps that it has done.
         self._writing: tuple[int, Future[bool]] | None = None
         # Steps of the newest checkpoint that is written.
@@ -38,6 +39,8 @@ class CheckpointWriter:
         """Take the checkpoint of `step` steps, with which a job was started again, for the newest one."""
         if RESUME in os.environ:
             self._newest = step
+            # It has this name too if the process was killed as it wrote the next one.
+            files.older_checkpoint(self._path, step).unlink(missing_ok=True)
 
     def write(
         self, *, epoch: int, step: int, broken: Callable[[], str | None], save: Callable[[Path], None]
@@ -56,13 +59,14 @@ class CheckpointWriter:
             OSError: as the writing of the one before did.
         """
         self.wait()
+        present = self._newest
 
         def write() -> bool:
             name = broken()
             if name is not None:
                 print(f"no checkpoint of epoch {epoch}, step {step}: {name} isn't finite", flush=True)
                 return False
-            with last_good.newer(self._path) as temporary:
+            with last_good.newer(self._path, present=present, keep=self._keep) as temporary:
                 save(temporary)
             return True
 
@@ -81,10 +85,10 @@ class CheckpointWriter:
                 self._newest = step
 
     def finish(self, is_good: Callable[[int], bool]) -> None:
-        """Wait for the last checkpoint, and end with the last good one.
+        """Wait for the last checkpoint, and end with the last `checkpoint_keep` good ones.
 
         `is_good` returns whether the state after so many steps has a finite loss.
         """
         self.wait()
         if self._newest is not None:
-            last_good.settle(self._path, good=is_good(self._newest))
+            last_good.settle(self._path, good=is_good(self._newest), keep=self._keep)

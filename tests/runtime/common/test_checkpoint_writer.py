@@ -23,9 +23,9 @@ def writer(tmp_path: Path) -> CheckpointWriter:
     return make(tmp_path)
 
 
-def make(folder: Path) -> CheckpointWriter:
+def make(folder: Path, *words: str) -> CheckpointWriter:
     arrays: Any = SimpleNamespace(train_samples=8 * PER_EPOCH)
-    return CheckpointWriter(RankContext(config("batch=8"), 0, 1, arrays, folder, (0,)))
+    return CheckpointWriter(RankContext(config("batch=8", *words), 0, 1, arrays, folder, (0,)))
 
 
 def begin(
@@ -136,3 +136,11 @@ def test_a_job_that_diverges_as_it_is_started_again_leaves_the_one_before(
     again.resume_at(20)
     again.finish(lambda newest: newest != 20)
     assert files(tmp_path) == {"checkpoint.pt": "10"}
+
+
+def test_the_last_ones_are_kept_by_their_steps(tmp_path: Path) -> None:
+    writer = make(tmp_path, "checkpoint_every=5", "checkpoint_keep=2")
+    for step in (5, 10, 15, 17):
+        begin(writer, step, text(str(step)))
+    writer.finish(lambda newest: newest == 17)
+    assert files(tmp_path) == {"checkpoint.pt": "17", "checkpoint-15.pt": "15"}
