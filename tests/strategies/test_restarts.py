@@ -84,7 +84,8 @@ def test_a_job_with_a_killed_rank_ends_as_an_undisturbed_one(
     # Each step of each rank once, with the same loss to the last digit.
     assert steps_of[0] == steps_of[1]
     assert len(set(steps_of[1])) == len(steps_of[1]) == PER_EPOCH * EPOCHS * (1 if number == 0 else 2)
-    evaluations = [rows(folder, "epochs.csv", "epoch", "step", "loss", "accuracy") for folder in folders]
+    scores = "epoch", "step", "train_loss", "train_accuracy", "loss", "accuracy"
+    evaluations = [rows(folder, "epochs.csv", *scores) for folder in folders]
     assert evaluations[0] == evaluations[1]
     kept = [sorted(path.name for path in folder.iterdir() if "checkpoint" in path.name) for folder in folders]
     assert kept[0] == kept[1]

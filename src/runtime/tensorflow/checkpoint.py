@@ -9,13 +9,15 @@ A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
     seed, global_batch, train_samples     what the order of samples depends on
     optimizer              the optimizer's name
     worker_steps           steps of each worker, where workers are asynchronous
+    sums                   losses, correct answers and steps since the last evaluation, of others
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -23,6 +25,7 @@ import numpy as np
 from src.config import ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
+from src.run.variables import RESUME
 from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import check_checkpoint, resume_recorders
@@ -35,8 +38,26 @@ NEEDED = (*SINGLE, "iterations")
 Part = tuple[keras.Model, keras.optimizers.Optimizer]
 
 
+class Sums(NamedTuple):
+    """Sums over the steps since the last evaluation.
+
+    Attributes:
+        loss: of their losses.
+        correct: of their correct answers.
+        steps: number of these steps.
+    """
+
+    loss: float = 0.0
+    correct: float = 0.0
+    steps: float = 0
+
+
 class Checkpoints:
-    """The checkpoints of one rank's run: the one that the run resumes from, and those that it writes."""
+    """The checkpoints of one rank's run: the one that the run resumes from, and those that it writes.
+
+    Attributes:
+        sums: what was added up before the job was started again, since the last evaluation.
+    """
 
     def __init__(
         self,
@@ -61,6 +82,7 @@ class Checkpoints:
         samples = context.arrays.train_samples
         self._per_epoch = order.steps_per_epoch(samples, context.config.global_batch)
         self._asked_at = -1
+        self.sums = Sums()
         # Rank 0 alone writes.
         self._writer = CheckpointWriter(context)
 
@@ -78,9 +100,11 @@ class Checkpoints:
         for _, optimizer in self._parts:
             update_rule.resume_at(optimizer, steps)
         self._writer.resume_at(steps)
+        if RESUME in os.environ:
+            self.sums = Sums(*checkpoint["sums"].tolist())
         return steps
 
-    def write(self, step: int) -> None:
+    def write(self, step: int, sums: Sums) -> None:
         """Have a checkpoint written after `step` steps, unless that is done; all ranks call this method."""
         if step == self._asked_at:
             return
@@ -91,7 +115,7 @@ class Checkpoints:
                 self._barrier()
             if self._context.rank == 0:
                 epoch, within = divmod(step, self._per_epoch)
-                write(self._writer, self._context, self._parts, epoch=epoch, step=within)
+                write(self._writer, self._context, self._parts, epoch=epoch, step=within, sums=sums)
             if self._barrier is not None:
                 self._barrier()
         self._asked_at = step
@@ -115,6 +139,7 @@ def write(
     epoch: int,
     step: int,
     worker_steps: Sequence[int] = (),
+    sums: Sums | None = None,
 ) -> None:
     """Copy the state into memory, and have it written as the run's checkpoint, whole or not at all.
 
@@ -127,6 +152,7 @@ def write(
         epoch: how many whole epochs are done.
         step: how many steps of the next epoch are done.
         worker_steps: how many steps each worker has done, where workers are asynchronous.
+        sums: what was added up since the last evaluation, where they aren't.
     """
     writer.wait()
     whole: dict[str, Any] = {
@@ -137,6 +163,7 @@ def write(
         "train_samples": context.arrays.train_samples,
         "optimizer": context.config.optimizer["name"],
         "worker_steps": list(worker_steps),
+        "sums": list(sums or ()),
     }
     for model, optimizer in parts:
         whole["iterations"] = optimizer.iterations.numpy()

@@ -7,6 +7,7 @@ A checkpoint is a dict that `torch.load(path, weights_only=True)` reads anywhere
     epoch, step optimizer steps done: `epoch` whole epochs and `step` steps of the next one
     seed, global_batch, train_samples     what the order of samples depends on
     worker_steps    steps of each worker, where workers are asynchronous
+    sums        what each rank has added up of its samples since the last evaluation [ranks, sums], of others
 
 Ranks that hold parts of the model send their tensors to rank 0, which writes the file. Each rank that resumes
 reads the tensors of its own part. (`torch.distributed.checkpoint.state_dict` would want param groups in the

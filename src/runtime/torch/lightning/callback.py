@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ from torch import Tensor
 from src.compat.torch import as_in_ddp
 from src.measure import memory
 from src.measure.recorder import Recorder
+from src.run.variables import RESUME
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
@@ -82,6 +84,9 @@ class TrainingCallback(pl.Callback):
         assert isinstance(module, TrainingModule)
         if self.resumed is not None:
             checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
+            if RESUME in os.environ:
+                # The steps since the last evaluation count in the next one.
+                module.sums = self.resumed["sums"][self.context.rank].clone()
             self.resumed = None
             self.writer.resume_at(self.recorder.steps)
         update_rule.set_rate(trainer.optimizers[0], self.rate(self.recorder.steps))
@@ -139,10 +144,13 @@ class TrainingCallback(pl.Callback):
             if diverged:
                 return
             self.writer.wait()
+            sums = torch.zeros(self.context.world_size, len(module.sums), dtype=torch.float64)
+            sums[self.context.rank] = module.sums
+            sums = self._sum(sums).cpu()
             parts = module.rank_states(trainer.optimizers[0])
             if parts is not None:
                 epoch, within = divmod(step, self.feed.steps)
-                checkpoint.write(self.writer, self.context, parts, epoch=epoch, step=within)
+                checkpoint.write(self.writer, self.context, parts, epoch=epoch, step=within, sums=sums)
             # The others wait off the clock for rank 0 to have copied.
             self._barrier()
 
