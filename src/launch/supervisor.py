@@ -231,9 +231,10 @@ class Supervisor:
 
         So does a job that fails before its first step. An error of a process's own comes again at the same
         step, unless it was another's doing: the job goes on only if it has got further than when it was last
-        started, by a newer checkpoint. A process that was killed by a signal needs none.
+        started, by a newer checkpoint. A process that was killed by a signal, or lost with its host, needs
+        none.
         """
-        if self.result.outcome.code > 0:
+        if self.result.outcome.code > 0 and self.result.outcome.code != exit_status.HOST_LOST:
             return _version(resume) == self._resumed
         return not (resume or read_table(files.rank_folder(self._out, 0) / files.STEPS))
 

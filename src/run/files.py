@@ -112,5 +112,5 @@ def older_checkpoints(path: Path) -> list[Path]:
 
 def remove_unfinished(out: Path) -> None:
     """Remove the checkpoint that a process was writing into the run directory `out` when it ended."""
-    for path in out.glob(".checkpoint*.writing"):
+    for path in out.glob(".checkpoint*"):
         path.unlink()
