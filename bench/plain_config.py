@@ -31,7 +31,7 @@ def compose(out: Path, dataset: Mapping[str, Any], choices: Mapping[str, str], *
     raw: dict[str, Any] = {key: value for key, value in _read("config").items() if key not in HYDRAS}
     # conf/config.yaml has what all files of a group share, if anything.
     raw |= {
-        group: {**raw.get(group, {}), **_read(f"{group}/{choice}")} for group, choice in choices.items()
+        group: _merged(raw.get(group, {}), _read(f"{group}/{choice}")) for group, choice in choices.items()
     } | {
         "dataset": dict(dataset),
         "task": _read(f"task/{dataset.get('task', DEFAULT_TASK)}"),
@@ -39,6 +39,12 @@ def compose(out: Path, dataset: Mapping[str, Any], choices: Mapping[str, str], *
     for key, value in keys.items():
         raw[key] = {**raw[key], **value} if isinstance(value, Mapping) else value
     return resolve(raw, str(out))
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a choice with what all of its group share; what options may hold is known by both."""
+    allowed = {**(common.get("allowed") or {}), **(own.get("allowed") or {})}
+    return {**common, **own, **({"allowed": allowed} if allowed else {})}
 
 
 def _read(name: str) -> dict[str, Any]:

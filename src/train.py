@@ -200,7 +200,7 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
         if not dataset.get("in_memory"):
             available.ensure(dataset)
     for cell in cells:
-        _check_samples(cell)
+        available.check_batch(cell)
         kinds_of_hosts.bring_data(cell)
     return line, cells
 
@@ -215,17 +215,6 @@ def _check_launch(config: Config) -> None:
     except CannotRunHere as error:
         error.config = config
         raise
-
-
-def _check_samples(config: Config) -> None:
-    """Raise `ConfigError` where a step needs more samples than the dataset has."""
-    samples = available.samples(config.dataset)
-    if config.global_batch > samples:
-        largest = samples * config.batch // config.global_batch
-        raise ConfigError(
-            f"batch={config.batch}: one step takes {config.global_batch} samples and "
-            f"{config.dataset['name']} has {samples} to train on; choose batch <= {largest}"
-        )
 
 
 def _run_hydra_job(cfg: DictConfig) -> None:

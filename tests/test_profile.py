@@ -33,7 +33,10 @@ def profile(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     [
         ((), "usage: python -m src.profile network"),
         (("netwrok",), "usage: python -m src.profile network"),
-        (("network", "hardware=vnp"), "error: hardware=vnp: no such hardware; there are datacenter, lan"),
+        (
+            ("network", "hardware=vnp"),
+            "error: hardware=vnp: no such hardware; there are cluster, datacenter, lan",
+        ),
         (("network", "strategy=hogwild"), "error: strategy=hogwild: has no exchanges to measure"),
         (
             ("network", "hardware=lan", "strategy=single", "workers=1"),

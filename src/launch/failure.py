@@ -6,7 +6,9 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from src.data.errors import mount_point
 from src.launch.supervisor import JobResult
@@ -32,7 +34,8 @@ def report_failure(job: JobResult, out: Path) -> None:
     blamed = job.blamed()
     # A process that couldn't even open its log can't say why it failed.
     if job.outcome.code == exit_status.DISK_FULL or _is_full(out):
-        print(disk_full(out), file=sys.stderr)
+        there = None if blamed is None or _is_full(out) else blamed.host.describe()
+        print(disk_full(out) if there is None else _host_full(there, out), file=sys.stderr)
     if job.outcome.timed_out or blamed is None:
         limit = "its wall-clock limit (2 x max_minutes + hardware.grace_minutes)"
         print(
@@ -55,6 +58,14 @@ def _is_full(folder: Path) -> bool:
     except OSError as error:
         return error.errno in FULL
     return False
+
+
+def _host_full(host: Mapping[str, Any], out: Path) -> str:
+    """Return the message for a full disk of another host, of which these are the facts."""
+    return (
+        f"error: the file system for temporary files of host {host['address']} ({host['name']}) is full; "
+        f"what was recorded before is in {out}, and the run can be repeated once there is room"
+    )
 
 
 def disk_full(path: Path) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from src.launch.host import Host, LocalHost
 from src.launch.process_spec import ProcessSpec
@@ -38,3 +39,21 @@ class LaunchedProcess:
     def title(self) -> str:
         """Return the name of the process for messages, as `rank 1` or `coordinator`."""
         return self.spec.name.replace("-", " ")
+
+
+def describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]]:
+    """Return the devices that a run's processes hold, as environment.json has them."""
+    held = dict.fromkeys((device, each.host.address) for each in launched for device in each.devices)
+    return [{"kind": each.kind, "number": each.index, "cores": list(each.cores)} for each, _ in held]
+
+
+def describe_hosts(launched: Sequence[LaunchedProcess]) -> dict[str, Any]:
+    """Return the entry `hosts` of environment.json: those of a cluster, with the processes there."""
+    hosts = {id(each.host): each.host for each in launched}
+    described = [(key, host.describe()) for key, host in hosts.items()]
+    found = [
+        {**facts, "processes": [each.spec.name for each in launched if id(each.host) == key]}
+        for key, facts in described
+        if facts is not None
+    ]
+    return {"hosts": found} if found else {}

@@ -26,10 +26,11 @@ from pathlib import Path
 # Limit for the processes in a cgroup to end; no event of version 1 tells of that.
 LIMIT_SECONDS = 10.0
 POLL_SECONDS = 0.02
+DETACHED = "--detached"
 _started: list[subprocess.Popen[bytes]] = []
 
 
-def remove_at_end(kind: str, name: str) -> int:
+def remove_at_end(kind: str, name: str, *, detached: bool = False) -> int:
     """Have the reaper remove something once this process has ended; start it, if it doesn't run yet.
 
     Call this before the thing is made.
@@ -37,12 +38,14 @@ def remove_at_end(kind: str, name: str) -> int:
     Args:
         kind: `folder`, `cgroups` or `segments`.
         name: its path, the beginning of its path, or seconds since 1970.
+        detached: whether a reaper that is started now is to be nobody's child: an engine that ends this
+            process may end its children, too. It isn't waited for.
 
     Returns:
         The file descriptor which processes must inherit that are to end before the removal.
     """
     if not _started:
-        command = [sys.executable, "-I", "-S", __file__]
+        command = [sys.executable, "-I", "-S", __file__, *([DETACHED] if detached else [])]
         # A Ctrl-C, or the end of the terminal, is for the command.
         reaper = subprocess.Popen(
             command,
@@ -75,6 +78,8 @@ def close() -> None:
 
 def main() -> None:
     """Wait for the end of standard input, and remove what it has named."""
+    if DETACHED in sys.argv and os.fork():
+        os._exit(0)
     for line in dict.fromkeys(sys.stdin.read().splitlines()):
         kind, _, name = line.partition(" ")
         if kind == "folder":

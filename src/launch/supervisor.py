@@ -17,7 +17,7 @@ from src.launch import exchange, processes
 from src.launch.cluster.engine import HostLost
 from src.launch.isolation import isolation
 from src.launch.kinds_of_hosts import trace_of
-from src.launch.launched import LaunchedProcess
+from src.launch.launched import LaunchedProcess, describe_devices, describe_hosts
 from src.launch.processes import Outcome
 from src.launch.warm_start import ForkedProcess
 from src.machine.devices import Device
@@ -149,8 +149,8 @@ class Supervisor:
             result.environment |= environment.describe(self._config) | {
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
-                "devices": _describe_devices(result.processes),
-                **_describe_hosts(result.processes),
+                "devices": describe_devices(result.processes),
+                **describe_hosts(result.processes),
                 "seconds": {"parent": begun - started},
             }
             self._watched = time.time()
@@ -195,7 +195,14 @@ class Supervisor:
 
     def _revive(self, launched: LaunchedProcess) -> bool:
         """Restart a process that has died; return whether there was a restart left, and a host."""
-        if self.result.restarts == self._max_restarts or launched.host.lost is not None:
+        if launched.host.lost is not None:
+            # Where others are left they go on; else that is what ends the job.
+            print(
+                f"  host {launched.host.address} was lost with {launched.title}: {launched.host.lost}",
+                file=sys.stderr,
+            )
+            return False
+        if self.result.restarts == self._max_restarts:
             return False
         self.result.restarts += 1
         self._print_restart(f"{launched.title} has died and is started again")
@@ -268,24 +275,6 @@ class Supervisor:
 def _version(checkpoint: Path | None) -> int:
     """Return a number that changes whenever a checkpoint is written; 0 where there is none."""
     return 0 if checkpoint is None else checkpoint.stat().st_mtime_ns
-
-
-def _describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]]:
-    """Return the devices that a run's processes hold, as environment.json has them."""
-    held = dict.fromkeys((device, each.host.address) for each in launched for device in each.devices)
-    return [{"kind": each.kind, "number": each.index, "cores": list(each.cores)} for each, _ in held]
-
-
-def _describe_hosts(launched: Sequence[LaunchedProcess]) -> dict[str, Any]:
-    """Return the entry `hosts` of environment.json: those of a cluster, with the processes there."""
-    hosts = {id(each.host): each.host for each in launched}
-    described = [(key, host.describe()) for key, host in hosts.items()]
-    found = [
-        {**facts, "processes": [each.spec.name for each in launched if id(each.host) == key]}
-        for key, facts in described
-        if facts is not None
-    ]
-    return {"hosts": found} if found else {}
 
 
 def _signal_name(number: int) -> str:

@@ -98,13 +98,15 @@ class SystemCurves:
     def __init__(self) -> None:
         self._time: float | None = None
         self._sample = -1
+        # Hosts of which this sample has been told.
+        self._hosts: set[str] = set()
 
     def add(self, trace: Iterable[Row]) -> Iterator[Point]:
         """Yield the points of further rows; those of one sample have the same time."""
         for row in trace:
-            first = row["time"] != self._time
-            if first:
+            if row["time"] != self._time:
                 self._time, self._sample = row["time"], self._sample + 1
+                self._hosts.clear()
             device = str(row["device"])
             prefixes = [f"rank_{row['rank']:.0f}_{device}"]
             if device.startswith("gpu"):
@@ -114,8 +116,11 @@ class SystemCurves:
             for column, (name, factor) in OF_DEVICE.items():
                 for prefix in prefixes:
                     yield self._point(f"{prefix}_{name}", row.get(column), factor)
-            for column, (name, factor) in OF_HOST.items() if first else ():
-                yield self._point(name, row.get(column), factor)
+            # The only host has no name.
+            host = "" if row.get("host") is None else f"{row['host']}_"
+            for column, (name, factor) in OF_HOST.items() if host not in self._hosts else ():
+                yield self._point(host + name, row.get(column), factor)
+            self._hosts.add(host)
 
     def _point(self, name: str, value: float | None, factor: float) -> Point:
         """Return the point `value` times `factor` of the present sample."""

@@ -31,7 +31,7 @@ with Sampler(pathlib.Path(sys.argv[1]), 0.03) as sampler:
     while len(sampler.rows) < {SAMPLES} * len(ranks) and time.monotonic() < deadline:
         time.sleep(0.01)
 gpus = [(device.index, device.uuid) for device in found]
-print(json.dumps({{"gpus": gpus, "rows": sampler.rows, "names": environment._gpus()}}))
+print(json.dumps({{"gpus": gpus, "rows": sampler.rows, "names": environment.gpu_names()}}))
 """
 
 

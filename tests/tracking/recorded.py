@@ -68,7 +68,7 @@ def ended(folder: Path, losses: Sequence[float | None], **metrics: Any) -> dict[
     rows = [[number, *step(i, loss)] for number in (0, 1) for i, loss in enumerate(losses, 1)]
     table(folder / "steps.csv", ("rank", *STEP_FIELDS), rows)
     table(folder / "epochs.csv", EPOCH_FIELDS, [evaluation(len(losses), 0.75)])
-    sample = [0.5, 3e6, "", 1e6, 2e6, 0.25, 5e6, 7e6, ""]
+    sample = [0.5, 3e6, "", 1e6, 2e6, 0.25, 5e6, 7e6, "", ""]
     table(
         folder / "trace.csv",
         TRACE_FIELDS,

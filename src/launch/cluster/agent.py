@@ -52,7 +52,7 @@ class HostAgent:
         self._address = address
         self._folder = Path(tempfile.mkdtemp(prefix="scaleguide-agent-"))
         # Its processes inherit the pipe, so that the folder stays until they have ended.
-        self._alive = reaper.remove_at_end("folder", str(self._folder))
+        self._alive = reaper.remove_at_end("folder", str(self._folder), detached=True)
         self._run = RunFolder(self._folder / "none")
         self._children: dict[str, Process] = {}
         self._mpi: MPIAgents | None = None

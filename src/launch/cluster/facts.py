@@ -29,7 +29,7 @@ SET_BY_ENGINES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT",
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What is known of a host.
+    """The facts of a host that decide whether it can take part in a run.
 
     Attributes:
         name: its hostname.

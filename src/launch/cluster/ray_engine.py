@@ -197,7 +197,8 @@ class RayConnection:
 
         alive = any(each["NodeID"] == self._node.id and each["Alive"] for each in ray.nodes())
         text = " ".join(str(error).split())
-        return f"its agent has ended ({text[:200]})" if alive else "the host has left the cluster"
+        # What follows are Ray's ids.
+        return f"its agent has ended ({text.split('.')[0]})" if alive else "the host has left the cluster"
 
     def close(self) -> None:
         """End the agent's process."""

@@ -82,7 +82,7 @@ def _rest_of(file: BinaryIO, name: str) -> Iterator[Piece]:
 
 @dataclass(frozen=True)
 class _State:
-    """What is known of a file: its inode, size and time of modification (ns)."""
+    """The state of a file: its inode, size and time of modification (ns)."""
 
     inode: int
     size: int

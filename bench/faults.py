@@ -1,0 +1,285 @@
+"""Break runs on two machines, and look what is lost, noticed and left: `python -m bench.faults`.
+
+The machines are emulated, with Ray on them (`tests/cluster`); it takes root. Each cell of the matrix, a
+strategy and a fault, is run several times. A line of the table is a run, and those that are there already are
+left out, so that an interrupted bench goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import psutil
+
+from bench.runs import OUT
+from src.data.catalog import cache_folder
+from tests.cluster.installing import python_with_ray
+from tests.cluster.machines import Machines, inner
+from tests.cluster.ray_cluster import TOKEN, RayCluster
+
+ROOT = Path(__file__).parents[1]
+EPOCHS, STEPS, WORKERS = 40, 30, 2
+WORDS = (
+    *("model=mlp", "model.dropout=0", f"epochs={EPOCHS}", "batch=128", f"workers={WORKERS}", "max_minutes=3"),
+    *(f"dataset.limit={128 * STEPS}", "dataset.test_limit=640", "checkpoint_every=20"),
+    *("hardware=cluster", "hardware.hosts=2", "hardware.device=cpu", f"hardware.token_file={TOKEN}"),
+    *("hardware.grace_minutes=4", "tracking.backend=none", "out=run", "overwrite=true"),
+)
+STRATEGIES = {
+    "ddp": ("strategy.all_reduce=backend",),
+    "mpi": ("strategy.mpiexec=mpiexec",),
+    "pipeline": ("strategy.partition=layers",),
+    "parameter_server": ("strategy.mode=async", "strategy.servers=1"),
+    "tf_multiworker": (),
+    "tf_parameter_server": ("strategy.servers=1",),
+}
+# Names of processes that serve a strategy's ranks.
+HELPERS = {"mpi": "hydra_pmi_proxy", "parameter_server": "server-0", "tf_parameter_server": "server-0"}
+OURS = ("rank-", "server-", "coordinator", "hydra_pmi_proxy", "mpiexec")
+STOPPED_SECONDS, DOWN_SECONDS = 20.0, 5.0
+# From the start of a run to its first checkpoint, from a fault to its end, and from there until all is gone.
+BEGIN_SECONDS, END_SECONDS, GONE_SECONDS = 120.0, 420.0, 25.0
+POLL_SECONDS = 0.05
+NOTICED = "restarts)"
+# Words of what a command says about a fault.
+TELLING = ("lost", "killed", "died", "full", "failed", "error")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run that was broken.
+
+    Attributes:
+        strategy: the strategy.
+        fault: the fault.
+        repetition: its number, from 1.
+        status: that of the run, or else the exit status of the command.
+        noticed_seconds: from the fault until the command said so or ended, if it did.
+        restarts: of processes or of the job.
+        lost: rows of steps.csv that are missing; of a run that failed, those that were here before the fault.
+        left: processes and folders on the machines.
+        said: what the command said of it.
+    """
+
+    strategy: str
+    fault: str
+    repetition: int
+    status: str
+    noticed_seconds: float | None
+    restarts: int | None
+    lost: int | None
+    left: str
+    said: str
+
+
+class Run:
+    """A run on two machines, begun on the first one."""
+
+    def __init__(self, cluster: RayCluster, folder: Path, strategy: str) -> None:
+        """Start the run in `folder`, and wait for its first checkpoint."""
+        self.cluster, self.folder, self.strategy = cluster, folder, strategy
+        self.machines = cluster.machines
+        self._said = folder / "said"
+        shutil.rmtree(folder / "run", ignore_errors=True)
+        words = (f"strategy={strategy}", *STRATEGIES[strategy], *WORDS, f"hardware.address={cluster.address}")
+        with self._said.open("w") as said:
+            self._command = self.machines.start(
+                1,
+                [str(cluster.python), "-m", "src.train", *words],
+                {**cluster.environment, "PYTHONPATH": str(ROOT)},
+                folder,
+                subprocess.DEVNULL,
+                said,
+            )
+        self.out = folder / "run"
+        begun = _until(lambda: list(self.out.glob("checkpoint.*")) or self.ended, BEGIN_SECONDS)
+        if not begun or self.ended:
+            raise RuntimeError(f"{strategy} has no checkpoint: {self._said.read_text()[-500:]}")
+        self.rows_before = len(self.rows())
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the command has ended."""
+        return self._command.poll() is not None
+
+    def parent(self) -> psutil.Process:
+        """Return the process of the command."""
+        return inner(self._command)
+
+    def process(self, machine: int, name: str) -> psutil.Process:
+        """Return a process of a machine whose name begins so."""
+        found = [psutil.Process(pid) for pid in self.machines.pids(machine)]
+        return next(each for each in found if each.name().startswith(name))
+
+    def agent(self) -> psutil.Process:
+        """Return the agent of the second machine: what has started its rank, or what runs that."""
+        process = self.process(2, HELPERS["mpi"] if self.strategy == "mpi" else "rank-1")
+        parent = process.parent()
+        assert parent is not None
+        return parent
+
+    def rows(self) -> set[tuple[str, str, str]]:
+        """Return the steps that are recorded here, by rank."""
+        found = set()
+        merged = self.out / "steps.csv"
+        for path in [merged] if merged.exists() else sorted(self.out.glob("ranks/*/steps.csv")):
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    found.add((row.get("rank") or path.parent.name, row["epoch"], row["step"]))
+        return found
+
+    def notices(self) -> float | None:
+        """Wait until the command says that it starts again, or ends; return the seconds."""
+        begun = time.monotonic()
+        seen = _until(lambda: NOTICED in self._said.read_text() or self.ended, END_SECONDS)
+        return time.monotonic() - begun if seen else None
+
+    def result(self, fault: str, repetition: int, noticed: float | None) -> Trial:
+        """Wait for the end of the run, and for the machines to have nothing of it."""
+        _until(lambda: self.ended, END_SECONDS)
+        status, restarts = f"exit {self._command.poll()}", None
+        if (path := self.out / "metrics.json").exists():
+            metrics = json.loads(path.read_text())
+            status, restarts = metrics["status"], metrics["restarts"]
+        if status == "ok" and not restarts:
+            noticed = None
+        expected = EPOCHS * STEPS * WORKERS if status == "ok" else self.rows_before
+        lost = max(0, expected - len(self.rows())) if status == "ok" or self.out.exists() else None
+        _until(lambda: not self.left(), GONE_SECONDS)
+        said = [
+            line.strip()
+            for line in self._said.read_text().splitlines()
+            if any(word in line for word in TELLING)
+        ]
+        return Trial(
+            *(self.strategy, fault, repetition, status, None if noticed is None else round(noticed, 1)),
+            *(restarts, lost, " ".join(self.left()), " / ".join(said)[:200]),
+        )
+
+    def left(self) -> list[str]:
+        """Return what the machines that are on have of the run."""
+        found = []
+        for machine in self.machines.numbers:
+            with contextlib.suppress(psutil.Error, OSError):
+                for pid in self.machines.pids(machine):
+                    with contextlib.suppress(psutil.Error):
+                        name = psutil.Process(pid).name()
+                        found += [f"{machine}:{name}"] if name.startswith(OURS) else []
+                folders = self.machines.path(machine, "/tmp").glob("scaleguide-agent-*")
+                found += [f"{machine}:{folder.name}" for folder in folders]
+        return found
+
+
+def _until(condition: Callable[[], object], seconds: float) -> bool:
+    """Wait until a condition holds; return whether it does after so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _stop_rank(run: Run) -> None:
+    """Stop a rank for some time."""
+    rank = run.process(2, "rank-1")
+    rank.suspend()
+    time.sleep(STOPPED_SECONDS)
+    rank.resume()
+
+
+def _cut_link(run: Run) -> None:
+    """Cut the second machine off for some time."""
+    run.machines.link_down(2)
+    time.sleep(DOWN_SECONDS)
+    run.machines.link_up(2)
+
+
+def _fill_disk(run: Run) -> None:
+    """Leave no room on the disk of the second machine, where its rank writes."""
+    used = run.machines.run(2, ["df", "--output=used", "--block-size=4096", "/tmp"]).stdout.split()[-1]
+    run.machines.run(2, ["mount", "-o", f"remount,nr_blocks={used}", "/tmp"])
+
+
+FAULTS: dict[str, Callable[[Run], None]] = {
+    "rank killed": lambda run: run.process(2, "rank-1").kill(),
+    "helper killed": lambda run: run.process(1, HELPERS[run.strategy]).kill(),
+    "parent killed": lambda run: run.parent().send_signal(signal.SIGKILL),
+    "agent killed": lambda run: run.agent().kill(),
+    "host killed": lambda run: run.machines.power_off(2),
+    "rank stopped 20 s": _stop_rank,
+    "link down 5 s": _cut_link,
+    "disk full": _fill_disk,
+}
+# Those after which the machines are made anew.
+BREAKING = ("host killed", "disk full", "link down 5 s")
+
+
+def cells(repetitions: int) -> Iterator[tuple[str, str, int]]:
+    """Yield the cells of the matrix: those after which machines go on first."""
+    for repetition in range(1, repetitions + 1):
+        for strategy in STRATEGIES:
+            for fault in sorted(FAULTS, key=lambda name: name in BREAKING):
+                if fault != "helper killed" or strategy in HELPERS:
+                    yield strategy, fault, repetition
+
+
+def main() -> int:
+    """Run what of the matrix isn't there yet, and print a line a run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=3, help="runs of each cell (default: 3)")
+    parser.add_argument("--strategy", choices=STRATEGIES, help="of one strategy alone")
+    parser.add_argument("--fault", choices=FAULTS, help="one fault alone")
+    chosen = parser.parse_args()
+    table = OUT / "faults.csv"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    done = set()
+    if table.exists():
+        with table.open(newline="") as file:
+            done = {(row["strategy"], row["fault"], int(row["repetition"])) for row in csv.DictReader(file)}
+    else:
+        table.write_text(",".join(field.name for field in fields(Trial)) + "\n")
+    wanted = [
+        cell
+        for cell in cells(chosen.repetitions)
+        if cell not in done and chosen.strategy in (None, cell[0]) and chosen.fault in (None, cell[1])
+    ]
+    folder = OUT.absolute() / "faults"
+    installed = cache_folder() / "ray"
+    for each in (folder, installed):
+        each.mkdir(parents=True, exist_ok=True)
+    python = python_with_ray(installed)
+    machines: Machines | None = None
+    try:
+        for number, (strategy, fault, repetition) in enumerate(wanted, 1):
+            if machines is None:
+                machines = Machines(2, [folder], [installed])
+                cluster = RayCluster(machines, python)
+            run = Run(cluster, folder, strategy)
+            FAULTS[fault](run)
+            trial = run.result(fault, repetition, run.notices())
+            with table.open("a", newline="") as file:
+                csv.DictWriter(file, [field.name for field in fields(Trial)]).writerow(asdict(trial))
+            print(f"{number}/{len(wanted)} {trial}", flush=True)
+            if fault in BREAKING or trial.left:
+                machines.close()
+                machines = None
+    finally:
+        if machines is not None:
+            machines.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
