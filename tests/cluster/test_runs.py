@@ -149,6 +149,23 @@ class Running:
         return [*found, *map(str, folders)]
 
 
+def test_another_token_and_another_address_are_refused(runs: Runs, mnist: None) -> None:
+    wrong = runs.folder / "token"
+    wrong.write_text("0" * 32)
+    ended = runs.run("strategy=ddp", "hardware=cluster", f"hardware.token_file={wrong}", out="never")
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
+        2,
+        f"error: hardware.address={runs.cluster.address}: what listens there is no Ray cluster, or has "
+        "another token than that of hardware.token_file",
+    )
+    elsewhere = runs.cluster.address.replace(":6379", ":6378")
+    ended = runs.cluster.run(
+        ["-m", "src.train", *CLUSTER, f"hardware.address={elsewhere}"], env={"PYTHONPATH": str(ROOT)}
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: hardware.address={elsewhere}: no Ray cluster is there")
+
+
 def test_a_killed_rank_and_agent_are_named_and_nothing_is_left(runs: Runs, until: Until) -> None:
     run = Running(runs, until, "rank")
     run.of(2, "rank-1").kill()

@@ -21,8 +21,8 @@ from src.config import CannotRunHere
 from src.launch.cluster.engine import HostLost, Node
 from src.launch.cluster.facts import ROOT
 
-# What Ray is given to connect; it would try for longer.
-CONNECT_SECONDS = 20.0
+# What Ray is given to connect, which may try for longer; it takes 20 seconds to find a token wrong.
+CONNECT_SECONDS = 27.0
 # Calls to an agent that may be under way at once: for ends of processes, files, samples, and others.
 CALLS = 8
 # What agents and ranks need of the project.
@@ -77,7 +77,7 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
     if thread.is_alive():
         raise CannotRunHere(f"{key}: no Ray cluster answers there within {CONNECT_SECONDS:g} s")
     if failed:
-        raise CannotRunHere(f"{key}: {_reason(failed[0])}")
+        raise CannotRunHere(f"{key}: {_reason(failed[0], named=address not in (None, 'auto'))}")
     return RayEngine()
 
 
@@ -94,13 +94,16 @@ def _check_reachable(key: str, address: str) -> None:
         ) from error
 
 
-def _reason(error: BaseException) -> str:
-    """Return in a few words why Ray can't connect."""
+def _reason(error: BaseException, *, named: bool) -> str:
+    """Return in a few words why Ray can't connect to an address, where something listens if it is `named`."""
     text = " ".join(str(error).split())
     if "uthentication" in type(error).__name__ + text or "oken" in text:
         return (
             "the cluster asks for a token, and not for this one; hardware.token_file names the file with it"
         )
+    if isinstance(error, ConnectionError) and named:
+        # Ray doesn't tell these apart.
+        return "what listens there is no Ray cluster, or has another token than that of hardware.token_file"
     if isinstance(error, ConnectionError):
         return "no Ray cluster runs on this host; `ray start` starts or joins one"
     return f"can't connect to the Ray cluster: {text[:300] or type(error).__name__}"
