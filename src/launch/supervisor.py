@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from src.config import CannotRunHere, Config
+from src.config import CannotRunHere, Config, slurm
 from src.data import available
 from src.launch import exchange, processes
 from src.launch.cluster.engine import HostLost
@@ -112,7 +112,9 @@ class Supervisor:
         self._out = out
         self._tracker = tracker
         self._memory_kills = MemoryKills()
-        self._max_restarts: int = config.strategy.get("max_restarts", 0)
+        # Those that Slurm has decided on don't count against the strategy's.
+        self.result.restarts = slurm.restarts()
+        self._max_restarts: int = config.strategy.get("max_restarts", 0) + self.result.restarts
         self._started = self._watched = 0.0
         self._trace = trace_of(config, out)
         self.result.trace, self.result.helper_seconds = self._trace.rows, self._trace.helper_seconds
@@ -138,7 +140,11 @@ class Supervisor:
                 begun = time.time()
             result.environment["isolation"] = isolated.enter_context(isolation(self._config))
             result.processes = processes.start(
-                self._config, self._out, started=started, own_devices=self._own_devices
+                self._config,
+                self._out,
+                started=started,
+                resume=files.checkpoint_in(self._out) if slurm.restarts() else None,
+                own_devices=self._own_devices,
             )
             training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
             self._tracker.follow(self._out, training)
