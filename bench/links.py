@@ -143,9 +143,9 @@ def start_and_kill(folder: Path, draw: random.Random, *, latest: float = LATEST_
     victim = victim if chosen else "parent"
     with contextlib.suppress(ProcessLookupError):
         os.kill(chosen[0].pid if chosen else run.pid, number)
-    if victim == "holder" or (victim == "switch" and words[0] == "strategy=parameter_server"):
-        # A run can do without a holder, and servers begin again on new hosts: such a run goes on until it is
-        # asked to end. (A Ctrl-C is nothing to what a shell has put in the background.)
+    if victim in ("holder", "switch"):
+        # A run can do without a holder, and begins again on new hosts without a switch: it goes on until it
+        # is asked to end. (A Ctrl-C is nothing to what a shell has put in the background.)
         run.terminate()
     begun = time.monotonic()
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -75,7 +75,7 @@ KINDS = {
     "a worker of hogwild": Kind(
         ("strategy=hogwild", "strategy.max_restarts=0", *STALE), "rank-1", 0, steps=2 * STEPS
     ),
-    "a rank of mpi": Kind(("strategy=mpi",), "rank-1", 0, ends=True),
+    "a rank of mpi": Kind(("strategy=mpi", "strategy.max_restarts=0"), "rank-1", 0, ends=True),
 }
 
 

@@ -23,9 +23,11 @@ SECONDS = 10.0
 # Until a run trains, on a busy machine.
 START = 120.0
 LONG = ("model=cnn", "epochs=1000", "max_minutes=30", "hardware.device=cpu", "hardware.share_devices=true")
-DDP = ("strategy=ddp", "workers=2", *LONG)
+# By default the job would be started again.
+ENDING = ("workers=2", "strategy.max_restarts=0", *LONG)
+DDP = ("strategy=ddp", *ENDING)
 PLUGIN = Path(__file__).parent / "plugin" / "conf"
-MPI = ("strategy=mpi", "workers=2", *LONG)
+MPI = ("strategy=mpi", *ENDING)
 PAIRS = pytest.mark.parametrize(
     "pair", [pytest.param(DDP, id="ddp"), pytest.param(MPI, id="mpi", marks=pytest.mark.slow)]
 )

@@ -113,12 +113,12 @@ def switches(process: Any) -> list[int]:
 
 
 @pytest.fixture
-def training(commands: Any, until: Callable[..., float], mnist: None) -> Callable[[str], Any]:
+def training(commands: Any, until: Callable[..., float], mnist: None) -> Callable[..., Any]:
     """Starts a run over a LAN that would go on for minutes, and waits until it trains."""
 
-    def start(strategy: str) -> Any:
+    def start(strategy: str, *words: str) -> Any:
         process = commands.start(
-            f"strategy={strategy}", "hardware=lan", *SHORT, "epochs=1000", "max_minutes=30"
+            f"strategy={strategy}", "hardware=lan", *SHORT, "epochs=1000", "max_minutes=30", *words
         )
         steps = commands.folder / "run/ranks/0/steps.csv"
         until(
@@ -133,7 +133,7 @@ def training(commands: Any, until: Callable[..., float], mnist: None) -> Callabl
 
 @pytest.mark.slow
 def test_servers_whose_switch_is_killed_begin_again_on_new_hosts(
-    training: Callable[[str], Any], commands: Any, until: Callable[..., float]
+    training: Callable[..., Any], commands: Any, until: Callable[..., float]
 ) -> None:
     process = training("parameter_server")
     before = switches(process)
@@ -150,8 +150,8 @@ def test_servers_whose_switch_is_killed_begin_again_on_new_hosts(
 
 
 @pytest.mark.slow
-def test_a_killed_switch_ends_the_run_and_is_named(training: Callable[[str], Any], commands: Any) -> None:
-    process = training("ddp")
+def test_a_killed_switch_ends_the_run_and_is_named(training: Callable[..., Any], commands: Any) -> None:
+    process = training("ddp", "strategy.max_restarts=0")
     os.kill(switches(process)[0], signal.SIGKILL)
     assert process.wait(20) == 1
     assert "error: switch was killed by SIGKILL; its log is run/logs/switch.log" in commands.output()[1]

@@ -211,6 +211,11 @@ def _check_files(config: Config) -> None:
     for key, value in checkpoint_keys.items():
         if value is not None and not config.strategy["supports"].get("checkpoints", False):
             raise ConfigError(f"{key}={value}: strategy {config.strategy['name']} writes no checkpoints")
+    if config.checkpoint_keep > 1 and config.checkpoint_every is None:
+        raise ConfigError(
+            f"checkpoint_keep={config.checkpoint_keep}: no checkpoints are written without checkpoint_every; "
+            "set it too, in steps, or leave this away"
+        )
     if config.model.get("pretrained") is not None and config.framework != "torch":
         raise ConfigError(
             f"model.pretrained={config.model['pretrained']}: is a torch state dict, and strategy "

@@ -28,7 +28,7 @@ from src.config.schema import GROUPS, CannotRunHere, ConfigError, check_types, f
 
 # Keys that every run's name has in short form, and keys that don't change a run's result.
 NAMED = {*GROUPS, "workers", "batch", "seed"}
-UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every", "profiler")
+UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every", "checkpoint_keep", "profiler")
 UNNAMED_KEYS = (
     *("model.path", "dataset.data_dir", "hardware.wait_minutes", "hardware.isolate", "hardware.probe"),
     *("hardware.probe_seconds", "hardware.address", "hardware.token_file", "hardware.lost_seconds"),

@@ -48,6 +48,7 @@ class Config:
     overwrite: bool
     tracking: Mapping[str, Any]
     checkpoint_every: int | None = None
+    checkpoint_keep: int = 1
     resume: str | None = None
     profiler: bool = False
 

@@ -159,6 +159,7 @@ RULES: dict[str, Rule] = {
     "evaluate_every": Rule(int, minimum=1, optional=True),
     "target_accuracy": Rule(float, minimum=0, maximum=1, optional=True),
     "checkpoint_every": Rule(int, minimum=1, optional=True),
+    "checkpoint_keep": Rule(int, minimum=1),
     "resume": Rule(str, optional=True, filled=True),
     "out": Rule(str, optional=True, filled=True),
     "overwrite": Rule(bool),

@@ -26,6 +26,7 @@ SYNONYMS = {
     **dict.fromkeys(("output", "output_dir", "out_dir", "save_dir", "run_dir"), "out"),
     **dict.fromkeys(("checkpoint", "ckpt", "ckpt_path", "resume_from", "load"), "resume"),
     **dict.fromkeys(("save_every", "checkpoint_interval"), "checkpoint_every"),
+    **dict.fromkeys(("save_total_limit", "max_to_keep", "save_top_k", "keep_last"), "checkpoint_keep"),
     **dict.fromkeys(("eval_every", "eval_interval", "val_check_interval"), "evaluate_every"),
     **dict.fromkeys(("arch", "network", "net"), "model"),
     **dict.fromkeys(("data", "dataset_name"), "dataset"),

@@ -87,8 +87,8 @@ class Supervisor:
     """Runs one training to its end.
 
     When a dispensable process dies, it is restarted. When another process dies, all processes are restarted
-    and resume at the last checkpoint. There are at most `strategy.max_restarts` restarts of both kinds
-    together.
+    and resume at the last checkpoint, or begin anew without one. There are at most `strategy.max_restarts`
+    restarts of both kinds together. A job that would fail in the same way again isn't restarted.
     """
 
     def __init__(
@@ -114,7 +114,11 @@ class Supervisor:
         self._memory_kills = MemoryKills()
         # Those that Slurm has decided on don't count against the strategy's.
         self.result.restarts = slurm.restarts()
-        self._max_restarts: int = config.strategy.get("max_restarts", 0) + self.result.restarts
+        self._max_restarts: int = config.strategy["max_restarts"] + self.result.restarts
+        # Of a job of Slurm's that is started again.
+        self._checkpoint = files.checkpoint_in(out) if slurm.restarts() else None
+        # The version of the checkpoint at which the job was last started.
+        self._resumed = _version(self._checkpoint)
         self._started = self._watched = 0.0
         self._trace = trace_of(config, out)
         self.result.trace, self.result.helper_seconds = self._trace.rows, self._trace.helper_seconds
@@ -143,7 +147,7 @@ class Supervisor:
                 self._config,
                 self._out,
                 started=started,
-                resume=files.checkpoint_in(self._out) if slurm.restarts() else None,
+                resume=self._checkpoint,
                 own_devices=self._own_devices,
             )
             training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
@@ -166,6 +170,7 @@ class Supervisor:
             # A second Ctrl-C must not interrupt the end of the processes.
             handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
             processes.stop(result.processes)
+            files.remove_unfinished(self._out)
             isolated.close()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -209,11 +214,10 @@ class Supervisor:
     def _restart_all(self) -> bool:
         """Restart the job from its last checkpoint; return whether a restart was left and made sense."""
         result, resume = self.result, files.checkpoint_in(self._out)
-        # A job that fails before its first step would fail again.
-        trained = resume or read_table(files.rank_folder(self._out, 0) / files.STEPS)
-        if result.restarts == self._max_restarts or not trained:
+        if result.restarts == self._max_restarts or self._would_repeat(resume):
             return False
         result.restarts += 1
+        self._resumed = _version(resume)
         result.environment["seconds"] = {"lost": time.time() - self._started, "parent": 0.0}
         where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
         self._print_restart(f"{result.describe_failure()}; all are started again, from {where}")
@@ -229,6 +233,18 @@ class Supervisor:
             print(f"  {error}", file=sys.stderr, flush=True)
             return False
         return True
+
+    def _would_repeat(self, resume: Path | None) -> bool:
+        """Return whether the job would fail again where it has failed, if it went on from `resume`.
+
+        So does a job that fails before its first step. An error of a process's own comes again at the same
+        step, unless it was another's doing: the job goes on only if it has got further than when it was last
+        started, by a newer checkpoint. A process that was killed by a signal, or lost with its host, needs
+        none.
+        """
+        if self.result.outcome.code > 0 and self.result.outcome.code != exit_status.HOST_LOST:
+            return _version(resume) == self._resumed
+        return not (resume or read_table(files.rank_folder(self._out, 0) / files.STEPS))
 
     def _print_restart(self, text: str) -> None:
         """Print `text` and the number of restarts to standard error."""
@@ -255,6 +271,11 @@ class Supervisor:
     def _follow(self) -> None:
         """Have the trace follow the present processes."""
         self._trace.follow(self.result.processes)
+
+
+def _version(checkpoint: Path | None) -> int:
+    """Return a number that changes whenever a checkpoint is written; 0 where there is none."""
+    return 0 if checkpoint is None else checkpoint.stat().st_mtime_ns
 
 
 def _describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]]:

@@ -60,6 +60,12 @@ class Plan:
     stages: list[StagePlan]
     predicted_step_seconds: float
 
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Return the plan with the text `text`, as `json` returns it."""
+        entries = json.loads(text)
+        return cls(**{**entries, "stages": [StagePlan(**stage) for stage in entries["stages"]]})
+
     def json(self) -> str:
         """Return the plan as the text of `partition.json`."""
         return json.dumps(asdict(self), indent=1)

@@ -23,8 +23,8 @@ AMOUNTS = ("limit", "test_limit", "samples", "test_samples")
 FOUND = "data_dir"
 # Keys of a configuration that say where results go, how long a run may take or how it is watched.
 NO_PART = (
-    *("out", "overwrite", "tracking", "max_minutes", "target_accuracy", "checkpoint_every", "resume"),
-    "profiler",
+    *("out", "overwrite", "tracking", "max_minutes", "target_accuracy"),
+    *("checkpoint_every", "checkpoint_keep", "resume", "profiler", "strategy.max_restarts"),
     *("hardware.address", "hardware.token_file", "hardware.lost_seconds"),
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
     *(

@@ -2,8 +2,8 @@
 
 <out>/
   config.yaml metrics.json steps.csv ...      results (docs/metrics.md, "Results")
-  checkpoint.pt, checkpoint.npz               the state that a resumed run starts from
-  .<checkpoint>.previous                      the one before it, while a run trains
+  checkpoint.pt, checkpoint.npz               the newest state that a resumed run can start from
+  checkpoint-<step>.pt, checkpoint-<step>.npz older ones (`checkpoint_keep`; while a run trains, one more)
   profile/rank-<rank>...                      traces of a few steps (`profiler=true`)
   logs/<process>.log                          everything that a process printed
   ranks/tracked                               parent: which run of MLflow these records are of
@@ -44,6 +44,7 @@ RESULTS = (
 
 TORCH_CHECKPOINT = "checkpoint.pt"
 TENSORFLOW_CHECKPOINT = "checkpoint.npz"
+CHECKPOINTS = {"torch": TORCH_CHECKPOINT, "tensorflow": TENSORFLOW_CHECKPOINT}
 
 # Folder of the traces by the frameworks' profilers.
 PROFILE = "profile"
@@ -83,7 +84,33 @@ def log_path(out: Path, process: str) -> Path:
     return out / LOGS / f"{process}.log"
 
 
+def checkpoint_path(out: Path, framework: str) -> Path:
+    """Return the path of the newest checkpoint in the run directory `out`, which `framework` writes."""
+    return out / CHECKPOINTS[framework]
+
+
 def checkpoint_in(out: Path) -> Path | None:
     """Return the path of the checkpoint in the run directory `out`, `None` if there is none yet."""
-    paths = (out / TORCH_CHECKPOINT, out / TENSORFLOW_CHECKPOINT)
+    paths = (out / name for name in CHECKPOINTS.values())
     return next((path for path in paths if path.exists()), None)
+
+
+def older_checkpoint(path: Path, step: int) -> Path:
+    """Return the path of a checkpoint of `step` steps that is older than the newest one, at `path`."""
+    return path.with_name(f"{path.stem}-{step}{path.suffix}")
+
+
+def older_checkpoints(path: Path) -> list[Path]:
+    """Return the paths of the checkpoints that are older than the newest one, at `path`, the latest first."""
+    steps = [
+        int(number)
+        for older in path.parent.glob(f"{path.stem}-*{path.suffix}")
+        if (number := older.stem.removeprefix(f"{path.stem}-")).isdecimal()
+    ]
+    return [older_checkpoint(path, step) for step in sorted(steps, reverse=True)]
+
+
+def remove_unfinished(out: Path) -> None:
+    """Remove the checkpoint that a process was writing into the run directory `out` when it ended."""
+    for path in out.glob(".checkpoint*"):
+        path.unlink()

@@ -91,10 +91,16 @@ def test_two_machines_have_the_losses_of_one(runs: Runs, tmp_path: Path, strateg
 class Running:
     """A run of ranks that compute nothing and meet at every step, which goes on until it is ended."""
 
-    def __init__(self, runs: Runs, until: Until, out: str) -> None:
+    def __init__(self, runs: Runs, until: Until, out: str, *further: str) -> None:
         self._runs, self._until, self._folder = runs, until, runs.folder / out
         self.machines = runs.cluster.machines
-        words = (*STEPPING, *CLUSTER, *QUICK, f"hardware.address={runs.cluster.address}", f"out={out}")
+        words = (
+            *(further or STEPPING),
+            *CLUSTER,
+            *QUICK,
+            f"hardware.address={runs.cluster.address}",
+            f"out={out}",
+        )
         self._begun = self.machines.start(
             1,
             [str(runs.cluster.python), "-m", "src.train", *words],
@@ -116,6 +122,11 @@ class Running:
     def agent(self, machine: int) -> psutil.Process:
         """The process of Ray that is a machine's agent, and the parent of its proxy."""
         return self.of(machine, "hydra_pmi_proxy").parent()
+
+    def ended(self) -> int:
+        """Its exit status."""
+        self._begun.communicate(timeout=120)
+        return self._begun.returncode
 
     def said(self, within: float) -> str:
         """What it has said at its end, and that took so many seconds at most."""
@@ -147,6 +158,30 @@ def test_a_killed_rank_and_agent_are_named_and_nothing_is_left(runs: Runs, until
     run.agent(2).kill()
     second = runs.cluster.machines.address(2)
     assert f"error: host {second} was lost with rank 1: its agent has ended" in run.said(within=10)
+    run.gone(1, 2)
+
+
+def test_a_lost_agent_s_job_goes_on_from_its_checkpoint_to_the_same_end(
+    runs: Runs, until: Until, tmp_path: Path, mnist: None
+) -> None:
+    # Dropout would begin anew.
+    options = (
+        "strategy=ddp",
+        *STRATEGIES["ddp"],
+        *SHORT,
+        "model.dropout=0",
+        "epochs=40",
+        "checkpoint_every=20",
+    )
+    run = Running(runs, until, "resumed", *options)
+    until((runs.folder / "resumed/checkpoint.pt").exists, 60, "a checkpoint")
+    run.of(2, "rank-1").parent().kill()
+    assert run.ended() == 0
+    metrics = json.loads((runs.folder / "resumed/metrics.json").read_text())
+    assert (metrics["status"], metrics["restarts"]) == ("ok", 1)
+    near = Commands(tmp_path / "here")
+    assert near.run(*options, *QUICK, "hardware.share_devices=true", "out=run").returncode == 0
+    assert losses(runs.folder / "resumed") == losses(near.folder / "run")
     run.gone(1, 2)
 
 

@@ -153,6 +153,13 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=local_sgd", "checkpoint_every=10"],
         ["checkpoint_every=10", "local_sgd writes no checkpoints"],
     ),
+    "checkpoints that aren't written": (
+        ["checkpoint_keep=3"],
+        ["checkpoint_keep=3", "no checkpoints are written without checkpoint_every"],
+    ),
+    "no checkpoint kept": (["checkpoint_every=5", "checkpoint_keep=0"], ["checkpoint_keep=0", "at least 1"]),
+    "half a checkpoint": (["checkpoint_every=5", "checkpoint_keep=1.5"], ["must be a whole number"]),
+    "another library's word": (["max_to_keep=3"], ["max_to_keep", "did you mean checkpoint_keep?"]),
     "shares that are too many": (
         ["strategy=ddp", "workers=1", "batch_shares=[100,20]"],
         ["batch_shares=[100, 20]", "2 entries", "workers=1"],

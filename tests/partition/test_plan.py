@@ -111,6 +111,7 @@ def test_a_plan_adds_up() -> None:
     kept_bytes = costs.kept_bytes[: first.stop].sum()
     assert first.memory_bytes == pytest.approx(3 * costs.weight_bytes[: first.stop].sum() + 4 * kept_bytes)
     assert json.loads(planned.json())["boundaries"] == planned.boundaries
+    assert plan.Plan.from_json(planned.json()) == planned
     shown = plan.show(planned)
     assert "cut of 69 operations by size" in shown and planned.stages[1].first in shown
 

@@ -102,6 +102,26 @@ def test_what_one_wrote_another_goes_on_from(
     assert abs(expected[done_steps + 1] - expected[1]) > 100 * BOUND
 
 
+def test_any_checkpoint_that_is_kept_is_gone_on_from(commands, mnist: None) -> None:
+    words = (
+        "strategy=single",
+        "model=cnn",
+        "batch=32",
+        "dataset.limit=640",
+        "dataset.test_limit=100",
+        *FIXED,
+    )
+    first = commands.run(*words, "checkpoint_every=6", "checkpoint_keep=3")
+    assert first.returncode == 0, first.stderr
+    folder, expected = commands.folder / "run", losses(commands.folder / "run")
+    names = {"checkpoint.pt", "checkpoint-18.pt", "checkpoint-12.pt"}
+    assert {path.name for path in folder.iterdir() if "checkpoint" in path.name} == names
+    folder = folder.rename(commands.folder / "first")
+    again = commands.run(*words, f"resume={folder / 'checkpoint-12.pt'}")
+    assert again.returncode == 0, again.stderr
+    assert losses(commands.folder / "run") == {step: expected[step] for step in range(13, 21)}
+
+
 @pytest.mark.slow
 def test_asynchronous_workers_begin_with_its_running_statistics(
     commands, whole: Callable[[str], Path]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,26 +72,53 @@ def test_what_a_diverged_run_leaves_is_finite_and_a_run_goes_on_from_it(
     assert strategy == "hogwild" or math.isfinite(losses(commands.folder / "good")[0])
 
 
-def write(path: Path, text: str) -> None:
-    with last_good.newer(path) as temporary:
-        temporary.write_text(text)
+def write(path: Path, *texts: str, keep: int = 1) -> None:
+    """Write checkpoints at `path`, one after the other, each ten steps after the one before."""
+    for number, text in enumerate(texts):
+        with last_good.newer(path, present=10 * number if number else None, keep=keep) as temporary:
+            temporary.write_text(text)
+        assert path.read_text() == text
+
+
+def left(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir()}
 
 
 def test_the_one_before_a_bad_one_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
-    for text in ("first", "second", "third"):
-        write(path, text)
-        assert path.read_text() == text
+    write(path, "first", "second", "third")
     last_good.settle(path, good=False)
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("checkpoint.pt", "second")]
+    assert left(tmp_path) == {"checkpoint.pt": "second"}
 
 
 def test_a_good_one_stays_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
-    write(path, "first")
-    write(path, "second")
+    write(path, "first", "second")
     last_good.settle(path, good=True)
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("checkpoint.pt", "second")]
+    assert left(tmp_path) == {"checkpoint.pt": "second"}
+
+
+@pytest.mark.parametrize(
+    ("good", "expected"),
+    [
+        (True, {"checkpoint.pt": "5", "checkpoint-40.pt": "4", "checkpoint-30.pt": "3"}),
+        (False, {"checkpoint.pt": "4", "checkpoint-30.pt": "3", "checkpoint-20.pt": "2"}),
+    ],
+)
+def test_the_last_good_ones_stay_and_no_more(tmp_path: Path, good: bool, expected: dict[str, str]) -> None:
+    (tmp_path / "checkpoint-best.pt").write_text("the user's own")
+    write(tmp_path / "checkpoint.pt", *"12345", keep=3)
+    last_good.settle(tmp_path / "checkpoint.pt", good=good, keep=3)
+    assert left(tmp_path) == {**expected, "checkpoint-best.pt": "the user's own"}
+
+
+def test_one_that_was_kept_as_the_process_was_killed_is_kept_again(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    write(path, "first")
+    # It has both names until the next one has taken its place.
+    os.link(path, tmp_path / "checkpoint-10.pt")
+    write(path, "again", "second")
+    assert left(tmp_path) == {"checkpoint.pt": "second", "checkpoint-10.pt": "again"}
 
 
 def test_a_bad_one_without_another_before_it_is_removed(tmp_path: Path) -> None:
@@ -102,7 +130,7 @@ def test_a_bad_one_without_another_before_it_is_removed(tmp_path: Path) -> None:
 def test_one_that_could_not_be_written_takes_no_good_ones_place(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     write(path, "first")
-    with pytest.raises(OSError, match="full"), last_good.newer(path) as temporary:
+    with pytest.raises(OSError, match="full"), last_good.newer(path, present=10) as temporary:
         temporary.write_text("half")
         raise OSError("the disk is full")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["first"]

@@ -135,7 +135,12 @@ class ClusterHosts:
     def _bring(self, host: RemoteHost, out: Path, resume: Path | None) -> None:
         """Bring a host the run's configuration, and what a job that goes on needs."""
         recorded = [path for path in (out / files.RANKS).glob("*/*") if path.name in RECORDS]
-        brought = {str(path.relative_to(out)): path for path in (*recorded, *([resume] if resume else ()))}
+        # Processes that are started again append to their logs.
+        recorded += (out / files.LOGS).glob("*.log")
+        if resume is not None:
+            recorded += [resume, *files.older_checkpoints(resume)]
+            recorded += [path for path in [out / files.PARTITION] if path.exists()]
+        brought = {str(path.relative_to(out)): path for path in recorded}
         described = yaml.safe_load((out / files.CONFIG).read_text())
         for number, (mapping, key) in enumerate(((described, "resume"), (described["model"], "pretrained"))):
             if mapping.get(key) is not None:

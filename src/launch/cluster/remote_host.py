@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -19,11 +20,13 @@ from src.launch.cluster.facts import HostFacts
 from src.launch.cluster.run_folder import write
 from src.launch.process_spec import rank_name
 from src.launch.spawn import Spawn
-from src.run import exit_status
+from src.run import exit_status, files
 from src.run.variables import PROCESS, RANK, STARTED
 
 # The agent answers a question for ends of processes after so long, if there is none.
 ASK_SECONDS = 1.0
+# What follows the name of a checkpoint while it is held back.
+HELD = ".held-"
 # How often files are fetched.
 FETCH_SECONDS = 0.5
 
@@ -94,6 +97,8 @@ class RemoteHost:
         self._fetched: set[str] = set()
         self._folder: Path | None = None
         self._fetching = threading.Lock()
+        self._installing = threading.Lock()
+        self._holds = 0
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name=f"watch {self.address}", daemon=True).start()
         threading.Thread(target=self._keep_fetching, name=f"fetch {self.address}", daemon=True).start()
@@ -177,17 +182,58 @@ class RemoteHost:
     def fetch(self) -> None:
         """Fetch all changes in the run's folder.
 
+        A checkpoint takes its place once all that was recorded before it is here, from every host: else a job
+        that goes on from it would lack rows.
+
+        Raises:
+            HostLost: where the host, or one whose records a checkpoint waits for, is lost.
+        """
+        with self._installing:
+            checkpoint = self._fetch()
+            if checkpoint is None or self._out is None:
+                return
+            try:
+                for other in self.peers:
+                    if other is not self and other.records:
+                        other.fetch_records()
+            except HostLost:
+                checkpoint.unlink(missing_ok=True)
+                raise
+            os.replace(checkpoint, self._out / checkpoint.name.split(HELD)[0].lstrip("."))
+
+    @property
+    def records(self) -> bool:
+        """Return whether processes there write the records of ranks; a coordinator does it for workers."""
+        return any(Path(name).name == files.STEPS for name in self._fetched)
+
+    def fetch_records(self) -> None:
+        """Fetch what there is; a checkpoint among it doesn't take its place.
+
         Raises:
             HostLost: where the host is lost.
         """
+        if (checkpoint := self._fetch()) is not None:
+            checkpoint.unlink(missing_ok=True)
+
+    def _fetch(self) -> Path | None:
+        """Fetch all changes; return the path where the newest checkpoint is held, if there is another one."""
+        held: Path | None = None
         with self._fetching:
-            while self._out is not None and self._folder is not None:
+            while (out := self._out) is not None and self._folder is not None:
                 pieces = self.call("changes")
                 for piece in pieces:
-                    write(self._out, piece)
+                    is_checkpoint = piece.name in files.CHECKPOINTS.values() and not piece.removed
+                    self._holds += is_checkpoint
+                    name = f".{piece.name}{HELD}{self._holds}" if is_checkpoint else None
+                    write(out, piece, name)
                     self._fetched.add(piece.name)
+                    if name is not None and piece.last:
+                        if held is not None:
+                            held.unlink()
+                        held = out / name
                 if not pieces:
-                    return
+                    break
+        return held
 
     def close(self) -> None:
         """End the agent."""

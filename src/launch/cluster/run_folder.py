@@ -28,6 +28,7 @@ class Piece:
         appended: whether they go to the end of the file that is there; else they are of a new file, which
             takes its place once it is complete.
         last: whether the file is complete with them.
+        removed: whether there is no such file any more.
     """
 
     name: str
@@ -35,11 +36,18 @@ class Piece:
     data: bytes
     appended: bool = False
     last: bool = True
+    removed: bool = False
 
 
-def write(folder: Path, piece: Piece) -> None:
-    """Write a piece into a folder; the pieces of a file come in their order."""
+def write(folder: Path, piece: Piece, complete_as: str | None = None) -> None:
+    """Write a piece into a folder; the pieces of a file come in their order.
+
+    A file appears once it is complete: by its own name, or `complete_as`. What is appended appears at once.
+    """
     path = folder / piece.name
+    if piece.removed:
+        path.unlink(missing_ok=True)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     target = path if piece.appended else path.with_name(f".{path.name}.arriving")
     try:
@@ -51,7 +59,7 @@ def write(folder: Path, piece: Piece) -> None:
             target.unlink(missing_ok=True)
         raise
     if piece.last and not piece.appended:
-        os.replace(target, path)
+        os.replace(target, path if complete_as is None else path.with_name(complete_as))
 
 
 def pieces_of(path: Path, name: str) -> Iterator[Piece]:
@@ -88,6 +96,8 @@ class RunFolder:
         """Follow the files in `folder`, which is empty."""
         self.folder = folder
         self._known: dict[str, _State] = {}
+        # Files that were not there at the last look: another one may be about to take their place.
+        self._missing: set[str] = set()
         # The rest of a file of which a piece is told already.
         self._rest: Iterator[Piece] | None = None
 
@@ -106,7 +116,7 @@ class RunFolder:
             if piece := next(self._rest, None):
                 return [piece]
             self._rest = None
-        found: list[Piece] = []
+        found = self._removed()
         for path in sorted(self.folder.rglob("[!.]*")):
             name = str(path.relative_to(self.folder))
             try:
@@ -121,6 +131,14 @@ class RunFolder:
                 if not piece.last:
                     break
         return found
+
+    def _removed(self) -> list[Piece]:
+        """Return the files that were there, and twice not any more."""
+        missing = {name for name in self._known if not (self.folder / name).exists()}
+        gone, self._missing = missing & self._missing, missing - self._missing
+        for name in gone:
+            del self._known[name]
+        return [Piece(name, 0, b"", removed=True) for name in sorted(gone)]
 
     def _change(self, path: Path, name: str) -> Piece | None:
         """Return the next piece of a file, `None` where it is as known."""

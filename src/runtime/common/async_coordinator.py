@@ -23,7 +23,7 @@ from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.run import files
 from src.run.tables import write_text
-from src.runtime.common import last_good
+from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
 from src.tasks.make import make
@@ -78,9 +78,11 @@ class AsyncCoordinator(ABC):
         self._unsettled: list[tuple[CompletedStep, int]] = []
         self._losses: list[float] = []
         self._diverged = False
-        # Whether the newest checkpoint's state has a finite loss, as far as is known, and the workers whose
-        # first step on it hasn't ended: it may be finite on one's samples and not on another's.
-        self._newest_is_good, self._trying = True, set[int]()
+        self._writer = CheckpointWriter(context)
+        # Whether a saved state has a finite loss, as far as is known, by its number of steps. Of the last one
+        # those workers try it whose first step on it hasn't ended: it may be finite on one's samples and not
+        # on another's.
+        self._good, self._trying = dict[int, bool](), set[int]()
         # Seconds of fetches and pushes by worker, warm-up left out.
         self._exchange: dict[int, float] = defaultdict(float)
         self._task = make(context.config, classes=context.arrays.classes, shape=context.arrays.shape)
@@ -116,10 +118,11 @@ class AsyncCoordinator(ABC):
         """Return the mean loss over the whole test set, and the task's metrics."""
 
     @abstractmethod
-    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
-        """Write a checkpoint, unless the state isn't finite; return whether it was written.
+    def save(self, writer: CheckpointWriter, *, epoch: int, step: int, worker_steps: list[int]) -> None:
+        """Copy the state into memory, and have it written as a checkpoint, unless it isn't finite.
 
         Args:
+            writer: writes the checkpoint; another one may be in progress.
             epoch: how many whole epochs are done.
             step: how many steps of the next epoch are done.
             worker_steps: how many steps each worker has done, by rank.
@@ -141,6 +144,9 @@ class AsyncCoordinator(ABC):
         config, policy = self._context.config, self._policy
         self._start()
         self.scheduled = first
+        if first:
+            self._writer.resume_at(first)
+            self._await_first_steps(first)
         status = "ok" if first == policy.last_step else None
         group: list[np.ndarray] = []
         samples = self._context.arrays.train_samples
@@ -153,6 +159,7 @@ class AsyncCoordinator(ABC):
             self.schedule(np.stack(group), (step - 1) // policy.steps_per_epoch + 1)
             self.scheduled = step
             group.clear()
+            self._writer.check()
             self._settle(time.time() - SETTLE_SECONDS)
             status = self._status(step)
             if status is not None or due:
@@ -204,7 +211,7 @@ class AsyncCoordinator(ABC):
         self._diverged |= not np.isfinite(completed.loss)
         if completed.rank in self._trying:
             self._trying.remove(completed.rank)
-            self._newest_is_good &= bool(np.isfinite(completed.loss))
+            self._good[max(self._good)] &= bool(np.isfinite(completed.loss))
         self._sums += completed.sums
         self._seen += completed.samples
         timed = recorder.trained_steps - self._context.config.warmup_steps
@@ -221,8 +228,12 @@ class AsyncCoordinator(ABC):
             for recorder in self._recorders:
                 recorder.flush()
             worker_steps = [recorder.steps for recorder in self._recorders]
-            if self.save(epoch=epoch, step=within, worker_steps=worker_steps):
-                self._newest_is_good, self._trying = True, {recorder.rank for recorder in self._recorders}
+            self.save(self._writer, epoch=epoch, step=within, worker_steps=worker_steps)
+        self._await_first_steps(step)
+
+    def _await_first_steps(self, step: int) -> None:
+        """Find out by each worker's next step whether the state after `step` global batches is good."""
+        self._good[step], self._trying = True, {recorder.rank for recorder in self._recorders}
 
     def metrics(self, sums: np.ndarray, samples: int) -> dict[str, float]:
         """Return the metrics of so many samples by the task's sums over them [sums]."""
@@ -268,9 +279,8 @@ class AsyncCoordinator(ABC):
         """Settle the checkpoint; write each worker's payload and exchange to its record, and its timeline."""
         # What is asked of the servers from here on is no step's.
         self._recorders[0].end_traffic()
-        newest = files.checkpoint_in(self._context.folder)
-        if newest is not None and self._context.config.checkpoint_every is not None:
-            last_good.settle(newest, good=self._newest_is_good)
+        if self._context.config.checkpoint_every is not None:
+            self._writer.finish(self._good.__getitem__)
         for recorder, intervals in zip(self._recorders, self._intervals, strict=True):
             fetched, pushed = self.step_bytes(recorder.rank)
             recorder.payload_bytes = round((fetched + pushed) * recorder.trained_steps)

@@ -1,9 +1,10 @@
-"""Keep a run's last good checkpoint, whatever the training does after it.
+"""Keep a run's last good checkpoints, whatever the training does after them.
 
 A state is good if its tensors are finite and so is a loss that was computed with it. The loss of a step is
 that of the state before the step's update: whether a state is good shows in the step after it, or in an
-evaluation. So the checkpoint before the newest one is kept, under another name, until the newest one is known
-to be good, which it is when the next one is written.
+evaluation. So there is one more checkpoint than is to be kept until the newest one is known to be good, which
+it is when the next one is written. The newest one has the run's name for it, the older ones have their number
+of steps in theirs (`src.run.files.older_checkpoint`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from src.run import files
 from src.run.tables import written_whole
 
 # After a failed write, a disk without room for as much is full.
@@ -21,17 +23,19 @@ ROOM_BYTES = 1024 * 1024
 
 
 @contextlib.contextmanager
-def newer(path: Path) -> Iterator[Path]:
+def newer(path: Path, *, present: int | None, keep: int = 1) -> Iterator[Path]:
     """Yield a temporary file to write, which becomes the checkpoint `path` when the block ends well.
 
-    The present checkpoint, known to be good by now, is kept until `settle`.
+    Args:
+        path: the newest checkpoint, known to be good by now; it is kept among the older ones.
+        present: how many steps it has done, `None` if there is none.
+        keep: how many checkpoints to keep, besides the one that is written.
 
     Raises:
         OSError: on a full disk, also where a library has another error for that.
     """
-    previous = _previous(path)
-    # Before the block: no more than two checkpoints need room on the disk.
-    previous.unlink(missing_ok=True)
+    # Before the block: no more than `keep` and this one need room on the disk.
+    _remove(files.older_checkpoints(path)[keep - 1 :])
     with written_whole(path) as temporary:
         try:
             yield temporary
@@ -40,29 +44,37 @@ def newer(path: Path) -> Iterator[Path]:
             with temporary.open("ab") as file:
                 os.posix_fallocate(file.fileno(), file.tell(), ROOM_BYTES)
             raise
-        if path.exists():
+        with temporary.open("rb") as file:
+            # Whatever ends the machine, the name stands for a whole file.
+            os.fsync(file.fileno())
+        if present is not None:
+            older = files.older_checkpoint(path, present)
+            # There is one if the process was killed here.
+            older.unlink(missing_ok=True)
             try:
-                os.link(path, previous)
+                os.link(path, older)
             except OSError:
                 # Some file systems have no links.
-                shutil.copyfile(path, previous)
+                shutil.copyfile(path, older)
 
 
-def settle(path: Path, *, good: bool) -> None:
-    """Leave the last good checkpoint at `path`, and nothing beside it, at the end of a training.
+def settle(path: Path, *, good: bool, keep: int = 1) -> None:
+    """Leave the last good checkpoints, the newest of them at `path`, at the end of a training.
 
     Args:
         path: the newest checkpoint.
         good: whether that is good; if not, the one before it takes its place, and without one none is left.
+        keep: how many to leave.
     """
-    previous = _previous(path)
+    older = files.older_checkpoints(path)
     if good:
-        previous.unlink(missing_ok=True)
-    elif previous.exists():
-        os.replace(previous, path)
+        _remove(older[keep - 1 :])
+    elif older:
+        os.replace(older[0], path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _previous(path: Path) -> Path:
-    return path.with_name(f".{path.name}.previous")
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Resume from a checkpoint of any framework: check the checkpoint, and set the recorders' counts."""
+"""Resume from a checkpoint of any framework: check the checkpoint, and complete the recorders' counts."""
 
 from __future__ import annotations
 
@@ -64,3 +64,15 @@ def resume_recorders(
     for recorder, steps in zip(recorders, worker_steps, strict=True):
         recorder.resume_at(int(steps), batches=step, per_epoch=steps_per_epoch)
     return step
+
+
+def complete_payload(recorder: Recorder, first: int) -> None:
+    """Add the payload of steps that were recorded before the job was started again: that of later ones.
+
+    Args:
+        recorder: that of a rank which adds up its payload, after the last step.
+        first: how many steps were done when the rank's process began.
+    """
+    steps = recorder.steps - first
+    if 0 < steps < recorder.trained_steps:
+        recorder.payload_bytes = recorder.payload_bytes // steps * recorder.trained_steps

@@ -11,7 +11,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
 from src.runtime.tensorflow import feed
-from src.runtime.tensorflow.checkpoint import Checkpoints
+from src.runtime.tensorflow.checkpoint import Checkpoints, Sums
 
 
 class StepFollower(Protocol):
@@ -68,8 +68,7 @@ class TrainingCallback:
         self._evaluate_model = evaluate
         self._checkpoints = checkpoints
         self._policy = StepPolicy(context.config, feed.steps_per_epoch(context))
-        self._loss = self._correct = 0.0
-        self._trained = 0
+        self._loss, self._correct, self._trained = checkpoints.sums
         recorder.facts["steps_per_epoch"] = self._policy.steps_per_epoch
 
     def on_train_start(self) -> None:
@@ -99,11 +98,12 @@ class TrainingCallback:
         self._loss += float(np.sum(losses))
         self._correct += correct
         self._trained += len(losses)
+        self._checkpoints.check()
         diverged = not np.isfinite(losses).all()
         self.status = policy.status(recorder.steps, diverged=diverged, late=late)
         scored = self._evaluate() if policy.evaluates(before, recorder.steps, self.status) else 0.0
         if policy.saves(before, recorder.steps, self.status) and np.isfinite(scored):
-            self._checkpoints.write(recorder.steps)
+            self._checkpoints.write(recorder.steps, Sums(self._loss, self._correct, self._trained))
         if self.status is not None:
             bad = np.flatnonzero(~np.isfinite(losses))
             self._checkpoints.settle(before + 1 + int(bad[0]) if len(bad) else None)

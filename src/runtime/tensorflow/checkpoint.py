@@ -9,12 +9,15 @@ A checkpoint is a file that `numpy.load` reads anywhere, without pickle:
     seed, global_batch, train_samples     what the order of samples depends on
     optimizer              the optimizer's name
     worker_steps           steps of each worker, where workers are asynchronous
+    sums                   losses, correct answers and steps since the last evaluation, of others
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -22,22 +25,39 @@ import numpy as np
 from src.config import ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
-from src.run import files
-from src.runtime.common import last_good
+from src.run.variables import RESUME
+from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import check_checkpoint, resume_recorders
 from src.runtime.tensorflow import update_rule
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of, split_value
 
-FILE = files.TENSORFLOW_CHECKPOINT
 SINGLE = ("epoch", "step", "seed", "global_batch", "train_samples", "optimizer")
 NEEDED = (*SINGLE, "iterations")
 # A model, or a part of it, and the optimizer that was built on its trained variables.
 Part = tuple[keras.Model, keras.optimizers.Optimizer]
 
 
+class Sums(NamedTuple):
+    """Sums over the steps since the last evaluation.
+
+    Attributes:
+        loss: of their losses.
+        correct: of their correct answers.
+        steps: number of these steps.
+    """
+
+    loss: float = 0.0
+    correct: float = 0.0
+    steps: float = 0
+
+
 class Checkpoints:
-    """The checkpoints of one rank's run: the one that the run resumes from, and those that it writes."""
+    """The checkpoints of one rank's run: the one that the run resumes from, and those that it writes.
+
+    Attributes:
+        sums: what was added up before the job was started again, since the last evaluation.
+    """
 
     def __init__(
         self,
@@ -53,7 +73,7 @@ class Checkpoints:
             recorder: the rank's recorder.
             parts: the model, or its parts, each with its optimizer.
             barrier: returns once all ranks have called it. With a barrier, the other ranks wait off the clock
-                until rank 0 has written a checkpoint.
+                until rank 0 has copied the state for a checkpoint.
         """
         self._context = context
         self._recorder = recorder
@@ -62,8 +82,9 @@ class Checkpoints:
         samples = context.arrays.train_samples
         self._per_epoch = order.steps_per_epoch(samples, context.config.global_batch)
         self._asked_at = -1
-        # Steps of the newest checkpoint that this process has written.
-        self._newest: int | None = None
+        self.sums = Sums()
+        # Rank 0 alone writes.
+        self._writer = CheckpointWriter(context)
 
     def resume(self) -> int:
         """Restore the checkpoint that the configuration names; return how many steps it has done, or 0.
@@ -78,10 +99,13 @@ class Checkpoints:
         steps = resume_recorders([self._recorder], checkpoint, self._per_epoch)
         for _, optimizer in self._parts:
             update_rule.resume_at(optimizer, steps)
+        self._writer.resume_at(steps)
+        if RESUME in os.environ:
+            self.sums = Sums(*checkpoint["sums"].tolist())
         return steps
 
-    def write(self, step: int) -> None:
-        """Write a checkpoint after `step` steps, unless it is written already; all ranks call this method."""
+    def write(self, step: int, sums: Sums) -> None:
+        """Have a checkpoint written after `step` steps, unless that is done; all ranks call this method."""
         if step == self._asked_at:
             return
         with self._recorder.off_clock():
@@ -91,39 +115,46 @@ class Checkpoints:
                 self._barrier()
             if self._context.rank == 0:
                 epoch, within = divmod(step, self._per_epoch)
-                if write(self._context, self._parts, epoch=epoch, step=within):
-                    self._newest = step
+                write(self._writer, self._context, self._parts, epoch=epoch, step=within, sums=sums)
             if self._barrier is not None:
                 self._barrier()
         self._asked_at = step
 
+    def check(self) -> None:
+        """Raise the error with which the writing of a checkpoint has ended, if it has."""
+        self._writer.check()
+
     def settle(self, diverged_at: int | None) -> None:
         """End with the last good checkpoint; `diverged_at` is the first step whose loss was not finite."""
-        if self._context.rank == 0 and self._newest is not None:
+        if self._context.rank == 0 and self._context.config.checkpoint_every is not None:
             # The loss of a step is that of the state before it.
-            last_good.settle(self._context.folder / FILE, good=diverged_at != self._newest + 1)
+            self._writer.finish(lambda newest: diverged_at != newest + 1)
 
 
 def write(
+    writer: CheckpointWriter,
     context: RankContext,
     parts: Iterable[Part],
     *,
     epoch: int,
     step: int,
     worker_steps: Sequence[int] = (),
-) -> bool:
-    """Write the run's checkpoint, whole or not at all.
+    sums: Sums | None = None,
+) -> None:
+    """Copy the state into memory, and have it written as the run's checkpoint, whole or not at all.
 
-    A state that has an infinite or NaN element isn't written, so that the last good one stays. Return whether
-    this one was written.
+    A state that has an infinite or NaN element isn't written, so that the last good one stays.
 
     Args:
+        writer: writes the checkpoint beside the training.
         context: the rank's context.
         parts: the model, or its parts, each with its optimizer.
         epoch: how many whole epochs are done.
         step: how many steps of the next epoch are done.
         worker_steps: how many steps each worker has done, where workers are asynchronous.
+        sums: what was added up since the last evaluation, where they aren't.
     """
+    writer.wait()
     whole: dict[str, Any] = {
         "epoch": epoch,
         "step": step,
@@ -132,19 +163,32 @@ def write(
         "train_samples": context.arrays.train_samples,
         "optimizer": context.config.optimizer["name"],
         "worker_steps": list(worker_steps),
+        "sums": list(sums or ()),
     }
     for model, optimizer in parts:
         whole["iterations"] = optimizer.iterations.numpy()
         whole |= {f"model/{_name(model, v)}": join_shards(shards_of(v)) for v in model.variables}
         for kind, slots in _slots(model, optimizer).items():
             whole |= {f"{kind}/{name}": join_shards(parts) for name, parts in slots.items()}
+    writer.write(
+        epoch=epoch,
+        step=step,
+        broken=lambda: next(_not_finite(whole), None),
+        save=lambda path: _save(whole, path),
+    )
+
+
+def _not_finite(whole: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of a checkpoint's arrays that have an infinite or NaN element."""
     for name, value in whole.items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-            print(f"no checkpoint of epoch {epoch}, step {step}: {name} isn't finite", flush=True)
-            return False
-    with last_good.newer(context.folder / FILE) as temporary, temporary.open("wb") as file:
+            yield name
+
+
+def _save(whole: Mapping[str, Any], path: Path) -> None:
+    # Of a path numpy would change the ending.
+    with path.open("wb") as file:
         np.savez(file, **whole)
-    return True
 
 
 def read(context: RankContext) -> dict[str, Any]:

@@ -8,6 +8,7 @@ to the first. One gradient tape over all stages would choose the devices of its 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from src.partition.keras import cost
 from src.partition.keras.graph import KerasGraph, operations
 from src.partition.plan import Plan
 from src.run import files
+from src.run.tables import write_text
+from src.run.variables import RESUME
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import custom_loop, setup, update_rule
 
@@ -32,7 +35,6 @@ def train(context: RankContext, recorder: Recorder) -> None:
     devices = setup.configure(context)
     model = SplitModel(context, devices)
     recorder.note(planning.show(model.plan))
-    (context.folder / files.PARTITION).write_text(model.plan.json())
     status = custom_loop.train(context, recorder, tf.distribute.get_strategy(), model)
     setup.finish(context, recorder, model.stages, status)
 
@@ -126,10 +128,18 @@ class SplitModel:
 
 
 def _plan(context: RankContext, graph: KerasGraph, devices: Sequence[str]) -> Plan:
-    """Plan the cut by costs that are measured on the first device."""
+    """Plan the cut by costs that are measured on the first device, and write it into the run's directory.
+
+    A job that is started again takes it from there: another cut would round otherwise.
+    """
+    path = context.folder / files.PARTITION
+    if RESUME in os.environ:
+        return Plan.from_json(path.read_text())
     size: int = context.config.microbatch
     images: Any = setup.normalise(context, tf.constant(context.arrays.train.inputs[0][:size]))
     with tf.device(devices[0]):
         measured = cost.costs(graph, images)
     demands = planning.demands_of(context.config, overlaps=False)
-    return planning.make(graph.profile(size), measured, cost.link(devices), demands)
+    plan = planning.make(graph.profile(size), measured, cost.link(devices), demands)
+    write_text(path, plan.json())
+    return plan

@@ -26,6 +26,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.mpi_world import MPIWorld
+from src.runtime.common.resume import complete_payload
 from src.runtime.tensorflow import feed, setup
 from src.runtime.tensorflow.callback import TrainingCallback
 from src.runtime.tensorflow.checkpoint import Checkpoints
@@ -61,10 +62,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
             images, labels = next(batches)
         loss, correct, late = step(images, labels, callback.late)
         callback.on_steps_end([loss], correct, late=late)
-    steps = recorder.steps - first
-    if 0 < steps < recorder.trained_steps:
-        # Each step before the job was started again had the same payload.
-        recorder.payload_bytes = recorder.payload_bytes // steps * recorder.trained_steps
+    complete_payload(recorder, first)
     world.leave()
     setup.finish(context, recorder, [copy.model], callback.status)
 

@@ -38,7 +38,7 @@ class Running:
 
     def __init__(self, commands, until: Until, *words: str) -> None:
         self._commands, self._until = commands, until
-        self.command = commands.start(*WORDS, *words)
+        self.command = commands.start(*WORDS, "strategy.max_restarts=0", *words)
         steps = commands.folder / "run" / "ranks" / "1" / "steps.csv"
         until(lambda: steps.exists() and steps.read_text().count("\n") > 20, 60, "the first steps")
         self.agents = agents(self.command.pid)

@@ -114,3 +114,18 @@ def test_what_the_parent_has_brought_is_no_change(pair: Pair, tmp_path: Path) ->
 def test_temporary_files_stay_there(pair: Pair) -> None:
     (pair.there / ".steps.csv.writing").write_text("half")
     assert pair.fetch() == []
+
+
+def test_what_is_removed_goes_here_too_but_not_what_is_about_to_be_replaced(pair: Pair) -> None:
+    (pair.there / "checkpoint.pt").write_text("newest")
+    (pair.there / "checkpoint-10.pt").write_text("older")
+    pair.fetch()
+    (pair.there / "checkpoint-10.pt").unlink()
+    (pair.there / "checkpoint.pt").rename(pair.there / "checkpoint-20.pt")
+    for piece in pair.followed.changes():
+        write(pair.here, piece)
+    assert (pair.here / "checkpoint.pt").exists()
+    (pair.there / "checkpoint.pt").write_text("newest")
+    pair.fetch()
+    names = ["checkpoint-20.pt", "checkpoint.pt"]
+    assert sorted(path.name for path in pair.here.iterdir()) == names

@@ -24,7 +24,7 @@ def test_a_library_s_error_is_that_of_a_full_disk_where_the_disk_is_full(
 
     monkeypatch.setattr(os, "posix_fallocate", allocate)
     kind, text = (OSError, "No space") if full else (RuntimeError, "the writer")
-    with pytest.raises(kind, match=text), last_good.newer(path) as temporary:
+    with pytest.raises(kind, match=text), last_good.newer(path, present=1) as temporary:
         temporary.write_text("half of")
         raise RuntimeError("the writer failed")
     assert [each.read_text() for each in tmp_path.iterdir()] == ["the last good one"]

@@ -14,6 +14,7 @@ from src.data import order
 from src.data.batches import training_samples
 from src.measure.recorder import Recorder
 from src.runtime.common.async_coordinator import AsyncCoordinator, CompletedStep
+from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import checkpoint
 from src.runtime.tensorflow.parameter_server.server_model import ServerModel
@@ -134,7 +135,7 @@ class TensorFlowCoordinator(AsyncCoordinator):
         loss, *sums = np.sum([remote.fetch() for remote in remotes], axis=0, dtype=float)
         return float(loss) / arrays.test_samples, self.metrics(np.array(sums), arrays.test_samples)
 
-    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
-        """Write a checkpoint after `epoch` whole epochs and `step` steps of the next, if it is finite."""
+    def save(self, writer: CheckpointWriter, *, epoch: int, step: int, worker_steps: list[int]) -> None:
+        """Have a checkpoint written after `epoch` whole epochs and `step` steps of the next, if finite."""
         parts = self._model.parts
-        return checkpoint.write(self._context, parts, epoch=epoch, step=step, worker_steps=worker_steps)
+        checkpoint.write(writer, self._context, parts, epoch=epoch, step=step, worker_steps=worker_steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -16,10 +17,12 @@ from torch import Tensor
 from src.compat.torch import as_in_ddp
 from src.measure import memory
 from src.measure.recorder import Recorder
-from src.runtime.common import last_good
+from src.run.variables import RESUME
 from src.runtime.common.batch_split import SpeedWindow
+from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
+from src.runtime.common.resume import complete_payload
 from src.runtime.common.step_policy import StepPolicy
 from src.runtime.torch import checkpoint, compilation, scoring, update_rule
 from src.runtime.torch.feed import Batch, Feed
@@ -67,10 +70,12 @@ class TrainingCallback(pl.Callback):
         # An agreement in progress: the slowest rank's clock and whether some rank has diverged [2], and the
         # reduction of both over the ranks.
         self.agreement: tuple[Tensor, dist.Work | None] | None = None
+        # Steps that were done when this process began to train.
+        self.first = 0
         self.saved_at = -1
-        # Steps of the newest checkpoint that this rank has written, and steps at which the test loss was
-        # infinite or NaN.
-        self.newest: int | None = None
+        # Rank 0 alone writes.
+        self.writer = CheckpointWriter(context)
+        # Steps at which the test loss was infinite or NaN.
         self.scored_badly_at = -1
         self.speeds = SpeedWindow()
 
@@ -79,12 +84,17 @@ class TrainingCallback(pl.Callback):
         assert isinstance(module, TrainingModule)
         if self.resumed is not None:
             checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
+            if RESUME in os.environ:
+                # The steps since the last evaluation count in the next one.
+                module.sums = self.resumed["sums"][self.context.rank].clone()
             self.resumed = None
+            self.writer.resume_at(self.recorder.steps)
         update_rule.set_rate(trainer.optimizers[0], self.rate(self.recorder.steps))
         with as_in_ddp(trainer.strategy.model):
             module.warm_up(self.feed)
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
         self._barrier()
+        self.first = self.recorder.steps
         self.recorder.start()
 
     def on_train_batch_end(
@@ -94,6 +104,7 @@ class TrainingCallback(pl.Callback):
         assert isinstance(module, TrainingModule)
         if (index + 1) % self.feed.parts:
             return
+        self.writer.check()
         # Stages that see no labels count no samples; each has trained on its worker's whole batch.
         samples = module.step_samples or self.context.config.worker_batch
         self.recorder.step(module.take_loss(), samples, epoch=self.feed.epoch + 1)
@@ -132,12 +143,15 @@ class TrainingCallback(pl.Callback):
             diverged = float(self._sum(torch.tensor([float(self.recorder.diverged)])))
             if diverged:
                 return
+            self.writer.wait()
+            sums = torch.zeros(self.context.world_size, len(module.sums), dtype=torch.float64)
+            sums[self.context.rank] = module.sums
+            sums = self._sum(sums).cpu()
             parts = module.rank_states(trainer.optimizers[0])
             if parts is not None:
                 epoch, within = divmod(step, self.feed.steps)
-                if checkpoint.write(self.context, parts, epoch=epoch, step=within):
-                    self.newest = step
-            # The others wait off the clock for rank 0 to have written.
+                checkpoint.write(self.writer, self.context, parts, epoch=epoch, step=within, sums=sums)
+            # The others wait off the clock for rank 0 to have copied.
             self._barrier()
 
     def _settle(self) -> None:
@@ -147,10 +161,9 @@ class TrainingCallback(pl.Callback):
         if self.context.world_size > 1:
             first = first.to(self.device)
             dist.all_reduce(first, dist.ReduceOp.MIN)
-        if self.newest is not None:
+        if self.context.rank == 0:
             # The loss of a step is that of the state before it.
-            good = float(first) != self.newest + 1
-            last_good.settle(self.context.folder / checkpoint.FILE, good=good)
+            self.writer.finish(lambda newest: float(first) != newest + 1)
 
     def _agree(self, trainer: pl.Trainer) -> None:
         """Have all ranks end at the same step, by the slowest rank's clock.
@@ -206,6 +219,7 @@ class TrainingCallback(pl.Callback):
             self._save(trainer, module)
         if self.context.config.checkpoint_every is not None:
             self._settle()
+        complete_payload(recorder, self.first)
         recorder.facts |= memory.peak(self.device) | module.facts(self.device)
         # Without a status the job was started again after a failure and had had all its epochs done.
         recorder.finish(status or "ok")

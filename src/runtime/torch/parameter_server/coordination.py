@@ -21,6 +21,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.run import files, variables
 from src.run.variables import ClusterSpec
+from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
 from src.runtime.torch import checkpoint, setup
@@ -104,12 +105,19 @@ def coordinate(
     first, entries = _resume(context, recorders, replica)
     store.initialize(replica.parameters(), entries)
 
-    def write(buffers: tuple[np.ndarray, ...], epoch: int, step: int, worker_steps: list[int]) -> bool:
+    def write(
+        writer: CheckpointWriter,
+        buffers: tuple[np.ndarray, ...],
+        epoch: int,
+        step: int,
+        worker_steps: list[int],
+    ) -> None:
+        writer.wait()
         values, entries, _ = store.state()
         replica.load(values)
         replica.load_buffers(buffers)
         state = checkpoint.rank_state_of_vector(replica.model, entries)
-        return checkpoint.write(context, [state], epoch=epoch, step=step, worker_steps=worker_steps)
+        checkpoint.write(writer, context, [state], epoch=epoch, step=step, worker_steps=worker_steps)
 
     parameters = replica.parameters()
     pushed = pushed_bytes(context.config, len(parameters), parameters.element_size())

@@ -28,6 +28,7 @@ from src.data import order
 from src.measure.recorder import Recorder
 from src.runtime.common.async_coordinator import AsyncCoordinator, CompletedStep
 from src.runtime.common.batch_split import BatchSplit, MeasuredSpeeds
+from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.listener import Listener
 from src.runtime.common.messages import Connection, Head, Message
@@ -56,7 +57,7 @@ class TorchCoordinator(AsyncCoordinator):
         step_bytes: tuple[float, float],
         buffers: tuple[np.ndarray, ...],
         fixed: bool,
-        write: Callable[[tuple[np.ndarray, ...], int, int, list[int]], bool],
+        write: Callable[[CheckpointWriter, tuple[np.ndarray, ...], int, int, list[int]], None],
     ) -> None:
         """Listen at `address` (`host:port`).
 
@@ -68,8 +69,7 @@ class TorchCoordinator(AsyncCoordinator):
             step_bytes: mean bytes that a step fetches, and those that it pushes.
             buffers: the model's floating-point buffers, with which workers begin.
             fixed: whether rank r trains on part r of each batch, as long as that worker isn't lost.
-            write: writes a checkpoint (buffers, whole epochs done, steps of the next epoch, each worker's
-                steps), and returns whether it did.
+            write: has a checkpoint written (by whom, buffers, epochs, steps, and each worker's steps done).
         """
         super().__init__(context, recorders)
         self._step_bytes = step_bytes
@@ -203,9 +203,9 @@ class TorchCoordinator(AsyncCoordinator):
             present = sorted(self._connections)
         self._ask_all([WorkItem("close", rank=rank) for rank in present])
 
-    def save(self, *, epoch: int, step: int, worker_steps: list[int]) -> bool:
-        """Write a checkpoint after `epoch` whole epochs and `step` steps of the next, if it is finite."""
-        return self._write(self.buffers(), epoch, step, worker_steps)
+    def save(self, writer: CheckpointWriter, *, epoch: int, step: int, worker_steps: list[int]) -> None:
+        """Have a checkpoint written after `epoch` whole epochs and `step` steps of the next, if finite."""
+        self._write(writer, self.buffers(), epoch, step, worker_steps)
 
     def _ask_all(self, items: list[WorkItem]) -> list[Message]:
         """Return the workers' answers to `items`, in any order; nothing else is scheduled meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from src.partition.plan import Plan
 from src.partition.torch import cost as measured
 from src.partition.torch.graph import Graph
 from src.run import files
+from src.run.tables import write_text
+from src.run.variables import RESUME
 from src.runtime.common.context import RankContext
 from src.runtime.torch.tensors import Tensors, input_tensors
 
@@ -28,7 +31,8 @@ def example_inputs(context: RankContext, samples: int, device: torch.device) -> 
 def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: bool) -> Plan:
     """Plan the cut of `graph`; all ranks call this function and get the same plan.
 
-    Rank 0 measures the costs and writes the plan into the run's directory.
+    Rank 0 measures the costs and writes the plan into the run's directory. A job that is started again takes
+    it from there: another cut would round otherwise.
 
     Args:
         context: the rank's context.
@@ -39,6 +43,11 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: 
     Raises:
         ConfigError: when the model can't be cut as the configuration asks.
     """
+    path = context.folder / files.PARTITION
+    if RESUME in os.environ:
+        earlier = [path.read_text() if context.rank == 0 else None]
+        dist.broadcast_object_list(earlier, 0)
+        return Plan.from_json(str(earlier[0]))
     autocast = context.config.precision == "bf16"
     # Both ends of a link take part in measuring it.
     link = measured.link(inputs[0].device) if context.world_size > 1 else Link(0.0, 0.0)
@@ -51,7 +60,7 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: 
     demands = planning.demands_of(context.config, overlaps=overlaps)
     plan = planning.make(model, costs, link, demands)
     if context.rank == 0:
-        (context.folder / files.PARTITION).write_text(plan.json())
+        write_text(path, plan.json())
     return plan
 
 
