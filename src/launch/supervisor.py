@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ class Supervisor:
             own_devices: the devices of the workers, in their order; `None` for the first of the host.
         """
         self._own_devices = own_devices
+        self._start = partial(processes.start, config, out, own_devices=own_devices)
         self.result = JobResult()
         self._config = config
         self._out = out
@@ -143,13 +145,7 @@ class Supervisor:
                 started += time.time() - begun
                 begun = time.time()
             result.environment["isolation"] = isolated.enter_context(isolation(self._config))
-            result.processes = processes.start(
-                self._config,
-                self._out,
-                started=started,
-                resume=self._checkpoint,
-                own_devices=self._own_devices,
-            )
+            result.processes = self._start(started=started, resume=self._checkpoint)
             training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
             self._tracker.follow(self._out, training)
             ranks = [each for each in result.processes if each.devices]
@@ -222,9 +218,7 @@ class Supervisor:
         where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
         self._print_restart(f"{result.describe_failure()}; all are started again, from {where}")
         try:
-            result.processes = processes.start(
-                self._config, self._out, started=time.time(), resume=resume, own_devices=self._own_devices
-            )
+            result.processes = self._start(started=time.time(), resume=resume)
         except HostLost as error:
             print(f"  {error}", file=sys.stderr, flush=True)
             return self._restart_all()

@@ -45,7 +45,7 @@ class Submitting:
         return self.slurm.run(["squeue", "--noheader", "--format=%i"]).stdout.split()
 
     def runs(self) -> dict[str, str]:
-        """MLflow's status of all runs, by their keys of overrides."""
+        """MLflow's status of all runs, by their names."""
         client = MlflowClient(self.tracking)
         experiments = [each.experiment_id for each in client.search_experiments()]
         return {run.info.run_name: run.info.status for run in client.search_runs(experiments)}
@@ -67,7 +67,7 @@ def test_a_sweep_is_a_job_for_each_run_with_results_as_everywhere_else(
     submitting: Submitting, tmp_path: Path
 ) -> None:
     process = submitting.start(*DDP, *SHORT, "-m", "batch=64,128")
-    out, err = process.communicate(timeout=200)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
     assert out.count("  ok: accuracy") == 2
     assert err.count("is running on machine[1-2]") == 2
@@ -104,12 +104,12 @@ def test_a_job_that_is_started_again_goes_on_at_its_checkpoint_and_ctrl_c_cancel
         assert process.poll() is None, process.communicate()
         return bool(further())
 
-    until(lambda: goes_on((out / "checkpoint.pt").exists), 90, "a checkpoint")
+    until(lambda: goes_on((out / "checkpoint.pt").exists), 200, "a checkpoint")
     (job,) = submitting.jobs()
     assert submitting.slurm.run(["scontrol", "requeue", job]).returncode == 0
     until(lambda: goes_on(lambda: submitting.slurm.state(job) == "PENDING"), 30, "it waits again")
     before = len(steps(recorded))
-    until(lambda: goes_on(lambda: len(steps(recorded)) > before + 100), 90, "it trains again")
+    until(lambda: goes_on(lambda: len(steps(recorded)) > before + 100), 200, "it trains again")
     # It is the same job.
     assert submitting.jobs() == [job]
     numbers = [int(row["step"]) for row in steps(recorded)]
