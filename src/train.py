@@ -15,6 +15,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     signal.signal(signal.SIGINT, lambda *_: (os.write(2, b"interrupted\n"), os._exit(130)))
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -25,14 +26,16 @@ from omegaconf import DictConfig
 
 from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command_line, compose, endings
 from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
-from src.data import available
-from src.data.catalog import fingerprint
+from src.config.slurm import is_submitted
 from src.data.errors import DataError, DataMistake
-from src.launch import exchange, inspection, isolation, kinds_of_hosts, not_run
+from src.launch import exchange, inspection, not_run
+from src.launch.cells import bring_data, check_launch
 from src.launch.cluster.engine import HostLost
 from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
-from src.launch.training import MISTAKE, Interrupted, train
+from src.launch.not_run import MISTAKE
+from src.launch.slurm.jobs import Jobs
+from src.launch.training import Interrupted, train
 from src.machine import process
 from src.machine.folders import FULL
 from src.machine.locks import Lease
@@ -40,7 +43,7 @@ from src.run import directory_lock, leases
 from src.run.directory import status_of
 from src.run.directory_lock import Reservation
 from src.tracking.store import tracking_uri
-from src.tracking.sweep import begin_sweep, close_sweep
+from src.tracking.sweep import begin_sweep, close_sweep, sweep_key
 
 # When this process was started, before any import, in seconds since 1970.
 COMMAND_GIVEN = process.start_time()
@@ -53,6 +56,8 @@ HELD: list[Lease] = []
 INTERRUPTED_BY: list[int] = []
 # The directories that this process has reserved for the cells of the command, under the same condition.
 RESERVED: list[Reservation] = []
+# The jobs of cells that this process has submitted.
+JOBS = Jobs()
 
 
 class CellError(BaseException):
@@ -92,7 +97,9 @@ def _run_command() -> int:
     STATUSES.clear()
     try:
         _run_cells(line, cells)
+        _end_jobs()
     except (Exception, KeyboardInterrupt, CellError) as error:
+        JOBS.cancel()
         close_sweep("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         return _answer(error.__cause__ or error if isinstance(error, CellError) else error, begun=True)
     finally:
@@ -114,9 +121,11 @@ def _run_cells(line: command_line.CommandLine, cells: list[Config]) -> None:
     """Run all cells, one after the other; where there is none, have Hydra print what it is asked for."""
     if cells:
         _take_devices(line, cells)
-        launcher_of(cells[0]).prepare(cells[0])
+        if not is_submitted(cells[0]):
+            launcher_of(cells[0]).prepare(cells[0])
     if cells and not line.multirun:
-        _run_cell(cells[0], sweep=False)
+        # A job may be one of a sweep.
+        _run_or_submit(cells[0], line.overrides, sweep=sweep_key() is not None)
         return
     if cells:
         begin_sweep(tracking_uri(cells[0]), compose.swept(line.overrides), len(cells), started=COMMAND_GIVEN)
@@ -182,8 +191,10 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     # The cells that --help or --cfg is about are checked as well, and nothing is run.
     try:
         cells = compose.cells(line)
+        if line.uses_plugin and any(map(is_submitted, cells)):
+            raise ConfigError("hydra/launcher: Slurm has a job for each run; hardware.jobs=2 has two at once")
         for cell in cells:
-            _check_launch(cell)
+            check_launch(cell)
     except CannotRunHere as error:
         if line.multirun or line.informational:
             # Of several cells none is run before all can be.
@@ -192,29 +203,12 @@ def check(arguments: list[str]) -> tuple[command_line.CommandLine, list[Config]]
     if line.informational:
         return line, []
     reservation = directory_lock.reserve(cells)
-    if _uses_plugin(line):
+    if line.uses_plugin:
         reservation.close()
     else:
         RESERVED.append(reservation)
-    for dataset in {fingerprint(cell.dataset): cell.dataset for cell in cells}.values():
-        if not dataset.get("in_memory"):
-            available.ensure(dataset)
-    for cell in cells:
-        available.check_batch(cell)
-        kinds_of_hosts.bring_data(cell)
+    bring_data(cells)
     return line, cells
-
-
-def _check_launch(config: Config) -> None:
-    """Raise `ConfigError` where the cell can't be launched as it is to be; the error knows the cell."""
-    try:
-        launcher_of(config).check(config)
-        isolation.check(config)
-        kinds_of_hosts.check(config)
-        exchange.check(config)
-    except CannotRunHere as error:
-        error.config = config
-        raise
 
 
 def _run_hydra_job(cfg: DictConfig) -> None:
@@ -222,7 +216,7 @@ def _run_hydra_job(cfg: DictConfig) -> None:
     words = list(HydraConfig.get().overrides.task)
     groups = [word for word in words if word.split("=")[0] in compose.GROUPS]
     try:
-        _run_cell(compose.finish(cfg, words, compose.group_defaults(groups)), sweep=True)
+        _run_or_submit(compose.finish(cfg, words, compose.group_defaults(groups)), words, sweep=True)
     except Exception as error:
         raise CellError from error
 
@@ -233,15 +227,28 @@ def _take_devices(line: command_line.CommandLine, cells: list[Config]) -> None:
     Where a plugin of Hydra runs the cells in several processes, each of them takes its own, and only named
     devices that are taken already are refused here.
     """
-    if not _uses_plugin(line):
+    if not line.uses_plugin:
         HELD.append(leases.take(cells))
     elif named := [cell for cell in cells if cell.hardware.get("devices") is not None]:
         leases.take(named).close()
 
 
-def _uses_plugin(line: command_line.CommandLine) -> bool:
-    """Return whether a plugin of Hydra runs the cells, maybe in several processes."""
-    return any(word.lstrip("+").startswith("hydra/launcher=") for word in line.overrides)
+def _run_or_submit(config: Config, words: Sequence[str], *, sweep: bool) -> None:
+    """Run a cell, of these overrides, or submit it once fewer jobs than `hardware.jobs` are under way."""
+    if not is_submitted(config):
+        _run_cell(config, sweep=sweep)
+        return
+    _end_jobs(config.hardware["jobs"] - 1)
+    if not JOBS.submit(config, words, command_line.parse(sys.argv[1:]).config_dir):
+        STATUSES.append("failed")
+
+
+def _end_jobs(at_most: int = 0) -> None:
+    """Wait until no more than `at_most` jobs are under way; add the statuses of those that have ended."""
+    for config, status in JOBS.wait(at_most):
+        STATUSES.append(status)
+        for held in RESERVED:
+            held.release(Path(config.out))
 
 
 def _run_cell(config: Config, *, sweep: bool) -> None:

@@ -20,6 +20,7 @@ from src.config.frameworks import check_framework, check_model_and_task, check_t
 from src.config.links import check_links
 from src.config.run_config import Config
 from src.config.schema import SYNCHRONOUS, CannotRunHere, ConfigError, leaf
+from src.config.slurm import check_slurm, hosts_of
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices
 
@@ -49,8 +50,10 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         hardware["device"] = "gpu" if gpus else "cpu"
     if hardware["repeat_disturbed"] is None:
         hardware["repeat_disturbed"] = int(_repetitions(raw["tracking"]["study"]) > 1)
+    workers = raw["workers"] or supports["workers"]["default"]
+    hardware["hosts"] = hosts_of(hardware, workers)
     filled = {
-        "workers": raw["workers"] or supports["workers"]["default"],
+        "workers": workers,
         "microbatches": raw["microbatches"] or supports["microbatches"]["default"],
         "hardware": hardware,
         "out": out,
@@ -62,6 +65,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         _check_supported,
         check_links,
         check_cluster,
+        check_slurm,
         check_framework,
         check_model_and_task,
         check_target,

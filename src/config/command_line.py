@@ -29,6 +29,11 @@ class CommandLine:
     config_dir: str | None
     informational: bool
 
+    @property
+    def uses_plugin(self) -> bool:
+        """Return whether a plugin of Hydra runs the cells, maybe in several processes."""
+        return any(word.lstrip("+").startswith("hydra/launcher=") for word in self.overrides)
+
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
     """Return the words of a command line in another order: flags and their values, then overrides.

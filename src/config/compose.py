@@ -32,6 +32,7 @@ UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every", "checkpo
 UNNAMED_KEYS = (
     *("model.path", "dataset.data_dir", "hardware.wait_minutes", "hardware.isolate", "hardware.probe"),
     *("hardware.probe_seconds", "hardware.address", "hardware.token_file", "hardware.lost_seconds"),
+    *("hardware.account", "hardware.time_limit", "hardware.jobs"),
 )
 NAME_LIMIT = 100
 

@@ -173,9 +173,11 @@ OPTION_RULES = {
     "hardware.devices": Rule(int, minimum=0, optional=True, entries=True),
     **{
         f"hardware.{key}": Rule(str, optional=True, filled=True)
-        for key in ("engine", "address", "token_file")
+        for key in ("engine", "address", "token_file", "partition", "account")
     },
     "hardware.hosts": Rule(int, minimum=1, optional=True),
+    "hardware.scheduler": Rule(str, ("slurm",), optional=True),
+    "hardware.time_limit": Rule(float, minimum=1, optional=True),
     "dataset.source": Rule(str, ("original", "generated")),
     "dataset.data_dir": Rule(str, optional=True, filled=True),
     "dataset.fraction": Rule(float, minimum=0, maximum=1, above=True),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from src.config import Config, ConfigError, import_paths
+from src.config import import_paths
 from src.data import scratch
 from src.data.catalog import (
     PREPARED,
@@ -83,17 +83,6 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
 def cached(dataset: Mapping[str, Any]) -> Path:
     """Return where the cache has a dataset's prepared arrays, or would have them."""
     return cache_folder() / "prepared" / f"{source_name(dataset)}-{fingerprint(dataset)}"
-
-
-def check_batch(config: Config) -> None:
-    """Raise `ConfigError` where a step needs more samples than the dataset has."""
-    there = samples(config.dataset)
-    if config.global_batch > there:
-        largest = there * config.batch // config.global_batch
-        raise ConfigError(
-            f"batch={config.batch}: one step takes {config.global_batch} samples and "
-            f"{config.dataset['name']} has {there} to train on; choose batch <= {largest}"
-        )
 
 
 def samples(dataset: Mapping[str, Any]) -> int:

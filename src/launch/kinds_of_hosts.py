@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from src.config import Config
+from src.config.slurm import is_submitted
 from src.launch import hosts
 from src.launch.cluster import cluster_hosts
 from src.launch.cluster.cluster import cluster_of
 from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.cluster.cluster_trace import ClusterTrace
 from src.launch.hosts import EmulatedHosts, Hosts, LocalHosts
+from src.launch.slurm import jobs
 from src.launch.trace import LocalTrace, Trace
 from src.run import files
 
 
 def check(config: Config) -> None:
     """Raise `ConfigError` where the hosts of a run can't be had as configured."""
-    if config.on_cluster:
+    if is_submitted(config):
+        jobs.check(config)
+    elif config.on_cluster:
         cluster_hosts.check(config)
     elif config.across_hosts:
         hosts.check(config)
@@ -30,7 +34,7 @@ def bring_data(config: Config) -> None:
         CannotRunHere: where there is no room for it.
         HostLost: where a host is lost meanwhile.
     """
-    if config.on_cluster:
+    if config.on_cluster and not is_submitted(config):
         cluster = cluster_of(config)
         cluster.ship(config, cluster.alive())
 

@@ -13,6 +13,8 @@ from src.run.tables import write_text
 
 # The status of a cell that this machine can't run, and that of one whose model or checkpoint is of no use.
 SKIPPED, FAILED = "skipped", "failed"
+# The status of a run whose configuration turned out to be wrong once a rank had built the model.
+MISTAKE = "mistake"
 
 
 def record(config: Config, status: str, reason: str) -> None:

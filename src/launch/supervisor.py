@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from src.config import CannotRunHere, Config
+from src.config import CannotRunHere, Config, slurm
 from src.data import available
 from src.launch import exchange, processes
 from src.launch.cluster.engine import HostLost
@@ -107,14 +108,19 @@ class Supervisor:
             own_devices: the devices of the workers, in their order; `None` for the first of the host.
         """
         self._own_devices = own_devices
+        self._start = partial(processes.start, config, out, own_devices=own_devices)
         self.result = JobResult()
         self._config = config
         self._out = out
         self._tracker = tracker
         self._memory_kills = MemoryKills()
-        self._max_restarts: int = config.strategy["max_restarts"]
+        # Those that Slurm has decided on don't count against the strategy's.
+        self.result.restarts = slurm.restarts()
+        self._max_restarts: int = config.strategy["max_restarts"] + self.result.restarts
+        # Of a job of Slurm's that is started again.
+        self._checkpoint = files.checkpoint_in(out) if slurm.restarts() else None
         # The version of the checkpoint at which the job was last started.
-        self._resumed = _version(None)
+        self._resumed = _version(self._checkpoint)
         self._started = self._watched = 0.0
         self._trace = trace_of(config, out)
         self.result.trace, self.result.helper_seconds = self._trace.rows, self._trace.helper_seconds
@@ -139,9 +145,7 @@ class Supervisor:
                 started += time.time() - begun
                 begun = time.time()
             result.environment["isolation"] = isolated.enter_context(isolation(self._config))
-            result.processes = processes.start(
-                self._config, self._out, started=started, own_devices=self._own_devices
-            )
+            result.processes = self._start(started=started, resume=self._checkpoint)
             training = [each.rank for each in result.processes if each.devices and not each.spec.helper]
             self._tracker.follow(self._out, training)
             ranks = [each for each in result.processes if each.devices]
@@ -221,9 +225,7 @@ class Supervisor:
         where = "the last checkpoint" if resume else "the first step, for there is no checkpoint"
         self._print_restart(f"{result.describe_failure()}; all are started again, from {where}")
         try:
-            result.processes = processes.start(
-                self._config, self._out, started=time.time(), resume=resume, own_devices=self._own_devices
-            )
+            result.processes = self._start(started=time.time(), resume=resume)
         except HostLost as error:
             print(f"  {error}", file=sys.stderr, flush=True)
             return self._restart_all()

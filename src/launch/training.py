@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from src.config import Config
+from src.config import Config, slurm
 from src.launch.failure import mistake_of, report_failure
+from src.launch.not_run import MISTAKE
 from src.launch.supervisor import Supervisor
 from src.machine.devices import Device
 from src.measure import arithmetic, environment
@@ -19,8 +21,6 @@ from src.run.directory import RunDirectory
 from src.tracking.completion import send_unsent
 from src.tracking.parent import ParentTracker
 
-# Status of a run whose configuration turned out to be wrong once a rank had built the model.
-MISTAKE = "mistake"
 # Statuses of runs that are measured again if they were disturbed.
 REPEATED = ("ok", "time_limit")
 
@@ -66,7 +66,8 @@ def _train(
 
     The status is `None` for a run that was disturbed, if it may be repeated `left` times.
     """
-    directory = RunDirectory.claim(config)
+    again = RunDirectory.reclaim(config) if slurm.restarts() and not attempts else None
+    directory = again or RunDirectory.claim(config)
     print(f"{Path(config.out).name}: {describe(config)}", flush=True)
     tracker = ParentTracker(config)
     try:
@@ -90,6 +91,8 @@ def _train(
             environment=job.environment,
             restarts=job.restarts,
             run_id=tracker.run_id,
+            # Slurm may have ended the job for another one, and start it again.
+            keep=job.interrupted and slurm.JOB in os.environ,
         )
         attempts.append({key: metrics[key] for key in arithmetic.DISTURBANCES})
         discarded = bool(left and metrics["status"] in REPEATED and arithmetic.disturbed(metrics))

@@ -30,10 +30,11 @@ def merge(
     environment: dict[str, Any],
     restarts: int = 0,
     run_id: str | None,
+    keep: bool = False,
 ) -> dict[str, Any]:
     """Write the result files of the run directory `out` from its `ranks/`, and return the metrics.
 
-    `ranks/` is removed. Everything that a failed run recorded is merged, too.
+    `ranks/` is removed, unless the run may go on. Everything that a failed run recorded is merged, too.
 
     Args:
         config: the run's configuration.
@@ -46,6 +47,7 @@ def merge(
         environment: the parent's description of the machine.
         restarts: number of processes or jobs that were started again.
         run_id: of the MLflow run.
+        keep: whether the run may go on.
     """
     run = read_records(config, out, trace, helper_seconds, readings)
     if status == "ok":
@@ -63,7 +65,8 @@ def merge(
     run = replace(run, network=_complete_network(out / files.NETWORK, run))
     metrics = metrics_of(run, status=status, total_seconds=total_seconds, restarts=restarts, run_id=run_id)
     write_text(out / files.METRICS, json.dumps(metrics, indent=1))
-    shutil.rmtree(out / files.RANKS)
+    if not keep:
+        shutil.rmtree(out / files.RANKS)
     return metrics
 
 

@@ -25,7 +25,7 @@ NOT_COMPARED = ("out", "overwrite", "tracking", "profiler")
 PARTIAL, REPLACED = ".partial", ".replaced"
 HARDWARE_NOT_COMPARED = (
     *("wait_minutes", "isolate", "probe", "probe_seconds"),
-    *("address", "token_file", "lost_seconds"),
+    *("address", "token_file", "lost_seconds", "account", "time_limit", "jobs"),
 )
 
 
@@ -123,6 +123,16 @@ class RunDirectory:
         (work / files.LOGS).mkdir()
         (work / files.RANKS).mkdir()
         return cls(final, work)
+
+    @classmethod
+    def reclaim(cls, config: Config) -> RunDirectory | None:
+        """Return the directory of a run that was interrupted, to go on with its records; `None` without."""
+        final = target_of(Path(config.out))
+        work = _beside(final, PARTIAL) if _is_complete(final) else final
+        there = _configuration(work)
+        if there is None or _differences(there, dataclasses.asdict(config)):
+            return None
+        return cls(final, work) if (work / files.RANKS).is_dir() else None
 
     def commit(self) -> None:
         """Put the new run in the place of the older complete one, if there is one.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from src.config import Config, ConfigError
+from src.config.slurm import JOB
 from src.machine import locks
 from src.machine.folders import FULL
 from src.run.directory import check_out, recover
@@ -104,7 +105,8 @@ def reserve(cells: Sequence[Config]) -> Reservation:
                 if error.errno in FULL:
                     raise
                 raise ConfigError(f"out={cell.out}: can't be written ({error.strerror})") from error
-            if not is_free:
+            # Whoever has submitted a job holds the directory for it.
+            if not is_free and JOB not in os.environ:
                 raise ConfigError(_taken("out", cell.out, out))
             recover(out)
             # Another command may have come to its end here meanwhile.
@@ -118,7 +120,8 @@ def reserve(cells: Sequence[Config]) -> Reservation:
 def _refuse_what_is_written(config: Config) -> None:
     """Raise `ConfigError` where another command writes to the run's directory, or to that it resumes from."""
     resumed = None if config.resume is None else Path(config.resume).parent
-    for key, value, folder in (("out", config.out, Path(config.out)), ("resume", config.resume, resumed)):
+    own = None if JOB in os.environ else Path(config.out)
+    for key, value, folder in (("out", config.out, own), ("resume", config.resume, resumed)):
         if folder is not None and _is_reserved(folder):
             raise ConfigError(_taken(key, value, folder))
 

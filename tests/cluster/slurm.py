@@ -27,6 +27,8 @@ SETTINGS = f"""
 ClusterName=machines
 SlurmUser=root
 AuthType=auth/munge
+# A job that is started again waits so long.
+AuthInfo=cred_expire=5
 CryptoType=crypto/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -36,7 +38,7 @@ JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
 ReturnToService=2
 KillWait=2
 StateSaveLocation={FOLDER}

@@ -82,6 +82,22 @@ def test_what_an_earlier_replacement_left_is_in_nobodys_way(make: Make) -> None:
     assert [path.name for path in Path().iterdir()] == ["run"]
 
 
+@pytest.mark.parametrize("earlier", [False, True], ids=["alone", "in the place of an older run"])
+def test_an_interrupted_run_goes_on_with_its_records_and_no_other_one_does(make: Make, earlier: bool) -> None:
+    if earlier:
+        complete(make(epochs=5))
+    assert RunDirectory.reclaim(make()) is None
+    place = RunDirectory.claim(make())
+    (place.work / "ranks" / "0").mkdir()
+    assert RunDirectory.reclaim(make()) == place
+    assert (place.work / "ranks" / "0").exists()
+    assert RunDirectory.reclaim(make(batch=64)) is None
+    # Its records are merged.
+    complete(make())
+    (Path("run") / "ranks").rmdir()
+    assert RunDirectory.reclaim(make()) is None
+
+
 def test_another_configuration_is_refused_and_the_difference_named(make: Make) -> None:
     complete(make())
     with pytest.raises(ConfigError, match=r"another configuration \(seed: 0 there, 1 here\).*overwrite=true"):

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from src.config import Config, ConfigError, command_line, compose
+from src.config.slurm import JOB
 from src.run.directory import RunDirectory
 from src.run.directory_lock import Reservation, reserve
 from tests.conftest import Commands
@@ -95,6 +96,17 @@ def test_a_directory_is_free_again_when_its_command_is_killed(make: Make, hold: 
     assert Path(".run.lock").exists()
     made([make()]).close()
     assert files() == []
+
+
+def test_a_job_writes_where_the_command_that_has_submitted_it_has_reserved(
+    make: Make, hold: Hold, made: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(JOB, "folder")
+    other = hold("run")
+    made([make()]).close()
+    other.communicate()
+    # Without that command the job's own reservation keeps others out.
+    assert made([make()]).holds(Path("run"))
 
 
 def test_a_run_that_is_being_written_is_not_resumed(make: Make, hold: Hold) -> None:
