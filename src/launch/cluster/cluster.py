@@ -52,8 +52,7 @@ class Cluster:
             nodes = self._nodes(config.hardware["hosts"])
             with ThreadPoolExecutor(len(nodes)) as pool:
                 self.hosts = list(pool.map(lambda node: self._start(node, config), nodes))
-            for host in self.hosts:
-                self._check(host, config)
+            self.check(config)
         except BaseException:
             self.close()
             raise
@@ -80,21 +79,20 @@ class Cluster:
         hardware = config.hardware
         lost_seconds = hardware["lost_seconds"]
         connection = self._engine.start_agent(node, lost_seconds)
-        libraries = [name for name in software_of(config)["libraries"] if name != "python"]
         try:
-            described = connection.call(
-                "describe",
-                hardware["device"],
-                hardware["cores_per_device"],
-                libraries,
-                seconds=seconds or START_SECONDS,
-            )
+            described = connection.call("describe", *_asked(config), seconds=seconds or START_SECONDS)
         except HostLost as reason:
             connection.close()
             raise CannotRunHere(f"{self._key}: host {node.address} doesn't answer ({reason})") from reason
         host = RemoteHost(connection, described, lost_seconds)
         host.offset = clocks.compare(lambda: connection.call("clocks", seconds=lost_seconds))
         return host
+
+    def check(self, config: Config) -> None:
+        """Raise `ConfigError` where a host would compute a run otherwise than this one."""
+        for host in self.alive():
+            host.facts = host.call("describe", *_asked(config))
+            self._check(host, config)
 
     def _check(self, host: RemoteHost, config: Config) -> None:
         """Raise `ConfigError` where a host has other code, libraries, priorities or another time."""
@@ -192,6 +190,12 @@ class Cluster:
         self._engine.close()
 
 
+def _asked(config: Config) -> tuple[str, int, list[str]]:
+    """Return what a host is asked to describe: devices of a kind and size, and a run's libraries."""
+    libraries = [name for name in software_of(config)["libraries"] if name != "python"]
+    return config.hardware["device"], config.hardware["cores_per_device"], libraries
+
+
 def _data_files(folder: Path) -> Iterator[Path]:
     """Yield the files of prepared arrays, last the one that says that they are complete."""
     every = [path for path in sorted(folder.rglob("*")) if path.is_file()]
@@ -215,3 +219,15 @@ def cluster_of(config: Config) -> Cluster:
         _clusters[key] = Cluster(config)
         atexit.register(_clusters[key].close)
     return _clusters[key]
+
+
+def check(config: Config) -> Cluster:
+    """Return the cluster of a run, once it is known that its hosts compute this run as this one does.
+
+    Raises:
+        CannotRunHere: where there is none, or not of this size.
+        ConfigError: where a host would compute otherwise.
+    """
+    cluster = cluster_of(config)
+    cluster.check(config)
+    return cluster

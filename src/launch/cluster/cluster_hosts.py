@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from src.config import CannotRunHere, Config
-from src.launch.cluster.cluster import Cluster, cluster_of
+from src.launch.cluster import cluster
+from src.launch.cluster.cluster import cluster_of
 from src.launch.cluster.placement import NoRoom, place_servers, place_workers
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.cluster.run_folder import Piece, pieces_of
@@ -180,5 +181,4 @@ def placed_workers(config: Config, hosts: Sequence[RemoteHost]) -> list[int]:
 
 def check(config: Config) -> None:
     """Raise `ConfigError` where a run can't be on its cluster as configured."""
-    cluster: Cluster = cluster_of(config)
-    placed_workers(config, cluster.alive())
+    placed_workers(config, cluster.check(config).alive())

@@ -27,6 +27,8 @@ CONNECT_SECONDS = 27.0
 CALLS = 8
 # What agents and ranks need of the project.
 CODE = ("src", "conf")
+# Ray hides GPUs from an actor that asks for none; agents see what `ray start` saw.
+ENVIRONMENT = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 INSTALL = "pip install -c constraints.txt '.[cluster]'"
 
 
@@ -65,7 +67,7 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
                 configure_logging=False,
-                runtime_env={"working_dir": str(_code())},
+                runtime_env={"working_dir": str(_code()), "env_vars": ENVIRONMENT},
             )
         except BaseException as error:
             failed.append(error)
