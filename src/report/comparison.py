@@ -26,6 +26,7 @@ NO_PART = (
     *("out", "overwrite", "tracking", "max_minutes", "target_accuracy"),
     *("checkpoint_every", "checkpoint_keep", "resume", "profiler", "strategy.max_restarts"),
     *("hardware.address", "hardware.token_file", "hardware.lost_seconds"),
+    *("hardware.account", "hardware.time_limit", "hardware.jobs"),
     *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
     *(
         "hardware.wait_minutes",
