@@ -35,11 +35,8 @@ STRATEGIES = {
 
 
 STEPPING = (
-    "--config-dir",
-    f"{ROOT}/tests/plugin/conf",
-    "strategy=mpi_steps",
-    "strategy.mpiexec=mpiexec",
-    "model=mlp",
+    *("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "strategy.mpiexec=mpiexec"),
+    *("strategy.max_restarts=0", "model=mlp"),
 )
 # Names of what a run starts on a machine.
 OURS = ("rank-", "hydra_pmi_proxy", "mpiexec")
