@@ -228,18 +228,23 @@ def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) ->
         return Outcome()
 
     def order(failure: tuple[int, int]) -> int:
-        """Return -2 for the failures to blame first, 2 for those to blame last."""
+        """Return -1 for the failures to blame first, 2 for those to blame last."""
         index, code = failure
         if code == exit_status.HOST_LOST:
-            # Of those that were there a rank says more than what a launcher has started.
-            return -2 if processes[index].devices else -1
+            return -1
         if code < 0 and processes[index].spec.serves:
             return 0
         known = code in exit_status.FINAL or code < 0 or code >= exit_status.UNANNOUNCED
         return 1 if known else 2
 
     failures.sort(key=order)
-    return Outcome(*failures[0])
+    index, code = failures[0]
+    if code == exit_status.HOST_LOST:
+        # Of those that were there a rank says more than what a launcher has started, however it was lost.
+        host = processes[index].host
+        there = [each for each, _ in failures if processes[each].host is host and processes[each].devices]
+        index = min(there, default=index)
+    return Outcome(index, code)
 
 
 def stop(processes: list[LaunchedProcess]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from src.config import command_line, compose
 from src.launch import processes, spawn
+from src.launch.host import LocalHost
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
 from src.launch.processes import Outcome
@@ -285,3 +287,41 @@ def test_a_revived_process_is_watched_again(start: Start) -> None:
 
     outcome = processes.wait(started[:2], limit=60, tick=lambda: None, revive=revive)
     assert outcome == Outcome(failed=0, code=5)
+
+
+class Gone(LocalHost):
+    """A host that was lost."""
+
+    lost = "it is gone"
+
+
+def test_a_lost_host_is_to_blame_and_named_by_its_rank_however_that_ended(start: Start) -> None:
+    started = start(fail(1), LONG, LONG, LONG)
+    gone = Gone()
+    for index in (2, 3):
+        started[index].host = gone
+    # As a launcher's own process has none.
+    started[2].devices = []
+    codes = {0: 1, 1: 1, 2: exit_status.HOST_LOST, 3: -signal.SIGKILL}
+    outcome = processes._blame(started, list(codes.items()))
+    assert outcome == Outcome(3, exit_status.HOST_LOST)
+    assert processes._blame(started, [(0, 1), (2, exit_status.HOST_LOST)]).failed == 2
+
+
+def test_blame_waits_for_hosts_that_have_not_answered(start: Start) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Slow(LocalHost):
+        """A host whose loss is noticed late."""
+
+        def answered(self, since: float) -> bool:
+            return time.monotonic() > since + 2.5
+
+    started = start(fail(1), DEAF)
+    started[1].host = Slow()
+
+    def status(launched: LaunchedProcess, code: int) -> int:
+        return exit_status.HOST_LOST if launched is started[1] else code
+
+    threading.Timer(2.0, started[1].process.signal_group, [signal.SIGKILL]).start()
+    outcome = processes.wait(started, limit=60, tick=lambda: None, status=status)
+    assert outcome == Outcome(1, exit_status.HOST_LOST)
