@@ -243,6 +243,10 @@ def test_every_strategy_writes_the_same_checkpoint(folders: dict[str, Path], nam
         [],
         [5] if "served" in name else [],
     ]
+    if "served" in name:
+        # Workers' sums since the last evaluation are in no checkpoint.
+        assert written.pop("sums").shape == (0,)
+        expected.pop("sums")
     assert (int(written["epoch"]), int(written["step"]), int(written["iterations"])) == (0, 5, 5)
     assert {key.partition("/")[0] for key in written if "/" in key} == {"model", "velocity"}
     assert sorted(written) == sorted(expected)
