@@ -265,11 +265,12 @@ class RemoteHost:
         process = self._processes.get(name)
         if process is None or process.poll() is not None:
             return
+        # First: who is to blame is decided soon after a first end, and another host may take long to answer.
+        process.end(code)
         for other in self.peers:
             if other is not self and name == rank_name(process.rank):
                 with contextlib.suppress(HostLost):
                     other.call("let_go", process.rank)
-        process.end(code)
 
     def _keep_fetching(self) -> None:
         """Fetch changes now and then, so that the run is seen here as it goes."""
