@@ -182,9 +182,12 @@ def wait(
         if remaining <= 0 and not _all_answered(processes, failed_at):
             # A host that is lost takes longer to notice than what that does to the others.
             remaining = HEAR_SECONDS
+        if remaining <= 0 and failures:
+            # More of them may have been told meanwhile.
+            break
         if remaining <= 0:
             stop(processes)
-            return _blame(processes, failures) if failures else Outcome(timed_out=True, code=1)
+            return Outcome(timed_out=True, code=1)
         with contextlib.suppress(queue.Empty):
             index, code = ended.get(timeout=min(0.5, remaining))
             code = status(processes[index], code)
