@@ -208,8 +208,10 @@ def _cut_link(run: Run) -> None:
 
 def _fill_disk(run: Run) -> None:
     """Leave no room on the disk of the second machine, where its rank writes."""
-    used = run.machines.run(2, ["df", "--output=used", "--block-size=4096", "/tmp"]).stdout.split()[-1]
-    run.machines.run(2, ["mount", "-o", f"remount,nr_blocks={used}", "/tmp"])
+    used = "$(df --output=used --block-size=4096 /tmp | tail -1)"
+    # The system refuses less than is there by now, so that a rank that has just written gets another try.
+    fill = f"until mount -o remount,nr_blocks={used} /tmp 2>/dev/null; do :; done"
+    run.machines.run(2, ["sh", "-c", fill])
 
 
 FAULTS: dict[str, Callable[[Run], None]] = {
