@@ -273,6 +273,7 @@ def main() -> int:
             trial = run.result(fault, repetition, run.notices())
             with table.open("a", newline="") as file:
                 csv.DictWriter(file, [field.name for field in fields(Trial)]).writerow(asdict(trial))
+            (folder / "said").replace(folder / f"{strategy}, {fault}, {repetition}.txt")
             print(f"{number}/{len(wanted)} {trial}", flush=True)
             if fault in BREAKING or trial.left:
                 machines.close()

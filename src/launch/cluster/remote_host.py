@@ -21,7 +21,7 @@ from src.launch.cluster.run_folder import write
 from src.launch.process_spec import rank_name
 from src.launch.spawn import Spawn
 from src.run import exit_status, files
-from src.run.variables import PROCESS, RANK, STARTED
+from src.run.variables import PROCESS, RANK, SERVES, STARTED
 
 # The agent answers a question for ends of processes after so long, if there is none.
 ASK_SECONDS = 1.0
@@ -75,6 +75,8 @@ class RemoteHost:
         offset: by how much its clocks are ahead of this host's.
         lost_seconds: how long the agent may be silent.
         peers: all hosts of the job, this one among them.
+        records: whether processes of the job record their own steps there; a coordinator records for those
+            that serve it.
     """
 
     environment: Mapping[str, str] = {}
@@ -88,6 +90,7 @@ class RemoteHost:
         self.lost: str | None = None
         self.offset = Offset()
         self.peers: Sequence[RemoteHost] = ()
+        self.records = False
         self._connection = connection
         self.lost_seconds = lost_seconds
         self._answered = time.monotonic()
@@ -123,6 +126,7 @@ class RemoteHost:
 
     def begin_job(self, out: Path) -> None:
         """Make a folder for the run in `out`, whose changes are fetched from now on."""
+        self.records = False
         self._out, self._folder = out, Path(self.call("begin", out.name))
 
     def spawn_by(self, spawn: Spawn) -> Spawn:
@@ -148,6 +152,7 @@ class RemoteHost:
                 other.call("stand_in", rank)
         # Before its end can be heard.
         process = self._processes[name] = RemoteProcess(self, name, 0, rank)
+        self.records |= SERVES not in environment
         process.pid = self.call("spawn", name, command, environment, str(log))
         return process
 
@@ -201,11 +206,6 @@ class RemoteHost:
                 raise
             os.replace(checkpoint, self._out / checkpoint.name.split(HELD)[0].lstrip("."))
 
-    @property
-    def records(self) -> bool:
-        """Return whether processes there write the records of ranks; a coordinator does it for workers."""
-        return any(Path(name).name == files.STEPS for name in self._fetched)
-
     def fetch_records(self) -> None:
         """Fetch what there is; a checkpoint among it doesn't take its place.
 
@@ -220,7 +220,12 @@ class RemoteHost:
         held: Path | None = None
         with self._fetching:
             while (out := self._out) is not None and self._folder is not None:
-                pieces = self.call("changes")
+                try:
+                    pieces = self.call("changes")
+                except HostLost:
+                    if held is not None:
+                        held.unlink()
+                    raise
                 for piece in pieces:
                     is_checkpoint = piece.name in files.CHECKPOINTS.values() and not piece.removed
                     self._holds += is_checkpoint
