@@ -208,7 +208,7 @@ def _cut_link(run: Run) -> None:
 
 def _fill_disk(run: Run) -> None:
     """Leave no room on the disk of the second machine, where its rank writes."""
-    used = "$(df --output=used --block-size=4096 /tmp | tail -1)"
+    used = "$(df --output=used --block-size=4096 /tmp | tail -1 | tr -d ' ')"
     # The system refuses less than is there by now, so that a rank that has just written gets another try.
     fill = f"until mount -o remount,nr_blocks={used} /tmp 2>/dev/null; do :; done"
     run.machines.run(2, ["sh", "-c", fill])
