@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -51,7 +52,9 @@ STOPPED_SECONDS, DOWN_SECONDS = 20.0, 5.0
 # From the start of a run to its first checkpoint, from a fault to its end, and from there until all is gone.
 BEGIN_SECONDS, END_SECONDS, GONE_SECONDS = 120.0, 420.0, 25.0
 POLL_SECONDS = 0.05
-NOTICED = "restarts)"
+# What a command says of a fault that it has noticed.
+NOTICED = ("restarts)", "was lost with", "error:")
+PARENT_KILLED = "parent killed"
 # Words of what a command says about a fault.
 TELLING = ("lost", "killed", "died", "full", "failed", "error")
 
@@ -65,7 +68,8 @@ class Trial:
         fault: the fault.
         repetition: its number, from 1.
         status: that of the run, or else the exit status of the command.
-        noticed_seconds: from the fault until the command said so or ended, if it did.
+        noticed_seconds: from the fault until the command said so, if it did; where that was killed, until
+            nothing was left.
         restarts: of processes or of the job.
         lost: rows of steps.csv that are missing; of a run that failed, those that were here before the fault.
         left: processes and folders on the machines.
@@ -140,20 +144,26 @@ class Run:
         return found
 
     def notices(self) -> float | None:
-        """Wait until the command says that it starts again, or ends; return the seconds."""
+        """Wait until the command says that something is wrong; return the seconds, if it ever does."""
         begun = time.monotonic()
-        seen = _until(lambda: NOTICED in self._said.read_text() or self.ended, END_SECONDS)
-        return time.monotonic() - begun if seen else None
+        _until(lambda: self.ended or self._has_noticed(), END_SECONDS)
+        return time.monotonic() - begun if self._has_noticed() else None
+
+    def _has_noticed(self) -> bool:
+        """Return whether the command has said that something is wrong."""
+        text = self._said.read_text()
+        return any(words in text for words in NOTICED)
 
     def result(self, fault: str, repetition: int, noticed: float | None) -> Trial:
         """Wait for the end of the run, and for the machines to have nothing of it."""
+        begun = time.monotonic()
+        if fault == PARENT_KILLED and _until(lambda: not self.left(), GONE_SECONDS):
+            noticed = time.monotonic() - begun
         _until(lambda: self.ended, END_SECONDS)
         status, restarts = f"exit {self._command.poll()}", None
         if (path := self.out / "metrics.json").exists():
             metrics = json.loads(path.read_text())
             status, restarts = metrics["status"], metrics["restarts"]
-        if status == "ok" and not restarts:
-            noticed = None
         expected = EPOCHS * STEPS * WORKERS if status == "ok" else self.rows_before
         lost = max(0, expected - len(self.rows())) if status == "ok" or self.out.exists() else None
         _until(lambda: not self.left(), GONE_SECONDS)
@@ -196,7 +206,9 @@ def _stop_rank(run: Run) -> None:
     rank = run.process(2, "rank-1")
     rank.suspend()
     time.sleep(STOPPED_SECONDS)
-    rank.resume()
+    # The job may have been started again meanwhile.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        rank.resume()
 
 
 def _cut_link(run: Run) -> None:
@@ -217,7 +229,7 @@ def _fill_disk(run: Run) -> None:
 FAULTS: dict[str, Callable[[Run], None]] = {
     "rank killed": lambda run: run.process(2, "rank-1").kill(),
     "helper killed": lambda run: run.process(1, HELPERS[run.strategy]).kill(),
-    "parent killed": lambda run: run.parent().send_signal(signal.SIGKILL),
+    PARENT_KILLED: lambda run: run.parent().send_signal(signal.SIGKILL),
     "agent killed": lambda run: run.agent().kill(),
     "host killed": lambda run: run.machines.power_off(2),
     "rank stopped 20 s": _stop_rank,
@@ -269,8 +281,10 @@ def main() -> int:
                 machines = Machines(2, [folder], [installed])
                 cluster = RayCluster(machines, python)
             run = Run(cluster, folder, strategy)
-            FAULTS[fault](run)
-            trial = run.result(fault, repetition, run.notices())
+            with ThreadPoolExecutor(1) as pool:
+                noticed = pool.submit(run.notices)
+                FAULTS[fault](run)
+                trial = run.result(fault, repetition, noticed.result())
             with table.open("a", newline="") as file:
                 csv.DictWriter(file, [field.name for field in fields(Trial)]).writerow(asdict(trial))
             (folder / "said").replace(folder / f"{strategy}, {fault}, {repetition}.txt")
