@@ -186,7 +186,7 @@ class Run:
                     with contextlib.suppress(psutil.Error):
                         name = psutil.Process(pid).name()
                         found += [f"{machine}:{name}"] if name.startswith(OURS) else []
-                folders = self.machines.path(machine, "/tmp").glob("scaleguide-agent-*")
+                folders = self.machines.path(machine, "/tmp").glob("scaleguide-*")
                 found += [f"{machine}:{folder.name}" for folder in folders]
         return found
 

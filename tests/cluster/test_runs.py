@@ -142,7 +142,7 @@ class Running:
         for pid in self.machines.pids(machine):
             with contextlib.suppress(psutil.Error):
                 found += [name for name in OURS if name in psutil.Process(pid).name()]
-        folders = self.machines.path(machine, "/tmp").glob("scaleguide-agent-*")
+        folders = self.machines.path(machine, "/tmp").glob("scaleguide-*")
         return [*found, *map(str, folders)]
 
 

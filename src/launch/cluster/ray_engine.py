@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import CannotRunHere
+from src.launch import reaper
 from src.launch.cluster.engine import HostLost, Node
 from src.launch.cluster.facts import ROOT
 
@@ -114,6 +115,8 @@ def _reason(error: BaseException, *, named: bool) -> str:
 def _code() -> Path:
     """Return a folder with the project's code alone, which Ray brings to hosts, until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="scaleguide-code-"))
+    # Where this process is killed.
+    reaper.remove_at_end("folder", str(folder))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in CODE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
