@@ -178,15 +178,7 @@ def test_a_killed_rank_and_agent_are_named_and_nothing_is_left(runs: Runs, until
 def test_a_lost_agent_s_job_goes_on_from_its_checkpoint_to_the_same_end(
     runs: Runs, until: Until, tmp_path: Path, mnist: None
 ) -> None:
-    # Dropout would begin anew.
-    options = (
-        "strategy=ddp",
-        *STRATEGIES["ddp"],
-        *SHORT,
-        "model.dropout=0",
-        "epochs=40",
-        "checkpoint_every=20",
-    )
+    options = ("strategy=ddp", *STRATEGIES["ddp"], *SHORT, "epochs=40", "checkpoint_every=20")
     run = Running(runs, until, "resumed", *options)
     until((runs.folder / "resumed/checkpoint.pt").exists, 60, "a checkpoint")
     run.of(2, "rank-1").parent().kill()

@@ -22,8 +22,10 @@ from src.launch import reaper
 from src.launch.cluster.engine import HostLost, Node
 from src.launch.cluster.facts import ROOT
 
-# What Ray is given to connect, which may try for longer; it takes 20 seconds to find a token wrong.
+# What Ray is given to connect, which may try for longer.
 CONNECT_SECONDS = 27.0
+# Ray tries for so long whether a token is wrong, by default for 20 seconds.
+TOKEN_SECONDS = "5"
 # Calls to an agent that may be under way at once: for ends of processes, files, samples, and others.
 CALLS = 8
 # What agents and ranks need of the project.
@@ -42,6 +44,7 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
     key = f"hardware.address={hardware['address']}"
     # Before Ray is imported, which reads them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TOKEN_SECONDS)
     if hardware["token_file"] is not None:
         os.environ |= {
             "RAY_AUTH_MODE": "token",

@@ -24,7 +24,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.resume import complete_payload
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint, compilation, scoring, update_rule
+from src.runtime.torch import checkpoint, compilation, draws, scoring, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -96,6 +96,13 @@ class TrainingCallback(pl.Callback):
         self._barrier()
         self.first = self.recorder.steps
         self.recorder.start()
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, index: int
+    ) -> None:
+        """Seed what the first micro-batch of a step, and those after it, draw."""
+        if index % self.feed.parts == 0:
+            draws.seed(self.context.config.seed, self.context.rank, self.recorder.steps)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int

@@ -14,7 +14,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
-from src.runtime.torch import setup, update_rule
+from src.runtime.torch import draws, setup, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import make_trainer
 from src.runtime.torch.lightning.module import TrainingModule
@@ -45,7 +45,6 @@ def measure_gap(context: RankContext, recorder: Recorder, strategy: Strategy) ->
     def first_losses() -> list[float]:
         # The trained model, which nobody needs any longer, may be held in circles of references.
         gc.collect()
-        # Whatever training draws, as masks of dropout, it draws from the seed on, as it did after this.
         model = setup.build(context)
         nudge(model, context.config.seed)
         module = TrainingModule(context, model)
@@ -67,12 +66,20 @@ class LossCallback(pl.Callback):
     def __init__(self, context: RankContext, feed: Feed) -> None:
         """Follow the training by `feed`, which is turned to the next epoch at the end of each."""
         self.losses: list[float] = []
+        self._context = context
         self._feed = feed
         self._rate = LearningRate.of(context.config, context.arrays.train_samples)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Set the first step's learning rate."""
         update_rule.set_rate(trainer.optimizers[0], self._rate(0))
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, index: int
+    ) -> None:
+        """Seed what a step draws, which is what it drew in the training."""
+        if index % self._feed.parts == 0:
+            draws.seed(self._context.config.seed, self._context.rank, len(self.losses))
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int
