@@ -195,7 +195,7 @@ def test_a_host_that_goes_silent_is_lost_in_time_and_its_ranks_end(runs: Runs, u
     machines = runs.cluster.machines
     run = Running(runs, until, "silent")
     machines.link_down(2)
-    assert f"error: host {machines.address(2)} was lost with " in run.said(within=15 + 10)
+    assert f"error: host {machines.address(2)} was lost with rank 1: " in run.said(within=15 + 10)
     run.gone(1, 2, within=15 + 10)
     machines.link_up(2)
     # Ray's node has ended itself.
@@ -209,5 +209,5 @@ def test_a_host_that_is_switched_off_is_named(runs: Runs, until: Until) -> None:
     machines = runs.cluster.machines
     run = Running(runs, until, "off")
     machines.power_off(2)
-    assert f"error: host {machines.address(2)} was lost with " in run.said(within=10)
+    assert f"error: host {machines.address(2)} was lost with rank 1: " in run.said(within=10)
     run.gone(1)

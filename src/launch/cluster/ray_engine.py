@@ -207,9 +207,12 @@ class RayConnection:
         import ray
 
         alive = any(each["NodeID"] == self._node.id and each["Alive"] for each in ray.nodes())
-        text = " ".join(str(error).split())
-        # What follows are Ray's ids.
-        return f"its agent has ended ({text.split('.')[0]})" if alive else "the host has left the cluster"
+        if not alive:
+            return "the host has left the cluster"
+        if isinstance(error, ray.exceptions.ActorUnavailableError):
+            return "its agent has ended (no connection)"
+        # What follows the first sentence are Ray's ids.
+        return f"its agent has ended ({' '.join(str(error).split()).split('.')[0]})"
 
     def close(self) -> None:
         """End the agent's process."""
