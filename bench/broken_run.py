@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -35,6 +36,8 @@ STRATEGIES = {
 }
 # Names of processes that serve a strategy's ranks.
 HELPERS = {"mpi": "hydra_pmi_proxy", "parameter_server": "server-0", "tf_parameter_server": "server-0"}
+# The folder of locks of devices, which is made once and stays.
+LOCKS = f"scaleguide-{os.getuid()}"
 OURS = ("rank-", "server-", "coordinator", "hydra_pmi_proxy", "mpiexec")
 # From the start of a run to its first checkpoint, from a fault to its end, and from there until all is gone.
 BEGIN_SECONDS, END_SECONDS, GONE_SECONDS = 120.0, 420.0, 25.0
@@ -174,7 +177,7 @@ class Run:
                         name = psutil.Process(pid).name()
                         found += [f"{machine}:{name}"] if name.startswith(OURS) else []
                 folders = self.machines.path(machine, "/tmp").glob("scaleguide-*")
-                found += [f"{machine}:{folder.name}" for folder in folders]
+                found += [f"{machine}:{folder.name}" for folder in folders if folder.name != LOCKS]
         return found
 
 
