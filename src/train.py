@@ -265,8 +265,8 @@ def _run_cell(config: Config, *, sweep: bool) -> None:
         started += lease.waited_seconds if own or not STATUSES else 0.0
         chosen = lease.of(leases.request_of(config))
         STATUSES.append(train(config, chosen, started=started, sweep=sweep))
-    except (leases.WaitedTooLong, exchange.NotMeasured, HostLost) as error:
-        if isinstance(error, exchange.NotMeasured) and config.tracking["study"]:
+    except (leases.WaitedTooLong, exchange.NotMeasured, HostLost, CannotRunHere) as error:
+        if isinstance(error, exchange.NotMeasured | CannotRunHere) and config.tracking["study"]:
             not_run.record(config, not_run.FAILED, str(error))
         complain(f"error: {error}", FAILURE)
         STATUSES.append("failed")

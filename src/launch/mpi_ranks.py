@@ -29,7 +29,7 @@ from src.launch.launched import LaunchedProcess
 from src.launch.mpi_agents import MPIAgents
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.launch.single_process import QUIET
-from src.launch.spawn import Spawn, spawn_child
+from src.launch.spawn import ChildProcess, Spawn, spawn_child
 from src.launch.torch_ranks import rendezvous_environments
 from src.machine import namespaces
 
@@ -91,7 +91,10 @@ class MPIRanks:
         """
         program = mpiexec_path(config)
         if isinstance(hosts, ClusterHosts):
-            return mpi.open_ranks(config, logs, hosts, str(program))
+            own, connected = mpi.open_ranks(config, logs, hosts, str(program))
+            if connected < config.workers:
+                return [_missing(own, program, connected, config.workers)], None
+            return own, spawn_child
         log = logs / "mpiexec.log"
         alive = reaper.remove_at_end("segments", repr(time.time()))
         with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
@@ -110,18 +113,26 @@ class MPIRanks:
                 processes.stop([mpiexec])
                 raise
         if connected < config.workers:
-            processes.stop([mpiexec])
-            with log.open("a") as output:
-                print(f"{program} started {connected} of {config.workers} processes", file=output)
-            # mpiexec itself may have ended well.
-            process.returncode = process.returncode or 1
-            return [mpiexec], None
+            return [_missing([mpiexec], program, connected, config.workers)], None
         # Like a server, mpiexec runs until it is ended. From now on rank 0's log tells more of a failure than
         # the log of mpiexec.
         mpiexec.spec = dataclasses.replace(mpiexec.spec, serves=True)
         mpiexec.log = logs / "rank-0.log"
         log.unlink()
         return [mpiexec], agents.spawn
+
+
+def _missing(own: Sequence[LaunchedProcess], program: str | None, came: int, workers: int) -> LaunchedProcess:
+    """End `mpiexec`, the first process, and its proxies; return it as one that has failed to start ranks."""
+    mpiexec = own[0]
+    processes.stop(list(own))
+    with mpiexec.log.open("a") as output:
+        print(f"{program} started {came} of {workers} processes", file=output)
+    assert isinstance(mpiexec.process, ChildProcess)
+    # mpiexec itself may have ended well.
+    mpiexec.process.returncode = mpiexec.process.returncode or 1
+    mpiexec.spec = dataclasses.replace(mpiexec.spec, serves=False)
+    return mpiexec
 
 
 def _network(hosts: Hosts, name: str) -> dict[str, str]:

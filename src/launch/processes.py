@@ -263,7 +263,8 @@ def stop(processes: list[LaunchedProcess]) -> None:
         # The group still exists if the process has left children.
         launched.process.signal_group(signal.SIGKILL)
         launched.process.wait()
-    for host in {id(each.host): each.host for each in processes}.values():
-        host.end_job()
+    with contextlib.ExitStack() as ending:
+        for host in {id(each.host): each.host for each in processes}.values():
+            ending.callback(host.end_job)
     if any(quota.CGROUP in launched.spec.environment for launched in processes):
         quota.remove()

@@ -159,17 +159,23 @@ class Supervisor:
             }
             self._watched = time.time()
             self._watch()
-            result.environment["sampler"] = self._describe_sampling()
+            # Of the last start: hosts and devices may be others than at the first.
+            result.environment |= {
+                "devices": describe_devices(result.processes),
+                **describe_hosts(result.processes),
+                "sampler": self._describe_sampling(),
+            }
         except KeyboardInterrupt:
             result.interrupted = True
         finally:
             # A second Ctrl-C must not interrupt the end of the processes.
             handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
-            processes.stop(result.processes)
-            files.remove_unfinished(self._out)
-            isolated.close()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+            with contextlib.ExitStack() as ending:
+                for number, handler in handlers.items():
+                    ending.callback(signal.signal, number, handler)
+                ending.callback(isolated.close)
+                ending.callback(files.remove_unfinished, self._out)
+                processes.stop(result.processes)
         return result
 
     def _watch(self) -> None:
@@ -210,14 +216,21 @@ class Supervisor:
             return False
         self.result.restarts += 1
         self._print_restart(f"{launched.title} has died and is started again")
-        processes.restart(launched)
+        try:
+            processes.restart(launched)
+        except HostLost as error:
+            print(f"  {error}", file=sys.stderr, flush=True)
+            return False
         self._follow()
         return True
 
-    def _restart_all(self) -> bool:
-        """Restart the job from its last checkpoint; return whether a restart was left and made sense."""
+    def _restart_all(self, *, started: bool = True) -> bool:
+        """Restart the job from its last checkpoint; return whether a restart was left and made sense.
+
+        `started` says that the job had been started before it failed.
+        """
         result, resume = self.result, files.checkpoint_in(self._out)
-        if result.restarts == self._max_restarts or self._would_repeat(resume):
+        if result.restarts == self._max_restarts or (started and self._would_repeat(resume)):
             return False
         result.restarts += 1
         self._resumed = _version(resume)
@@ -228,7 +241,7 @@ class Supervisor:
             result.processes = self._start(started=time.time(), resume=resume)
         except HostLost as error:
             print(f"  {error}", file=sys.stderr, flush=True)
-            return self._restart_all()
+            return self._restart_all(started=False)
         except CannotRunHere as error:
             # The hosts that are left don't do.
             print(f"  {error}", file=sys.stderr, flush=True)

@@ -36,6 +36,8 @@ from src.run import files, variables
 
 # How often the lease is looked at; it ends so much late at most.
 LEASE_SECONDS = 0.5
+# For the first call.
+START_SECONDS = 60.0
 EXPIRED = "nothing was heard of the parent"
 
 
@@ -63,13 +65,17 @@ class HostAgent:
         self._told = [0, 0, 0]
         # The kernel kills a process when the thread that has started it ends: this one lasts.
         self._starter = ThreadPoolExecutor(1, "starter")
-        self._heard = time.monotonic()
+        # What it does first may take longer: it looks at the host's devices and libraries.
+        self._heard = time.monotonic() + START_SECONDS
         threading.Thread(target=self._expire, args=(lost_seconds,), name="lease", daemon=True).start()
 
     def handle(self, method: str, *arguments: Any) -> Any:
         """Call a method of this agent for the parent, and renew the lease."""
-        self._heard = time.monotonic()
-        return getattr(self, method)(*arguments)
+        self._heard = max(self._heard, time.monotonic())
+        try:
+            return getattr(self, method)(*arguments)
+        finally:
+            self._heard = time.monotonic()
 
     def clocks(self) -> clocks.Clocks:
         """Return the time of this host's clocks."""
@@ -101,7 +107,8 @@ class HostAgent:
 
     def put_data(self, dataset: Mapping[str, Any], piece: Piece) -> None:
         """Write a piece of a dataset's prepared arrays; the last file's name is `meta.json`."""
-        write(available.cached(dataset), piece)
+        # Agents of other commands, or of hosts with the same home folder, may do so, too.
+        write(available.cached(dataset), piece, writer=f"-{self._folder.name}")
 
     def put_code(self, piece: Piece) -> None:
         """Write a piece of a file of the user's own code."""

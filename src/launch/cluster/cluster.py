@@ -6,9 +6,11 @@ import atexit
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from src.config import CannotRunHere, Config, ConfigError, import_paths
 from src.data import available
@@ -44,14 +46,18 @@ class Cluster:
             ConfigError: where a host would compute otherwise than this one.
         """
         self._key = f"hardware={config.hardware['name']}"
-        path = config.hardware["engine"]
-        self._engine: Engine = import_paths.resolve("hardware.engine", path)(config.hardware)
+        self._engine = _engine_of(config.hardware)
+        self._closed = False
         self.hosts: list[RemoteHost] = []
         self._shipped: set[str] = set()
         try:
             nodes = self._nodes(config.hardware["hosts"])
             with ThreadPoolExecutor(len(nodes)) as pool:
-                self.hosts = list(pool.map(lambda node: self._start(node, config), nodes))
+                starting = [pool.submit(self._start, node, config) for node in nodes]
+            # Those that were started are closed where another one wasn't.
+            self.hosts = [each.result() for each in starting if each.exception() is None]
+            for each in starting:
+                each.result()
             self.check(config)
         except BaseException:
             self.close()
@@ -81,11 +87,12 @@ class Cluster:
         connection = self._engine.start_agent(node, lost_seconds)
         try:
             described = connection.call("describe", *_asked(config), seconds=seconds or START_SECONDS)
+            offset = clocks.compare(lambda: connection.call("clocks", seconds=lost_seconds))
         except HostLost as reason:
             connection.close()
             raise CannotRunHere(f"{self._key}: host {node.address} doesn't answer ({reason})") from reason
         host = RemoteHost(connection, described, lost_seconds)
-        host.offset = clocks.compare(lambda: connection.call("clocks", seconds=lost_seconds))
+        host.offset = offset
         return host
 
     def check(self, config: Config) -> None:
@@ -183,11 +190,14 @@ class Cluster:
             list(pool.map(bring, hosts))
 
     def close(self) -> None:
-        """End the agents, and disconnect."""
+        """End the agents, and disconnect unless other clusters of this command are on the same engine."""
+        if self._closed:
+            return
+        self._closed = True
         for host in self.hosts:
             host.close()
         self.hosts.clear()
-        self._engine.close()
+        _leave(self._engine)
 
 
 def _asked(config: Config) -> tuple[str, int, list[str]]:
@@ -202,7 +212,27 @@ def _data_files(folder: Path) -> Iterator[Path]:
     yield from sorted(every, key=lambda path: path == folder / "meta.json")
 
 
+_engines: dict[str, Engine] = {}
+# How many clusters are on each.
+_users: Counter[str] = Counter()
 _clusters: dict[str, Cluster] = {}
+
+
+def _engine_of(hardware: Mapping[str, Any]) -> Engine:
+    """Return the engine that `hardware` names, to which a process connects once."""
+    key = repr([hardware[name] for name in ("engine", "address", "token_file")])
+    if key not in _engines:
+        _engines[key] = import_paths.resolve("hardware.engine", hardware["engine"])(hardware)
+    _users[key] += 1
+    return _engines[key]
+
+
+def _leave(engine: Engine) -> None:
+    """Disconnect from an engine, if no other cluster is on it."""
+    key = next(key for key, each in _engines.items() if each is engine)
+    _users[key] -= 1
+    if not _users[key]:
+        _engines.pop(key).close()
 
 
 def cluster_of(config: Config) -> Cluster:
@@ -214,7 +244,7 @@ def cluster_of(config: Config) -> Cluster:
     """
     hardware = config.hardware
     keys = ("engine", "address", "token_file", "hosts", "lost_seconds", "device", "cores_per_device")
-    key = repr([hardware[name] for name in keys] + [config.framework])
+    key = repr([hardware[name] for name in keys])
     if key not in _clusters:
         _clusters[key] = Cluster(config)
         atexit.register(_clusters[key].close)

@@ -54,24 +54,34 @@ class ClusterHosts:
         self.facts: dict[str, Any] = {}
         self._config = config
         self._cluster = cluster_of(config)
-        if resume is not None or (out / files.RANKS / "0").exists():
-            # What has ended the job before may have been the loss of an agent.
-            self._cluster.renew(config)
+        # What has ended the job, or an earlier run, may have been the loss of an agent.
+        self._cluster.renew(config)
         hosts = self._cluster.alive()
+        asked = config.hardware["hosts"] or 1
+        if len(hosts) < asked and resume is None and not (out / files.RANKS / "0").exists():
+            raise CannotRunHere(
+                f"hardware.hosts={asked}: {len(hosts)} host(s) of the cluster are left, and a run begins on "
+                "as many as it asks for"
+            )
         workers = placed_workers(config, hosts)
         servers = place_servers(len(hosts), workers, config.strategy.get("servers", 0))
         self._by_name = {worker_host(number): hosts[index] for number, index in enumerate(workers)}
         self._by_name |= {server_host(number): hosts[index] for number, index in enumerate(servers)}
         self._by_name[COORDINATOR_HOST] = hosts[workers[0]]
         used = list(dict.fromkeys(self._by_name.values()))
-        self._taken = self._take(used, workers, hosts)
         self._helpers = dict.fromkeys(used, 0)
-        for host in used:
-            host.peers = used
-            host.begin_job(out)
-        self._cluster.ship(config, used)
-        for host in used:
-            self._bring(host, out, resume)
+        try:
+            self._taken = self._take(used, workers, hosts)
+            for host in used:
+                host.peers = used
+                host.begin_job(out)
+            self._cluster.ship(config, used)
+            for host in used:
+                self._bring(host, out, resume)
+        except BaseException:
+            for host in used:
+                host.end_job()
+            raise
 
     @property
     def networks(self) -> dict[str, str]:
@@ -118,7 +128,8 @@ class ClusterHosts:
         taken: dict[RemoteHost, list[Device]] = {}
         deadline = time.monotonic() + 60 * hardware["wait_minutes"]
         with Phase("waiting for devices", SILENT_SECONDS):
-            for host in used:
+            # In one order for all commands, of which none so has what another one waits for.
+            for host in sorted(used, key=lambda host: host.address):
                 count = workers.count(hosts.index(host))
                 request = Request(
                     hardware["device"], hardware["cores_per_device"], None, hardware["share_devices"], count

@@ -18,7 +18,7 @@ from src.launch.host import worker_host
 from src.launch.launched import LaunchedProcess
 from src.launch.mpi_agents import CONNECT_SECONDS
 from src.launch.process_spec import ProcessSpec
-from src.launch.spawn import ChildProcess, Spawn, spawn_child
+from src.launch.spawn import ChildProcess
 from src.run import files
 from src.run.variables import PROCESS, RANK, STARTED
 
@@ -30,8 +30,8 @@ LAUNCH, LAST = "HYDRA_LAUNCH:", "HYDRA_LAUNCH_END"
 
 def open_ranks(
     config: Config, logs: Path, hosts: ClusterHosts, program: str
-) -> tuple[list[LaunchedProcess], Spawn | None]:
-    """Start `mpiexec` here and its proxies on the hosts of a run; return them, as `Launcher.open` does.
+) -> tuple[list[LaunchedProcess], int]:
+    """Start `mpiexec` here and its proxies on the hosts of a run; return these, and how many ranks have come.
 
     Args:
         config: the run's configuration.
@@ -61,13 +61,12 @@ def open_ranks(
             )
         for number, (host, words) in enumerate(zip(ranks, proxies, strict=True)):
             own.append(_start_proxy(number, host, words, ranks[host], logs))
-        if any(_accepted(host, count) < count for host, count in ranks.items()):
-            return own[:1], None
+        accepted = sum(_accepted(host, count) for host, count in ranks.items())
     except BaseException:
         for each in own:
             each.process.signal_group(signal.SIGKILL)
         raise
-    return own, spawn_child
+    return own, accepted
 
 
 def _proxies(mpiexec: ChildProcess[bytes]) -> list[list[str]]:

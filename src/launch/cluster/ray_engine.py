@@ -196,8 +196,10 @@ class RayConnection:
             return ray.get(self._actor.handle.remote(method, *arguments), timeout=seconds)
         except ray.exceptions.GetTimeoutError as error:
             raise HostLost(f"it didn't answer for {seconds:g} s") from error
-        except ray.exceptions.RayTaskError:
-            # The agent itself has raised it.
+        except ray.exceptions.RayTaskError as error:
+            # The agent itself has raised it. Of a system's error Ray's copy has neither number nor file.
+            if isinstance(error.cause, OSError):
+                raise HostLost(f"its agent can't do its work: {error.cause}") from error
             raise
         except ray.exceptions.RayError as error:
             raise HostLost(self._why(error)) from error

@@ -75,8 +75,7 @@ class RemoteHost:
         offset: by how much its clocks are ahead of this host's.
         lost_seconds: how long the agent may be silent.
         peers: all hosts of the job, this one among them.
-        records: whether processes of the job record their own steps there; a coordinator records for those
-            that serve it.
+        records: whether processes there record their own steps, and not a coordinator that they serve.
     """
 
     environment: Mapping[str, str] = {}
@@ -127,6 +126,8 @@ class RemoteHost:
     def begin_job(self, out: Path) -> None:
         """Make a folder for the run in `out`, whose changes are fetched from now on."""
         self.records = False
+        # Clocks drift.
+        self.offset = clocks.compare(lambda: self.call("clocks"))
         self._out, self._folder = out, Path(self.call("begin", out.name))
 
     def spawn_by(self, spawn: Spawn) -> Spawn:
@@ -149,7 +150,9 @@ class RemoteHost:
         environment = {**environment, STARTED: repr(float(environment[STARTED]) + self.offset.wall)}
         for other in self.peers:
             if other is not self and name == rank_name(rank):
-                other.call("stand_in", rank)
+                # One that was lost needs to be told nothing.
+                with contextlib.suppress(HostLost):
+                    other.call("stand_in", rank)
         # Before its end can be heard.
         process = self._processes[name] = RemoteProcess(self, name, 0, rank)
         self.records |= SERVES not in environment
@@ -163,10 +166,7 @@ class RemoteHost:
     def describe(self) -> dict[str, Any]:
         """Return what `environment.json` says of the host."""
         return {
-            "name": self.facts.name,
-            "address": self.address,
-            "processors": [self.facts.processor],
-            "gpus": list(self.facts.gpus),
+            **self.facts.describe(),
             "clock_offset_seconds": self.offset.wall,
             "clock_offset_uncertain_seconds": self.offset.uncertain,
             "lost": self.lost,
@@ -174,10 +174,14 @@ class RemoteHost:
 
     def end_job(self) -> None:
         """Fetch what the processes of the job have left, and end it there."""
-        if self._folder is not None and self._out is not None:
+        try:
+            # It fails where another host was lost, too, or the disk here is full.
             with contextlib.suppress(HostLost):
                 self.fetch()
+        finally:
+            with contextlib.suppress(HostLost):
                 self.call("end_job")
+        if self._folder is not None and self._out is not None:
             for name in self._fetched:
                 clocks.adjust(self._out, name, self.offset)
         self._folder = None
@@ -256,11 +260,9 @@ class RemoteHost:
                 asked = time.monotonic()
             except HostLost:
                 return
-            # What a process has said at its end is needed to judge that. Where it can't be written, the
-            # parent finds the disk full.
-            with contextlib.suppress(HostLost, OSError):
-                if ended:
-                    self.fetch()
+            if ended:
+                # What a process has said at its end is needed to judge that.
+                self._try_to_fetch()
             for name, code in ended:
                 self._end(name, code)
             self._answered = asked
@@ -280,8 +282,15 @@ class RemoteHost:
     def _keep_fetching(self) -> None:
         """Fetch changes now and then, so that the run is seen here as it goes."""
         while not self._closed.wait(FETCH_SECONDS):
+            self._try_to_fetch()
+
+    def _try_to_fetch(self) -> None:
+        """Fetch all changes, if the host is there and the disk isn't full."""
+        try:
             with contextlib.suppress(HostLost, OSError):
                 self.fetch()
+        except Exception as error:
+            self._lose(f"its files can't be fetched: {error!r}")
 
     def _lose(self, reason: str) -> None:
         """Take the host, and all processes there, for lost."""

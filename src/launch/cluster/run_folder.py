@@ -6,6 +6,7 @@ Only what the host's own processes change goes back: each file belongs to one pr
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,17 +40,18 @@ class Piece:
     removed: bool = False
 
 
-def write(folder: Path, piece: Piece, complete_as: str | None = None) -> None:
+def write(folder: Path, piece: Piece, complete_as: str | None = None, writer: str = "") -> None:
     """Write a piece into a folder; the pieces of a file come in their order.
 
     A file appears once it is complete: by its own name, or `complete_as`. What is appended appears at once.
+    Where others may write the same file at the same time, each has another name as `writer`.
     """
     path = folder / piece.name
     if piece.removed:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    target = path if piece.appended else path.with_name(f".{path.name}.arriving")
+    target = path if piece.appended else path.with_name(f".{path.name}.arriving{writer}")
     try:
         with target.open("r+b" if piece.appended or piece.offset else "wb") as file:
             file.seek(piece.offset)
@@ -95,6 +97,8 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         """Follow the files in `folder`, which is empty."""
         self.folder = folder
+        # It is written to and looked at in several threads.
+        self._lock = threading.Lock()
         self._known: dict[str, _State] = {}
         # Files that were not there at the last look: another one may be about to take their place.
         self._missing: set[str] = set()
@@ -103,15 +107,21 @@ class RunFolder:
 
     def put(self, piece: Piece) -> None:
         """Write a piece of a file that the parent has, and which so is no change."""
-        write(self.folder, piece)
-        if piece.last:
-            self._known[piece.name] = _state_of(self.folder / piece.name)
+        with self._lock:
+            write(self.folder, piece)
+            if piece.last:
+                self._known[piece.name] = _state_of(self.folder / piece.name)
 
     def changes(self) -> list[Piece]:
         """Return pieces of what has changed since the last call; an empty list when that was all.
 
         Files whose names begin with a dot are temporary, and are left out.
         """
+        with self._lock:
+            return self._changes()
+
+    def _changes(self) -> list[Piece]:
+        """Return pieces of what has changed; the lock is held."""
         if self._rest is not None:
             if piece := next(self._rest, None):
                 return [piece]

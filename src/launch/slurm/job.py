@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +18,8 @@ from src.run.directory import status_of
 
 # States that say no more than the exit status of the command itself.
 ORDINARY = ("COMPLETED", "FAILED", "")
+# What a node has written last may be seen here so much later, where a file system is that of several hosts.
+SHARED_SECONDS = 10.0
 
 
 def folder_of(config: Config) -> Path:
@@ -72,13 +77,18 @@ class Job:
     def end(self) -> str:
         """Return the status of the run, whose job has ended; what is to say of that is printed."""
         assert self.state is not None
-        code, status = self._exit_status(), status_of(Path(self.config.out))
         ordinary = self.state.name in ORDINARY
+        code, status = self._result()
+        deadline = time.monotonic() + SHARED_SECONDS
+        while ordinary and (code is None or (code == 0 and status is None)) and time.monotonic() < deadline:
+            time.sleep(1)
+            code, status = self._result()
+        self.relay()
         if code == 0 and status is not None:
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
             return status
         if code == endings.MISTAKE and ordinary:
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
             return not_run.MISTAKE
         if code is not None and ordinary:
             _say(f"  what job {self.number} has printed is in {self._folder}")
@@ -97,6 +107,15 @@ class Job:
         self._read[name] += len(whole)
         for line in whole.decode(errors="replace").splitlines():
             print(f"{self._prefix}{line}", file=stream, flush=True)
+
+    def _result(self) -> tuple[int | None, str | None]:
+        """Return the exit status of the command and the status of its run, `None` of what isn't there."""
+        out = Path(self.config.out)
+        for folder in (self._folder, out, out.absolute().parent):
+            # On a file system of several hosts a folder is looked at anew where it is listed.
+            with contextlib.suppress(OSError):
+                os.listdir(folder)
+        return self._exit_status(), status_of(out)
 
     def _exit_status(self) -> int | None:
         """Return the exit status of the command, `None` if it hasn't come to an end."""

@@ -63,7 +63,7 @@ class Jobs:
         try:
             self._jobs.append(Job(scheduler.submit(script), config))
         except Refused as reason:
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             print(f"error: {_refusal(config, reason)}", file=sys.stderr, flush=True)
             return False
         finally:

@@ -78,8 +78,8 @@ class AgentConnection:
         while True:
             try:
                 return Client(self._path)
-            except FileNotFoundError:
-                # It starts.
+            except (FileNotFoundError, ConnectionRefusedError):
+                # It starts: the socket isn't there, or doesn't listen yet.
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)

@@ -13,10 +13,12 @@ import psutil
 import pytest
 
 from src.config import CannotRunHere, ConfigError
-from src.launch.cluster import cluster, facts
+from src.launch.cluster import cluster, cluster_hosts, facts
 from src.launch.cluster.cluster import Cluster
-from src.launch.cluster.cluster_hosts import placed_workers
+from src.launch.cluster.cluster_hosts import ClusterHosts, placed_workers
+from src.launch.cluster.engine import HostLost
 from src.launch.cluster.remote_host import RemoteHost
+from src.launch.host import worker_host
 from tests.launch.cluster.local_engine import CACHES, HOSTS
 from tests.support import config
 
@@ -145,6 +147,42 @@ def two() -> Cluster:
     made.close()
 
 
+def test_clusters_of_one_command_are_on_one_engine_until_the_last_is_closed(two: Cluster) -> None:
+    of_one = Cluster(config(*PLUGIN, *ON_HOSTS, "hardware.hosts=1"))
+    assert [host.address for host in of_one.hosts] == ["127.0.0.1"]
+    assert list(cluster._engines.values()) == [two._engine] == [of_one._engine]
+    of_one.close()
+    of_one.close()
+    assert two.hosts[1].call("room") > 0
+    two.close()
+    assert cluster._engines == {}
+
+
+def test_a_run_begins_on_an_agent_anew_and_on_no_fewer_hosts_than_it_asks_for(
+    two: Cluster, mnist: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chosen = config(*PLUGIN, *ON_HOSTS, "hardware.hosts=2", "workers=2")
+    (tmp_path / "config.yaml").write_text("resume: null\nmodel: {pretrained: null}\n")
+    monkeypatch.setattr(cluster_hosts, "cluster_of", lambda config: two)
+    for host in two.hosts:
+        # An earlier run of the same sweep has lost it.
+        psutil.Process(host.facts.process).kill()
+    lost = list(two.hosts)
+    with pytest.raises(HostLost):
+        for host in lost:
+            host.call("room")
+    lost[1].lost = lost[1].lost or "for the test"
+    begun = ClusterHosts(chosen, tmp_path, None)
+    assert {host.address for host in two.alive()} == {host.address for host in lost}
+    assert begun.host(worker_host(1)) is two.hosts[1] is not lost[1]
+    for host in two.hosts:
+        host.end_job()
+    two.hosts[1].lost = "for the test"
+    monkeypatch.setattr(two._engine, "nodes", lambda: [])
+    with pytest.raises(CannotRunHere, match=r"hosts=2: 1 host\(s\) of the cluster are left"):
+        ClusterHosts(chosen, tmp_path, None)
+
+
 def test_other_code_and_versions_are_refused(monkeypatch: pytest.MonkeyPatch, two: Cluster) -> None:
     chosen = config(*PLUGIN, *ON_HOSTS)
     host = two.hosts[1]
@@ -180,7 +218,7 @@ def test_more_workers_than_devices_are_refused(two: Cluster) -> None:
 
 def test_data_without_room_are_refused(mnist: None, two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(host: RemoteHost, method: str, *arguments: object, **options: object) -> object:
-        return {"room": 1000, "has_data": False}[method]
+        return {"room": 1000, "has_data": False, "ended": [], "changes": []}[method]
 
     monkeypatch.setattr(RemoteHost, "call", full)
     with pytest.raises(CannotRunHere, match=r"dataset=mnist: host 127.0.0.1 has 1,000 bytes free for its \d"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class ScriptedAgent:
         if method == "changes":
             told, self.pieces = self.pieces, []
             return told
-        return {"begin": "/there", "spawn": 7}.get(method)
+        return {"begin": "/there", "spawn": 7, "clocks": (0.0, 0.0)}.get(method)
 
     def close(self) -> None:
         self.closed.set()
@@ -100,3 +100,24 @@ def test_a_coordinator_s_checkpoint_does_not_wait_for_a_worker_s_host(pair: Pair
     other.lost = True
     host.fetch()
     assert (tmp_path / CHECKPOINT).exists()
+
+
+def test_a_process_is_started_where_another_host_was_lost_before(pair: Pair) -> None:
+    _, host, other, _ = pair
+    other.lost = True
+    spawn(host, 0)
+
+
+def test_a_host_is_lost_whose_files_cannot_be_fetched(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], object], float, str], float]
+) -> None:
+    own, host, _, _ = pair
+
+    def broken(method: str, *arguments: Any, seconds: float) -> Any:
+        return [("rank-0", 0)] if method == "ended" else None
+
+    spawn(host, 0)
+    monkeypatch.setattr(own, "call", broken)
+    until(lambda: host.lost, 10, "it is lost")
+    assert "its files can't be fetched: TypeError" in (host.lost or "")
+    assert host.answered(0.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,22 @@ def test_what_is_removed_goes_here_too_but_not_what_is_about_to_be_replaced(pair
     pair.fetch()
     names = ["checkpoint-20.pt", "checkpoint.pt"]
     assert sorted(path.name for path in pair.here.iterdir()) == names
+
+
+def test_files_come_and_are_looked_at_in_several_threads(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    stopped = threading.Event()
+
+    def look() -> list[str]:
+        found = []
+        while not stopped.is_set():
+            found += [piece.name for piece in folder.changes()]
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        looking = [pool.submit(look) for _ in range(2)]
+        for number in range(500):
+            folder.put(Piece(f"{number}", 0, b"text"))
+        stopped.set()
+    # What the parent has brought is never told as a change.
+    assert [each.result() for each in looking] == [[], []]
