@@ -125,12 +125,13 @@ class MPIRanks:
 def _missing(own: Sequence[LaunchedProcess], program: str | None, came: int, workers: int) -> LaunchedProcess:
     """End `mpiexec`, the first process, and its proxies; return it as one that has failed to start ranks."""
     mpiexec = own[0]
+    code = mpiexec.process.poll()
     processes.stop(list(own))
     with mpiexec.log.open("a") as output:
         print(f"{program} started {came} of {workers} processes", file=output)
     assert isinstance(mpiexec.process, ChildProcess)
-    # mpiexec itself may have ended well.
-    mpiexec.process.returncode = mpiexec.process.returncode or 1
+    # It may have ended well, or by what has just stopped it.
+    mpiexec.process.returncode = code or 1
     mpiexec.spec = dataclasses.replace(mpiexec.spec, serves=False)
     return mpiexec
 
