@@ -81,7 +81,7 @@ class Run:
     """A run on two machines, begun on the first one."""
 
     def __init__(self, cluster: RayCluster, folder: Path, strategy: str) -> None:
-        """Start the run in `folder`, and wait for its first checkpoint."""
+        """Start the run in `folder`, and wait for its first checkpoint and steps of every rank."""
         self.cluster, self.folder, self.strategy = cluster, folder, strategy
         self.machines = cluster.machines
         self._said = folder / "said"
@@ -97,10 +97,15 @@ class Run:
                 said,
             )
         self.out = folder / "run"
-        begun = until(lambda: list(self.out.glob("checkpoint.*")) or self.ended, BEGIN_SECONDS)
+        begun = until(lambda: self._has_begun() or self.ended, BEGIN_SECONDS)
         if not begun or self.ended:
             raise RuntimeError(f"{strategy} has no checkpoint: {self._said.read_text()[-500:]}")
         self.rows_before = len(self.rows())
+
+    def _has_begun(self) -> bool:
+        """Return whether there is a checkpoint, and each rank has taken a step."""
+        ranks = {rank for rank, *_ in self.rows()}
+        return bool(list(self.out.glob("checkpoint.*"))) and len(ranks) == WORKERS
 
     @property
     def ended(self) -> bool:

@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from src.launch.cluster import clocks
+from src.launch.cluster.arrivals import HELD, Arrivals
 from src.launch.cluster.clocks import Offset
 from src.launch.cluster.engine import Connection, HostLost
 from src.launch.cluster.facts import HostFacts
-from src.launch.cluster.run_folder import write
 from src.launch.process_spec import rank_name
 from src.launch.spawn import Spawn
-from src.run import exit_status, files
+from src.run import exit_status
 from src.run.variables import PROCESS, RANK, SERVES, STARTED
 
 # The agent answers a question for ends of processes after so long, if there is none.
 ASK_SECONDS = 1.0
-# What follows the name of a checkpoint while it is held back.
-HELD = ".held-"
 # How often files are fetched.
 FETCH_SECONDS = 0.5
 
@@ -94,13 +92,10 @@ class RemoteHost:
         self.lost_seconds = lost_seconds
         self._answered = time.monotonic()
         self._processes: dict[str, RemoteProcess] = {}
-        self._out: Path | None = None
-        # The files that were fetched in this job.
-        self._fetched: set[str] = set()
         self._folder: Path | None = None
-        self._fetching = threading.Lock()
+        # What comes from there, while a job goes on.
+        self._arrivals: Arrivals | None = None
         self._installing = threading.Lock()
-        self._holds = 0
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name=f"watch {self.address}", daemon=True).start()
         threading.Thread(target=self._keep_fetching, name=f"fetch {self.address}", daemon=True).start()
@@ -128,7 +123,8 @@ class RemoteHost:
         self.records = False
         # Clocks drift.
         self.offset = clocks.compare(lambda: self.call("clocks"))
-        self._out, self._folder = out, Path(self.call("begin", out.name))
+        self._folder = Path(self.call("begin", out.name))
+        self._arrivals = Arrivals(out, self.address)
 
     def spawn_by(self, spawn: Spawn) -> Spawn:
         """Return the function that has the agent start a process, whatever its launcher does here."""
@@ -174,18 +170,20 @@ class RemoteHost:
 
     def end_job(self) -> None:
         """Fetch what the processes of the job have left, and end it there."""
+        arrivals = self._arrivals
         try:
             # It fails where another host was lost, too, or the disk here is full.
             with contextlib.suppress(HostLost):
                 self.fetch()
         finally:
+            if arrivals is not None:
+                arrivals.end()
+            self._arrivals = self._folder = None
             with contextlib.suppress(HostLost):
                 self.call("end_job")
-        if self._folder is not None and self._out is not None:
-            for name in self._fetched:
-                clocks.adjust(self._out, name, self.offset)
-        self._folder = None
-        self._fetched.clear()
+        if arrivals is not None:
+            for name in arrivals.names:
+                clocks.adjust(arrivals.out, name, self.offset)
         self._processes.clear()
 
     def fetch(self) -> None:
@@ -199,7 +197,7 @@ class RemoteHost:
         """
         with self._installing:
             checkpoint = self._fetch()
-            if checkpoint is None or self._out is None:
+            if checkpoint is None:
                 return
             try:
                 for other in self.peers:
@@ -208,7 +206,7 @@ class RemoteHost:
             except HostLost:
                 checkpoint.unlink(missing_ok=True)
                 raise
-            os.replace(checkpoint, self._out / checkpoint.name.split(HELD)[0].lstrip("."))
+            os.replace(checkpoint, checkpoint.with_name(checkpoint.name.split(HELD)[0].lstrip(".")))
 
     def fetch_records(self) -> None:
         """Fetch what there is; a checkpoint among it doesn't take its place.
@@ -221,28 +219,8 @@ class RemoteHost:
 
     def _fetch(self) -> Path | None:
         """Fetch all changes; return the path where the newest checkpoint is held, if there is another one."""
-        held: Path | None = None
-        with self._fetching:
-            while (out := self._out) is not None and self._folder is not None:
-                try:
-                    pieces = self.call("changes")
-                except HostLost:
-                    if held is not None:
-                        held.unlink()
-                    raise
-                for piece in pieces:
-                    is_checkpoint = piece.name in files.CHECKPOINTS.values() and not piece.removed
-                    self._holds += is_checkpoint
-                    name = f".{piece.name}{HELD}{self._holds}" if is_checkpoint else None
-                    write(out, piece, name)
-                    self._fetched.add(piece.name)
-                    if name is not None and piece.last:
-                        if held is not None:
-                            held.unlink()
-                        held = out / name
-                if not pieces:
-                    break
-        return held
+        arrivals = self._arrivals
+        return None if arrivals is None else arrivals.fetch(lambda: self.call("changes"))
 
     def close(self) -> None:
         """End the agent."""

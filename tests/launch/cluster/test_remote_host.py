@@ -114,10 +114,10 @@ def test_a_host_is_lost_whose_files_cannot_be_fetched(
     own, host, _, _ = pair
 
     def broken(method: str, *arguments: Any, seconds: float) -> Any:
-        return [("rank-0", 0)] if method == "ended" else None
+        return [("rank-0", 0)] if method == "ended" else [None]
 
     spawn(host, 0)
     monkeypatch.setattr(own, "call", broken)
     until(lambda: host.lost, 10, "it is lost")
-    assert "its files can't be fetched: TypeError" in (host.lost or "")
+    assert "its files can't be fetched: AttributeError" in (host.lost or "")
     assert host.answered(0.0)
