@@ -25,16 +25,13 @@ SHORT = ("model=mlp", "workers=2", "batch=128", "dataset.limit=3840", "dataset.t
 QUICK = ("tracking.backend=none", "hardware.sample_seconds=0.1", "hardware.device=cpu")
 # The first machine has a worker, and the second one.
 CLUSTER = ("hardware=cluster", "hardware.hosts=2", f"hardware.token_file={TOKEN}")
-STRATEGIES = {
+OWN_OPTIONS = {
     "ddp": ("strategy.all_reduce=backend",),
     # Ray may be in an environment of its own.
     "mpi": ("strategy.mpiexec=mpiexec",),
-    "pipeline": (),
-    "parameter_server": (),
-    "tf_multiworker": (),
 }
-
-
+# Of both frameworks.
+SWEPT = ("pipeline", "parameter_server", "tf_multiworker")
 STEPPING = (
     *("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "strategy.mpiexec=mpiexec"),
     *("strategy.max_restarts=0", "model=mlp"),
@@ -49,12 +46,12 @@ class Runs:
     def __init__(self, cluster: RayCluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
 
-    def run(self, *words: str, out: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.cluster.run(
-            ["-m", "src.train", *words, f"hardware.address={self.cluster.address}", f"out={out}"],
+            ["-m", "src.train", f"hardware.address={self.cluster.address}", *words],
             env={"PYTHONPATH": str(ROOT)},
             cwd=self.folder,
-            timeout=120,
+            timeout=240,
         )
 
 
@@ -68,15 +65,9 @@ def losses(folder: Path) -> list[float]:
         return [float(row["loss"]) for row in csv.DictReader(file) if row["rank"] == "0"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_machines_have_the_losses_of_one(runs: Runs, tmp_path: Path, strategy: str, mnist: None) -> None:
-    options = (f"strategy={strategy}", *STRATEGIES[strategy], *SHORT, *QUICK)
-    ended = runs.run(*options, *CLUSTER, out=strategy)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    far = runs.folder / strategy
-    near = Commands(tmp_path / "here")
-    assert near.run(*options, "hardware.share_devices=true", "out=run").returncode == 0
-    assert losses(far) == losses(near.folder / "run")
+def check_both_have_trained(runs: Runs, far: Path, near: Path) -> None:
+    """Check that a run on two machines has the losses of one that was on one, and both in its trace."""
+    assert losses(far) == losses(near) != []
     hosts = json.loads((far / "environment.json").read_text())["hosts"]
     assert [host["address"] for host in hosts] == [runs.cluster.machines.address(n) for n in (1, 2)]
     with (far / "trace.csv").open(newline="") as file:
@@ -84,6 +75,34 @@ def test_two_machines_have_the_losses_of_one(runs: Runs, tmp_path: Path, strateg
     assert {(row["rank"], row["host"]) for row in rows} == {
         (str(n), host["name"]) for n, host in enumerate(hosts)
     }
+
+
+@pytest.mark.parametrize("strategy", OWN_OPTIONS)
+def test_two_machines_have_the_losses_of_one(runs: Runs, tmp_path: Path, strategy: str, mnist: None) -> None:
+    options = (f"strategy={strategy}", *OWN_OPTIONS[strategy], *SHORT, *QUICK)
+    ended = runs.run(*options, *CLUSTER, f"out={strategy}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    near = Commands(tmp_path / "here")
+    assert near.run(*options, "hardware.share_devices=true", "out=run").returncode == 0
+    check_both_have_trained(runs, runs.folder / strategy, near.folder / "run")
+
+
+def by_strategy(folder: Path) -> dict[str, Path]:
+    """The runs of a sweep, by their strategies."""
+    found = folder.glob("runs/*/metrics.json")
+    return {json.loads(path.read_text())["strategy"]: path.parent for path in found}
+
+
+def test_a_sweep_on_two_machines_has_the_losses_of_one(runs: Runs, tmp_path: Path, mnist: None) -> None:
+    options = (*SHORT, *QUICK, "-m", f"strategy={','.join(SWEPT)}")
+    ended = runs.run(*CLUSTER, *options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    near = Commands(tmp_path / "here")
+    assert near.run("hardware.share_devices=true", *options).returncode == 0
+    far, close = by_strategy(runs.folder), by_strategy(near.folder)
+    assert sorted(far) == sorted(close) == sorted(SWEPT)
+    for strategy in SWEPT:
+        check_both_have_trained(runs, far[strategy], close[strategy])
 
 
 class Running:
@@ -151,7 +170,7 @@ class Running:
 def test_another_token_and_another_address_are_refused(runs: Runs, mnist: None) -> None:
     wrong = runs.folder / "token"
     wrong.write_text("0" * 32)
-    ended = runs.run("strategy=ddp", "hardware=cluster", f"hardware.token_file={wrong}", out="never")
+    ended = runs.run("strategy=ddp", "hardware=cluster", f"hardware.token_file={wrong}", "out=never")
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
         2,
         f"error: hardware.address={runs.cluster.address}: what listens there is no Ray cluster, or has "
@@ -180,7 +199,7 @@ def test_a_killed_rank_and_agent_are_named_and_nothing_is_left(runs: Runs, until
 def test_a_lost_agent_s_job_goes_on_from_its_checkpoint_to_the_same_end(
     runs: Runs, until: Until, tmp_path: Path, mnist: None
 ) -> None:
-    options = ("strategy=ddp", *STRATEGIES["ddp"], *SHORT, "epochs=40", "checkpoint_every=20")
+    options = ("strategy=ddp", *OWN_OPTIONS["ddp"], *SHORT, "epochs=40", "checkpoint_every=20")
     run = Running(runs, until, "resumed", *options)
     until((runs.folder / "resumed/checkpoint.pt").exists, 60, "a checkpoint")
     run.of(2, "rank-1").parent().kill()
