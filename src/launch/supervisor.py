@@ -266,8 +266,9 @@ class Supervisor:
         print(f"  {text} ({restarts})", file=sys.stderr, flush=True)
 
     def _is_ready(self, launched: LaunchedProcess) -> bool:
-        """Return whether the rank of a process has ever been ready."""
-        return (files.rank_folder(self._out, launched.rank) / files.READY).exists()
+        """Return whether the rank of a process has ever been ready: on another host its steps may tell first."""
+        folder = files.rank_folder(self._out, launched.rank)
+        return (folder / files.READY).exists() or bool(read_table(folder / files.STEPS))
 
     def _status(self, launched: LaunchedProcess, code: int) -> int:
         """Return the exit status that counts of a process that has ended with `code`.
