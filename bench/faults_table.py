@@ -41,7 +41,7 @@ def main() -> int:
     with TABLE.open(newline="") as file:
         for row in csv.DictReader(file):
             found[row["strategy"], row["fault"]].append(row)
-    print(f"| | {' | '.join(f'`{strategy}`' for strategy in STRATEGIES)} |")
+    print(f"| fault | {' | '.join(f'`{strategy}`' for strategy in STRATEGIES)} |")
     print("| --- |" + " --- |" * len(STRATEGIES))
     for fault in FAULTS:
         print(f"| {fault} | {' | '.join(cell(found[strategy, fault]) for strategy in STRATEGIES)} |")

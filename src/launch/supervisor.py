@@ -207,10 +207,8 @@ class Supervisor:
         """Restart a process that has died; return whether there was a restart left, and a host."""
         if launched.host.lost is not None:
             # Where others are left they go on; else that is what ends the job.
-            print(
-                f"  host {launched.host.address} was lost with {launched.title}: {launched.host.lost}",
-                file=sys.stderr,
-            )
+            lost = f"  host {launched.host.address} was lost with {launched.title}: {launched.host.lost}"
+            print(lost, file=sys.stderr, flush=True)
             return False
         if self.result.restarts == self._max_restarts:
             return False
@@ -262,11 +260,11 @@ class Supervisor:
 
     def _print_restart(self, text: str) -> None:
         """Print `text` and the number of restarts to standard error."""
-        restarts = f"{self.result.restarts} of {self._max_restarts} restarts"
-        print(f"  {text} ({restarts})", file=sys.stderr, flush=True)
+        count = self.result.restarts
+        print(f"  {text} ({count} of {self._max_restarts} restarts)", file=sys.stderr, flush=True)
 
     def _is_ready(self, launched: LaunchedProcess) -> bool:
-        """Return whether the rank of a process has ever been ready: on another host its steps may tell first."""
+        """Return whether the rank of a process has ever been ready, as its steps may tell first."""
         folder = files.rank_folder(self._out, launched.rank)
         return (folder / files.READY).exists() or bool(read_table(folder / files.STEPS))
 
