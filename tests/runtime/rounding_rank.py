@@ -58,6 +58,10 @@ class Framework:
 
     def __init__(self, name: str) -> None:
         self.is_torch = name == "torch"
+        if self.is_torch:
+            from src.runtime.torch import draws
+
+            self._draws, self._seed = draws, draws.seed
         folder = "torch.lightning" if self.is_torch else "tensorflow"
         self.module = resolve_name(f"src.runtime.{folder}.rounding")
         self.nudge = self.module.nudge
@@ -97,11 +101,17 @@ class Framework:
         return [random.random(), float(np.random.rand()), own]
 
     def disturb(self, model: Any) -> None:
-        """Have dropout draw other masks."""
-        self.draw()
-        if not self.is_torch:
+        """Have dropout draw other masks, until `settle`."""
+        if self.is_torch:
+            self._draws.seed = lambda *numbers: self._seed(*numbers, 1)
+        else:
             for state in model.non_trainable_variables:
                 state.assign(state + 1)
+
+    def settle(self) -> None:
+        """Have dropout draw the masks that it would have drawn."""
+        if self.is_torch:
+            self._draws.seed = self._seed
 
 
 def tell_of_nudge(framework: Framework, context: RankContext, path: Path) -> None:
@@ -124,6 +134,7 @@ def tell_of_nudge(framework: Framework, context: RankContext, path: Path) -> Non
 def apply(framework: Framework, change: str | None) -> None:
     """Makes one change for the next training."""
     order.epoch_order = epoch_order
+    framework.settle()
     rounding.NOTE_SECONDS = 0.0 if change == "slow" else note_seconds
 
     def nudge(model: Any, seed: int) -> None:
