@@ -16,7 +16,7 @@ Row = dict[str, str]
 def outcome(row: Row) -> str:
     """Say in a word or two how a run ended."""
     if row["fault"] == PARENT_KILLED:
-        return "all gone"
+        return "not all gone" if row["left"] else "all gone"
     if row["status"] != "ok":
         return "ended" if row["status"] == "failed" else row["status"]
     return "started again" if int(row["restarts"]) else "went on"
