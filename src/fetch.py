@@ -17,6 +17,7 @@ from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
 from src.data.catalog import NO_FILES, cache_folder, configure, folder_name
 from src.data.errors import DataError, DataMistake, clear_disk_errors
+from src.data.exclusive import alone
 from src.data.sources import fetch
 
 DOWNLOADS = Path("downloads")
@@ -32,11 +33,12 @@ def fetch_study(entries: list[str | dict[str, Any]]) -> None:
     """
     datasets = [configure(entry) for entry in entries]
     folders = [folder_name(dataset) for dataset in datasets]
-    with clear_disk_errors(DOWNLOADS):
+    # One process at a time: each removes what it doesn't know, which another may just be putting there.
+    with clear_disk_errors(DOWNLOADS), alone(DOWNLOADS, str(DOWNLOADS)):
         DOWNLOADS.mkdir(exist_ok=True)
         _keep_only(DOWNLOADS, set(folders))
-    for dataset, folder in zip(datasets, folders, strict=True):
-        _fetch_one(dataset, DOWNLOADS / folder)
+        for dataset, folder in zip(datasets, folders, strict=True):
+            _fetch_one(dataset, DOWNLOADS / folder)
 
 
 def _fetch_one(dataset: dict[str, Any], folder: Path) -> None:

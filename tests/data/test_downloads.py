@@ -154,15 +154,15 @@ def test_without_a_terminal_progress_is_lines(
 class Project:
     """A folder with a study of one dataset, and `python -m src.fetch` in it."""
 
-    def __init__(self, folder: Path, toy: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, toy: dict[str, Any], cache: Path | None = None) -> None:
+        self.folder, self.cache = folder, cache or folder / "cache"
         (folder / "conf/dataset").mkdir(parents=True)
         whole = {"reader": "a.read", "source": "original", **toy}
         (folder / "conf/dataset/toy.yaml").write_text(json.dumps(whole))
         (folder / "params.yaml").write_text(json.dumps({"study": {"datasets": ["toy"]}}))
 
     def start(self) -> subprocess.Popen[str]:
-        own = {"PYTHONPATH": str(ROOT), "SCALEGUIDE_CACHE": str(self.folder / "cache")}
+        own = {"PYTHONPATH": str(ROOT), "SCALEGUIDE_CACHE": str(self.cache)}
         return subprocess.Popen(
             [sys.executable, "-m", "src.fetch"],
             cwd=self.folder,
@@ -173,7 +173,7 @@ class Project:
 
     def kept(self) -> int:
         """How many bytes of the unfinished file there are."""
-        return sum(path.stat().st_size for path in self.folder.glob("cache/incomplete/*/*-big.bin"))
+        return sum(path.stat().st_size for path in self.cache.glob("incomplete/*/*-big.bin"))
 
 
 def wait_for_part(project: Project, served: Served) -> None:
@@ -207,18 +207,30 @@ def test_a_command_that_is_ended_in_the_middle_is_gone_on_with(
     assert not list(tmp_path.glob("cache/incomplete/*"))
 
 
-def test_of_two_commands_at_once_one_downloads_and_the_other_waits(served: Served, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        (("one", "other"), "toy: big.bin is being fetched by pid {first}"),
+        (("one", "one"), "downloads: waiting for pid {first}"),
+    ],
+    ids=["of two projects", "of one project"],
+)
+def test_of_two_commands_at_once_one_downloads_and_the_other_waits(
+    folders: tuple[str, str], words: str, served: Served, tmp_path: Path
+) -> None:
     served.pause = 100_000
-    project = Project(tmp_path, dataset(served))
-    first = project.start()
+    projects = {name: Project(tmp_path / name, dataset(served), tmp_path / "cache") for name in set(folders)}
+    first = projects[folders[0]].start()
     assert served.paused.wait(LIMIT_SECONDS)
-    second = project.start()
+    second = projects[folders[1]].start()
     assert second.stderr is not None
     line = second.stderr.readline()
-    assert f"toy: big.bin is being fetched by pid {first.pid}" in line
+    assert words.format(first=first.pid) in line
     served.go_on.set()
     for command in (first, second):
         _, said = command.communicate(timeout=LIMIT_SECONDS)
         assert command.returncode == 0, said
     assert len(served.asked) == 1
-    assert (tmp_path / "downloads/toy/big.bin").read_bytes() == BODY
+    for name in folders:
+        assert (tmp_path / name / "downloads/toy/big.bin").read_bytes() == BODY
+        assert not (tmp_path / name / "downloads.lock").exists()
