@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
+from src.data.exclusive import alone
 from src.report import network, repeats, tables
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun
@@ -118,14 +119,15 @@ def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -
     from src.report import page
 
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as work:
-        folder = Path(work) / "tables"
-        folder.mkdir()
-        rows = _write_tables(study, runs, folder)
-        # The old files are replaced, never written into: DVC may have linked them to its cache.
-        shutil.rmtree(directory / "tables", ignore_errors=True)
-        folder.rename(directory / "tables")
-    write_text(directory / "report.html", page.render(study, runs, rows))
+    with alone(directory / "tables", f"{directory}/tables"):
+        with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as work:
+            folder = Path(work) / "tables"
+            folder.mkdir()
+            rows = _write_tables(study, runs, folder)
+            # The old files are replaced, never written into: DVC may have linked them to its cache.
+            shutil.rmtree(directory / "tables", ignore_errors=True)
+            folder.rename(directory / "tables")
+        write_text(directory / "report.html", page.render(study, runs, rows))
     return rows
 
 

@@ -52,9 +52,9 @@ def _lock(folder: Path, *, wait: bool) -> int | None:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        if os.path.samestat(os.fstat(file), os.stat(path)):
+        if locks.is_at(file, path):
             return file
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         pass
     except BaseException:
         os.close(file)

@@ -10,7 +10,6 @@ download has brought:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
@@ -22,13 +21,12 @@ from typing import Any
 from src.config import datasets
 from src.data.downloads import GivenUp, Refused, check_room
 from src.data.errors import DataError, DataMistake, clear_disk_errors
+from src.data.exclusive import alone
 from src.data.generate import generate
 from src.data.mirrors import Source, open_source, say
 from src.data.raw_files import holds, place, raw_file, wrong_sum
-from src.machine import locks
 
 STUDY_HINT = "or dataset.source=generated for a stand-in (in a study {{name: {name}, source: generated}})"
-LOCK = "lock"
 
 
 def fetch(dataset: Mapping[str, Any], target: Path, cache: Path, *, linked: bool = False) -> None:
@@ -142,7 +140,7 @@ def _obtain(dataset: Mapping[str, Any], file: str, sources: list[Source], cached
     cached.parent.mkdir(parents=True, exist_ok=True)
     kept = cache / "incomplete" / cached.name
     reasons = []
-    with _alone(kept, f"{name}: {file}"):
+    with _alone(kept, f"{name}: {file} is being fetched"):
         if holds(cached, checksum):
             # Another process has just fetched it.
             return
@@ -184,40 +182,23 @@ def _obtain_from(source: Source, file: str, checksum: str | None, kept: Path, ca
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, what: str) -> Iterator[None]:
+def _alone(folder: Path, purpose: str) -> Iterator[None]:
     """Make a folder and hold it while the block runs, as no other process; it stays if anything is in it."""
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / LOCK
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with alone(folder, purpose):
+        folder.mkdir(exist_ok=True)
         try:
-            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except FileNotFoundError:
-            # Who held it has removed the folder between the two calls.
-            continue
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            who = ", ".join(locks.holders(path)) or "another process"
-            say(f"{what} is being fetched by {who}; waiting")
-            fcntl.flock(held, fcntl.LOCK_EX)
-        if path.is_file() and path.stat().st_ino == os.fstat(held).st_ino:
-            break
-        locks.unlock(held)
-    try:
-        for left in folder.glob("work-*"):
-            # Of a process that was killed.
-            shutil.rmtree(left)
-        yield
-    finally:
-        if not [each for each in folder.iterdir() if each.name != LOCK]:
-            path.unlink()
+            for left in folder.glob("work-*"):
+                # Of a process that was killed.
+                shutil.rmtree(left)
+            yield
+        finally:
             with contextlib.suppress(OSError):
                 folder.rmdir()
-        locks.unlock(held)
 
 
 def _remove_all(folder: Path) -> None:
-    """Remove the files that are kept in a folder, but not its lock."""
+    """Remove the files that are kept in a folder."""
     for path in folder.iterdir():
-        if path.name != LOCK and path.is_file():
+        if path.is_file():
             path.unlink()

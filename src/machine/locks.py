@@ -152,6 +152,14 @@ def unlock(file: int) -> None:
     os.close(file)
 
 
+def is_at(file: int, path: Path) -> bool:
+    """Return whether an open file is still the one at `path`, and neither removed nor replaced."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 def _group(request: Request) -> tuple[object, ...]:
     return (request.kind, request.cores_per_device, request.numbers, request.shared)
 

@@ -210,7 +210,12 @@ def last_error(directory: Path) -> str | None:
     """Return the last line of the ranks' logs that names an error, else the last that is not empty."""
     last = named = None
     for log in sorted((directory / files.LOGS).glob("rank-*.log")):
-        for line in log.read_text(errors="replace").splitlines():
+        try:
+            lines = log.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            # The cell is just run again.
+            continue
+        for line in lines:
             line = line.strip()
             last = line or last
             if "Error" in line or "Exception" in line:

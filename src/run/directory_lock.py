@@ -37,10 +37,12 @@ class Reservation:
         """
         path = _lock_path(out)
         while True:
-            self._make_folder(path.parent)
             try:
+                self._make_folder(path.parent)
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
+                if os.path.lexists(path.parent) and not path.parent.is_dir():
+                    raise
                 # Another command has just removed the folder, which it had made for its own lock.
                 continue
             try:
@@ -48,7 +50,7 @@ class Reservation:
             except BlockingIOError:
                 os.close(file)
                 return False
-            if _is_at(file, path):
+            if locks.is_at(file, path):
                 self._files[path] = file
                 return True
             # It was released, and its file removed, between the two calls.
@@ -144,14 +146,6 @@ def _is_reserved(out: Path) -> bool:
 def _taken(key: str, value: object, out: Path) -> str:
     by = " and ".join(locks.holders(_lock_path(out))) or "another command"
     return f"{key}={value}: is being written by {by}; wait for its end, or choose another"
-
-
-def _is_at(file: int, path: Path) -> bool:
-    """Return whether an open file is still the one at a path."""
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _lock_path(out: Path) -> Path:

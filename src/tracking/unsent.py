@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from src.machine import locks
 from src.tracking.store import unsent_folder
 
 
@@ -72,12 +73,19 @@ class NoteFile:
         """
         path = _path_of(note.uri, note.key)
         while True:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Another process may remove the folder while it is empty.
-            with contextlib.suppress(FileNotFoundError):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            except (FileNotFoundError, FileExistsError):
+                if os.path.lexists(path.parent) and not path.parent.is_dir():
+                    raise
+                # Another process has just removed the folder, which was empty.
+                continue
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if locks.is_at(descriptor, path):
                 break
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Another process has taken the empty file for a broken note, and removed it.
+            os.close(descriptor)
         file = cls(path, descriptor)
         file.write(note)
         return file
@@ -91,10 +99,10 @@ class NoteFile:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+            if locks.is_at(descriptor, path):
                 return cls(path, descriptor)
         except OSError:
-            # It is another's, or was removed by it meanwhile.
+            # It is another's.
             pass
         os.close(descriptor)
         return None

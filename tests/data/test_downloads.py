@@ -210,7 +210,7 @@ def test_a_command_that_is_ended_in_the_middle_is_gone_on_with(
 @pytest.mark.parametrize(
     ("folders", "words"),
     [
-        (("one", "other"), "toy: big.bin is being fetched by pid {first}"),
+        (("one", "other"), "toy: big.bin is being fetched: waiting for pid {first}"),
         (("one", "one"), "downloads: waiting for pid {first}"),
     ],
     ids=["of two projects", "of one project"],
