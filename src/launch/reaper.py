@@ -105,16 +105,21 @@ def _remove_segments(since: float) -> None:
 
     MPICH itself unlinks a segment in `Finalize`, which a rank that is killed doesn't reach.
     """
+    # Listed before it is asked who maps them: another command may make one meanwhile.
+    segments = []
+    for segment in Path("/dev/shm").glob("mpich_shm_*"):
+        with contextlib.suppress(OSError):
+            status = segment.stat()
+            if status.st_uid == os.getuid() and status.st_mtime >= since:
+                segments.append(segment)
     used = ""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         # The process may be gone by now, or another user's, who can't map these.
         with contextlib.suppress(OSError):
             used += maps.read_text(errors="replace")
-    for segment in Path("/dev/shm").glob("mpich_shm_*"):
-        with contextlib.suppress(OSError):
-            status = segment.stat()
-            if status.st_uid == os.getuid() and status.st_mtime >= since and str(segment) not in used:
-                segment.unlink()
+    for segment in segments:
+        if str(segment) not in used:
+            segment.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

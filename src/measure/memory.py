@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 import psutil
 
 from src.run import files
+from src.run.tables import write_text
 
 # Bytes of the resident set when the level was marked.
 _level = 0
@@ -67,7 +68,7 @@ def publish_level(folder: Path) -> None:
     """Mark the level of a serving process, and write it to `folder` for the process that reads its peak."""
     mark_level()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / files.MEMORY).write_text(json.dumps({"pid": os.getpid(), "level": _level}))
+    write_text(folder / files.MEMORY, json.dumps({"pid": os.getpid(), "level": _level}))
 
 
 def peak_published(folder: Path) -> PeakMemory:
