@@ -29,6 +29,11 @@ class Interrupted(KeyboardInterrupt):
     """A request to end the command: Ctrl-C or SIGTERM."""
 
 
+def _recorded(directory: RunDirectory) -> str:
+    """Return the line that says where the records of an interrupted run are."""
+    return f"interrupted; what was recorded is in {directory.work}"
+
+
 def train(config: Config, devices: list[Device], *, started: float, sweep: bool) -> str:
     """Train with one configuration in fresh processes, write the results, and return the run's status.
 
@@ -68,12 +73,16 @@ def _train(
     """
     again = RunDirectory.reclaim(config) if slurm.restarts() and not attempts else None
     directory = again or RunDirectory.claim(config)
-    print(f"{Path(config.out).name}: {describe(config)}", flush=True)
-    tracker = ParentTracker(config)
     try:
-        job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
-    except BaseException:
-        tracker.close("FAILED", directory.work)
+        print(f"{Path(config.out).name}: {describe(config)}", flush=True)
+        tracker = ParentTracker(config)
+        try:
+            job = Supervisor(config, directory.work, tracker, devices).run(started=started, sweep=sweep)
+        except BaseException:
+            tracker.close("FAILED", directory.work)
+            raise
+    except KeyboardInterrupt:
+        print(_recorded(directory), file=sys.stderr)
         raise
     mistake = mistake_of(job, directory.work)
     metrics: dict[str, Any] = {}
@@ -119,7 +128,7 @@ def _train(
     if tracked and tracker.uri is not None and (sent := send_unsent(tracker.uri)):
         print(f"  sent {sent} earlier run(s) that the tracking server had missed")
     if job.interrupted:
-        print(f"interrupted; what was recorded is in {directory.work}", file=sys.stderr)
+        print(_recorded(directory), file=sys.stderr)
         raise Interrupted
     if failed:
         report_failure(job, directory.work)

@@ -117,11 +117,15 @@ class RunDirectory:
         final = target_of(Path(config.out))
         work = _beside(final, PARTIAL) if _is_complete(final) else final
         _remove_run(work)
-        work.mkdir(parents=True)
-        # This file comes first: by it a later run knows that the directory may be replaced.
-        write_text(work / files.CONFIG, yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))
-        (work / files.LOGS).mkdir()
-        (work / files.RANKS).mkdir()
+        try:
+            work.mkdir(parents=True)
+            # This file comes first: by it a later run knows that the directory may be replaced.
+            write_text(work / files.CONFIG, yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))
+            (work / files.LOGS).mkdir()
+            (work / files.RANKS).mkdir()
+        except KeyboardInterrupt:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
         return cls(final, work)
 
     @classmethod
