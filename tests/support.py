@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
+import psutil
+
 from src.config import Config, command_line, compose
 from src.launch import processes
 from src.launch.hosts import LocalHosts
@@ -37,6 +39,14 @@ def config(*words: str) -> Config:
         # A cap on a test run's minutes would end these trainings of ten steps early.
         os.environ.pop("SCALEGUIDE_MAX_MINUTES", None)
         return compose.cells(command_line.parse(command_line.flags_first([*fixed, *words])))[0]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process any more; a zombie, for whose end nobody has waited, has ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import pytest
 from src.data import prepare
 from src.data.samples import Samples
 from tests.data.tiles import SIDE, Tiles
-from tests.support import ROOT
+from tests.support import ROOT, has_ended
 
 Until = Callable[[Callable[[], object], float, str], float]
 SECONDS = 60.0
@@ -126,7 +126,7 @@ def started(preparations: Preparations, until: Until) -> subprocess.Popen[str]:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    return all(not each.is_running() or each.status() == psutil.STATUS_ZOMBIE for each in processes)
+    return all(has_ended(each.pid) for each in processes)
 
 
 def test_who_is_killed_leaves_what_is_finished_to_the_next(

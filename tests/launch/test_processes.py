@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from src.config import command_line, compose
@@ -23,6 +22,7 @@ from src.launch.processes import Outcome
 from src.launch.spawn import ChildProcess
 from src.machine.devices import Device
 from src.run import exit_status, files
+from tests.support import has_ended
 
 LONG = "import time; time.sleep(600)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {LONG}"
@@ -156,14 +156,10 @@ def test_what_a_rank_has_started_is_ended_too(start: Start, until: Until, parent
     child = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {LONG!r}])"
     child += f"; print(child.pid, flush=True); {parent}"
     (rank,) = start(child)
-    wait_for([rank], limit=2)
+    until(lambda: rank.log.read_text().endswith("\n"), 60, "the grandchild's start")
+    wait_for([rank], limit=1)
     orphan = int(rank.log.read_text())
-    until(lambda: not _alive(orphan), 10, "the grandchild's end")
-
-
-def _alive(pid: int) -> bool:
-    # A zombie has ended; whoever adopted it has yet to look.
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    until(lambda: has_ended(orphan), 10, "the grandchild's end")
 
 
 def test_stopping_twice_does_no_harm(start: Start) -> None:
@@ -263,7 +259,7 @@ def test_who_is_dispensable_ends_the_job_if_it_never_came(start: Start) -> None:
 
 
 def test_the_last_dispensable_one_that_is_lost_ends_the_job(start: Start) -> None:
-    started = start(fail(1), fail(2, after=0.3), LONG)
+    started = start(fail(1), fail(2, after=2), LONG)
     serving(started, 0, 1)
     assert wait_for(started)[0] == Outcome(failed=1, code=2)
 

@@ -27,7 +27,7 @@ from src.launch.spawn import spawn_child
 from src.launch.warm_start import ForkedProcess, ForkServerProcess, fork_or_spawn, spawn_for
 from src.machine.devices import Device
 from src.run.variables import FORK_SERVERS
-from tests.support import ROOT, config
+from tests.support import ROOT, config, has_ended
 
 LONG = "import time; time.sleep(600)"
 DESCRIBE = """
@@ -145,7 +145,7 @@ def test_a_running_one_is_waited_for_and_ended_with_its_children(fork: Forked, u
     launched = LaunchedProcess(0, [Device("cpu", 0, (0,))], process, log, ProcessSpec({}, (0,), "rank-0"))
     assert processes.wait([launched], limit=0.1, tick=lambda: None) == Outcome(timed_out=True, code=1)
     assert process.poll() == -signal.SIGTERM
-    until(lambda: _gone(int(log.read_text())), 10, "the grandchild's end")
+    until(lambda: has_ended(int(log.read_text())), 10, "the grandchild's end")
 
 
 def test_it_ends_with_its_client(server: ForkServerProcess, tmp_path: Path, until: Until) -> None:
@@ -160,11 +160,11 @@ process.wait()
     client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert client.stdout is not None
     pid = int(client.stdout.readline())
-    assert not _gone(pid)
+    assert not has_ended(pid)
     client.kill()
     client.wait()
     client.stdout.close()
-    until(lambda: _gone(pid), 10, "the forked process's end")
+    until(lambda: has_ended(pid), 10, "the forked process's end")
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "its parent was killed"])
@@ -195,7 +195,7 @@ server.close()
         parent.stdin.close()
     parent.wait()
     parent.stdout.close()
-    until(lambda: _gone(server) and _gone(int(pid)), 10, "everybody's end")
+    until(lambda: has_ended(server) and has_ended(int(pid)), 10, "everybody's end")
     assert not Path(address).parent.exists()
 
 
@@ -280,8 +280,3 @@ def test_where_no_server_can_be_started_ranks_are_spawned_and_nothing_is_left(
     assert reason == "started by spawn, for it could not be forked: AF_UNIX path too long"
     assert output == "runs all the same"
     assert not list(long.iterdir())
-
-
-def _gone(pid: int) -> bool:
-    # A zombie has ended; whoever adopted it has yet to look.
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from src.machine.namespaces import Namespace, NotAllowed
+from tests.support import has_ended
 
 ROOT = Path(__file__).parents[2]
 # An ordinary user, who may read this Python wherever it lies, and nothing else.
@@ -79,14 +80,9 @@ def test_what_listens_inside_is_reached_from_inside_alone(prefix: Sequence[str],
 def test_the_namespace_ends_with_its_maker_even_a_killed_one(until: Callable[..., float]) -> None:
     needs(())
     with maker() as (process, facts):
-        holder = psutil.Process(facts["holder"])
         process.kill()
         process.wait()
-
-        def has_ended() -> bool:
-            return not holder.is_running() or holder.status() == psutil.STATUS_ZOMBIE
-
-        until(has_ended, 5, "the holder ends")
+        until(lambda: has_ended(facts["holder"]), 5, "the holder ends")
 
 
 def test_a_system_that_forbids_it_is_asked_why() -> None:
