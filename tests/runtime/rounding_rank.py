@@ -103,7 +103,7 @@ class Framework:
     def disturb(self, model: Any) -> None:
         """Have dropout draw other masks, until `settle`."""
         if self.is_torch:
-            self._draws.seed = lambda *numbers: self._seed(*numbers, 1)
+            self._draws.seed = lambda config, rank, step: self._seed(config, rank, step + 1)
         else:
             for state in model.non_trainable_variables:
                 state.assign(state + 1)

@@ -48,7 +48,7 @@ PAIR = (
     Case("split-first-layer", (*COMMON, *SPLIT, "strategy.partition=[second]")),
     Case("ddp-bayes", (*BAYES, *DDP)),
 )
-MPIEXEC = (Case("mpi-known", (*KNOWN, *MPI)),)
+MPIEXEC = (Case("mpi-known", (*KNOWN, *MPI)), Case("mpi-bayes", (*BAYES, *MPI)))
 JOBS = {"alone": (ALONE, "ddp", 1), "pair": (PAIR, "ddp", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
 STAGED = ("pipeline", "split")
 
@@ -76,6 +76,7 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("split-known", "single-known"),
         ("mpi-known", "single-known"),
         ("ddp-bayes", "single-bayes"),
+        ("mpi-bayes", "single-bayes"),
     ],
 )
 def test_losses_gradients_and_parameters_are_those_of_one_device(

@@ -102,7 +102,7 @@ class TrainingCallback(pl.Callback):
     ) -> None:
         """Seed what the first micro-batch of a step, and those after it, draw."""
         if index % self.feed.parts == 0:
-            draws.seed(self.context.config.seed, self.context.rank, self.recorder.steps)
+            draws.seed(self.context.config, self.context.rank, self.recorder.steps)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int

@@ -79,7 +79,7 @@ class LossCallback(pl.Callback):
     ) -> None:
         """Seed what a step draws, which is what it drew in the training."""
         if index % self._feed.parts == 0:
-            draws.seed(self._context.config.seed, self._context.rank, len(self.losses))
+            draws.seed(self._context.config, self._context.rank, len(self.losses))
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int

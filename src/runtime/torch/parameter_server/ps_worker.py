@@ -67,8 +67,7 @@ class Worker(ABC):
         if request.kind == "peak":
             return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
-        # The samples tell the parts of a step apart, whichever worker trains on them.
-        draws.seed(self._context.config.seed, request.figures["step"], *map(int, request.arrays[0][:1]))
+        draws.seed(self._context.config, self._context.rank, request.figures["step"])
         done = self.train(request.arrays[0], **request.figures)
         self._trained += 1
         if self._profiler is not None:
