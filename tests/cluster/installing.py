@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from src.launch.slurm.jobs import has_ray
 from tests.cluster.boot import environment_folders, package_folders
 from tests.cluster.network import ROOT
 
@@ -35,7 +35,7 @@ def python_with_ray(folder: Path) -> Path:
     Raises:
         NotInstalled: where that fails, as without a network.
     """
-    if importlib.util.find_spec("ray"):
+    if has_ray():
         return Path(sys.executable)
     python = folder / "environment/bin/python"
     wanted = " ".join([ray_requirement(), *map(str, environment_folders())])

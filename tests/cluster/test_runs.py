@@ -226,9 +226,20 @@ def test_a_host_that_goes_silent_is_lost_in_time_and_its_ranks_end(runs: Runs, u
 
 
 def test_a_host_that_is_switched_off_is_named(runs: Runs, until: Until) -> None:
-    # The last one: it takes Ray's node with it.
     machines = runs.cluster.machines
     run = Running(runs, until, "off")
     machines.power_off(2)
     assert f"error: host {machines.address(2)} was lost with rank 1: " in run.said(within=10)
     run.gone(1)
+    machines.power_on(2)
+    runs.cluster.join(2)
+
+
+def test_a_head_that_is_lost_ends_the_run_in_a_sentence(runs: Runs, until: Until) -> None:
+    # The last one: it takes the cluster with it.
+    run = Running(runs, until, "headless")
+    run.of(1, "gcs_server").kill()
+    said = run.said(within=30)
+    assert "its agent has ended, and the head of the Ray cluster doesn't answer any more" in said
+    assert json.loads((runs.folder / "headless/metrics.json").read_text())["status"] == "failed"
+    run.gone(1, 2, within=15 + 10)

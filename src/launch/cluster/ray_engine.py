@@ -7,15 +7,18 @@ are asked. It is not in the way of what ranks exchange.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from src.config import CannotRunHere
 from src.launch import reaper
@@ -26,6 +29,13 @@ from src.launch.cluster.facts import ROOT
 CONNECT_SECONDS = 27.0
 # Ray tries for so long whether a token is wrong, by default for 20 seconds.
 TOKEN_SECONDS = "5"
+# The head answers at once, or not any more.
+HEAD_SECONDS = 5.0
+# It is asked to end an agent, which without it ends by its lease.
+KILL_SECONDS = 1.0
+# Ray ends a process without a head after so long, by default 60 seconds; this one has to say what happened.
+HEADLESS_SECONDS = "86400"
+HEAD_LOST = "the head of the Ray cluster doesn't answer any more"
 # Calls to an agent that may be under way at once: for ends of processes, files, samples, and others.
 CALLS = 8
 # What agents and ranks need of the project.
@@ -45,6 +55,7 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
     # Before Ray is imported, which reads them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TOKEN_SECONDS)
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", HEADLESS_SECONDS)
     if hardware["token_file"] is not None:
         os.environ |= {
             "RAY_AUTH_MODE": "token",
@@ -61,30 +72,52 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
         _check_reachable(key, address)
     # What goes wrong is told in one line, and that it leaves signals to this process is as it should be.
     logging.getLogger("ray").setLevel(logging.CRITICAL)
-    failed: list[BaseException] = []
 
     def begin() -> None:
-        try:
-            ray.init(
-                address=address or "auto",
-                namespace="scaleguide",
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-                configure_logging=False,
-                runtime_env={"working_dir": str(_code()), "env_vars": ENVIRONMENT},
-            )
-        except BaseException as error:
-            failed.append(error)
+        ray.init(
+            address=address or "auto",
+            namespace="scaleguide",
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            configure_logging=False,
+            runtime_env={"working_dir": str(_code()), "env_vars": ENVIRONMENT},
+        )
 
-    # It waits for a minute where something else listens at the address, or the token is wrong.
-    thread = threading.Thread(target=begin, name="connect", daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    if thread.is_alive():
-        raise CannotRunHere(f"{key}: no Ray cluster answers there within {CONNECT_SECONDS:g} s")
-    if failed:
-        raise CannotRunHere(f"{key}: {_reason(failed[0], named=address not in (None, 'auto'))}")
-    return RayEngine()
+    try:
+        # It waits for a minute where something else listens at the address, or the token is wrong.
+        _within(CONNECT_SECONDS, begin)
+    except _NoAnswer:
+        raise CannotRunHere(f"{key}: no Ray cluster answers there within {CONNECT_SECONDS:g} s") from None
+    except Exception as error:
+        raise CannotRunHere(f"{key}: {_reason(error, named=address not in (None, 'auto'))}") from error
+    return RayEngine(key)
+
+
+T = TypeVar("T")
+
+
+class _NoAnswer(Exception):
+    """The error where Ray doesn't answer in time."""
+
+
+def _within(seconds: float, ask: Callable[[], T]) -> T:
+    """Return what Ray answers within so many seconds; without a head it might have us wait for ever.
+
+    Raises:
+        _NoAnswer: after `seconds`.
+    """
+    answer: Future[T] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, name="ask Ray", daemon=True).start()
+    if not wait_for([answer], seconds).done:
+        raise _NoAnswer
+    return answer.result()
 
 
 def _check_reachable(key: str, address: str) -> None:
@@ -142,14 +175,26 @@ class _Actor:
 class RayEngine:
     """A Ray cluster (an `Engine`) that this process is connected to."""
 
+    def __init__(self, key: str) -> None:
+        """Use the cluster to which this process is connected; `key` says how it was asked for."""
+        self._key = key
+
     def nodes(self) -> list[Node]:
-        """Return the nodes that are alive."""
+        """Return the nodes that are alive.
+
+        Raises:
+            CannotRunHere: where the head of the cluster is lost.
+        """
         import ray
 
         own = ray.get_runtime_context().get_node_id()
+        try:
+            found = _within(HEAD_SECONDS, ray.nodes)
+        except _NoAnswer:
+            raise CannotRunHere(f"{self._key}: {HEAD_LOST}") from None
         return [
             Node(each["NodeID"], each["NodeManagerAddress"], each["NodeID"] == own)
-            for each in ray.nodes()
+            for each in found
             if each["Alive"]
         ]
 
@@ -175,7 +220,11 @@ class RayEngine:
         """Disconnect from the cluster, which goes on."""
         import ray
 
-        ray.shutdown()
+        try:
+            _within(HEAD_SECONDS, ray.shutdown)
+        except _NoAnswer:
+            # Ray would try once more as the interpreter ends, and for longer.
+            atexit.unregister(ray.shutdown)
 
 
 class RayConnection:
@@ -208,8 +257,11 @@ class RayConnection:
         """Return why there is no agent any more."""
         import ray
 
-        alive = any(each["NodeID"] == self._node.id and each["Alive"] for each in ray.nodes())
-        if not alive:
+        try:
+            nodes = _within(HEAD_SECONDS, ray.nodes)
+        except _NoAnswer:
+            return f"its agent has ended, and {HEAD_LOST}"
+        if not any(each["NodeID"] == self._node.id and each["Alive"] for each in nodes):
             return "the host has left the cluster"
         if isinstance(error, ray.exceptions.ActorUnavailableError):
             return "its agent has ended (no connection)"
@@ -220,4 +272,5 @@ class RayConnection:
         """End the agent's process."""
         import ray
 
-        ray.kill(self._actor)
+        with contextlib.suppress(_NoAnswer):
+            _within(KILL_SECONDS, lambda: ray.kill(self._actor))

@@ -41,7 +41,9 @@ def check(config: Config) -> None:
 
 def has_ray() -> bool:
     """Return whether Ray is installed."""
-    return importlib.util.find_spec("ray") is not None
+    spec = importlib.util.find_spec("ray")
+    # Any folder of that name, as Ray makes one in /tmp, is an empty package.
+    return spec is not None and spec.origin is not None
 
 
 class Jobs:
