@@ -25,8 +25,9 @@ def alone(folder: Path, purpose: str) -> Iterator[bool]:
     waited = False
     while (file := _lock(folder, wait=False)) is None:
         waited = True
-        if others := locks.holders(_path(folder)):
-            print(f"{purpose}: waiting for {' and '.join(others)}", file=sys.stderr, flush=True)
+        # It may be on another host.
+        others = " and ".join(locks.holders(_path(folder))) or "another process"
+        print(f"{purpose}: waiting for {others}", file=sys.stderr, flush=True)
         if (file := _lock(folder, wait=True)) is not None:
             break
     try:
@@ -56,6 +57,9 @@ def _lock(folder: Path, *, wait: bool) -> int | None:
             return file
     except BlockingIOError:
         pass
+    except OSError as error:
+        os.close(file)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         os.close(file)
         raise

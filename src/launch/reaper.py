@@ -118,8 +118,9 @@ def _remove_segments(since: float) -> None:
         with contextlib.suppress(OSError):
             used += maps.read_text(errors="replace")
     for segment in segments:
-        if str(segment) not in used:
-            segment.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if str(segment) not in used:
+                segment.unlink()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from src.machine.devices import Device
 
 FOLDER = "scaleguide"
 COMMAND_LENGTH = 100
+# How often a file to lock is made whose folder, or itself, others remove at that moment.
+TRIES = 100
 
 
 class Taken(Exception):

@@ -36,12 +36,12 @@ class Reservation:
             OSError: if there can't be a file beside it.
         """
         path = _lock_path(out)
-        while True:
+        for left in reversed(range(locks.TRIES)):
             try:
                 self._make_folder(path.parent)
                 file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             except (FileNotFoundError, FileExistsError):
-                if os.path.lexists(path.parent) and not path.parent.is_dir():
+                if not left:
                     raise
                 # Another command has just removed the folder, which it had made for its own lock.
                 continue
@@ -55,6 +55,7 @@ class Reservation:
                 return True
             # It was released, and its file removed, between the two calls.
             os.close(file)
+        return False
 
     def holds(self, out: Path) -> bool:
         """Return whether a directory is reserved here."""

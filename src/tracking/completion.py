@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 from src.config import load
 from src.config.tracking_address import database_path
 from src.run import files
 from src.run.directory import PARTIAL
-from src.run.directory_lock import Reservation
 from src.tracking import run_page
 from src.tracking.mlflow_run import MLflowRun
 from src.tracking.records import recorded_points
@@ -25,17 +22,18 @@ REFUSED = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
 def send_unsent(uri: str) -> int:
     """Complete the runs that the store at `uri` misses; return how many trainings it now has whole.
 
-    A run whose files are gone is ended as it is. After an error the rest is left for another time, and so is
-    a run in whose directory another command writes by now.
+    A run whose files are gone is ended as it is. After an error the rest is left for another time.
     """
     sent = 0
     with Warned("the MLflow store can't be reached; earlier runs are sent later"):
         for file, note in ownerless_notes(uri):
             try:
-                with _reserved(note) as free:
-                    if free:
-                        sent += complete(note)
-                        file.remove()
+                try:
+                    sent += complete(note)
+                except FileNotFoundError:
+                    # Another run has just taken its directory.
+                    sent += complete(note)
+                file.remove()
             except Exception as error:
                 if getattr(error, "error_code", None) in REFUSED:
                     file.remove()
@@ -43,25 +41,6 @@ def send_unsent(uri: str) -> int:
             finally:
                 file.close()
     return sent
-
-
-@contextlib.contextmanager
-def _reserved(note: RunNote) -> Iterator[bool]:
-    """Reserve the directory with a run's records, if there is one; yield whether nobody else writes there."""
-    folder = _folder_of(note)
-    reservation, free = Reservation(), True
-    try:
-        # Where no lock can be made nobody writes.
-        with contextlib.suppress(OSError):
-            free = folder is None or reservation.add(_final(folder))
-        yield free
-    finally:
-        reservation.close()
-
-
-def _final(written: Path) -> Path:
-    """Return the name that the directory in which a run is written has in the end."""
-    return written.with_name(written.name.removesuffix(PARTIAL))
 
 
 def complete(note: RunNote) -> bool:
@@ -98,7 +77,7 @@ def _folder_of(note: RunNote) -> Path | None:
     if note.folder is None:
         return None
     written = Path(note.folder)
-    for folder in (written, _final(written)):
+    for folder in (written, written.with_name(written.name.removesuffix(PARTIAL))):
         try:
             if (folder / files.METRICS).exists():
                 started = json.loads((folder / files.ENVIRONMENT).read_text())["started"]

@@ -72,12 +72,12 @@ class NoteFile:
         Raises OSError where that can't be written.
         """
         path = _path_of(note.uri, note.key)
-        while True:
+        for left in reversed(range(locks.TRIES)):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             except (FileNotFoundError, FileExistsError):
-                if os.path.lexists(path.parent) and not path.parent.is_dir():
+                if not left:
                     raise
                 # Another process has just removed the folder, which was empty.
                 continue
@@ -86,6 +86,8 @@ class NoteFile:
                 break
             # Another process has taken the empty file for a broken note, and removed it.
             os.close(descriptor)
+        else:
+            raise FileNotFoundError(f"{path}: removed again and again")
         file = cls(path, descriptor)
         file.write(note)
         return file

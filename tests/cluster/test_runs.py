@@ -237,9 +237,10 @@ def test_a_host_that_is_switched_off_is_named(runs: Runs, until: Until) -> None:
 
 def test_a_head_that_is_lost_ends_the_run_in_a_sentence(runs: Runs, until: Until) -> None:
     # The last one: it takes the cluster with it.
-    run = Running(runs, until, "headless")
+    run = Running(runs, until, "headless", *STEPPING, "strategy.max_restarts=1")
     run.of(1, "gcs_server").kill()
     said = run.said(within=30)
     assert "its agent has ended, and the head of the Ray cluster doesn't answer any more" in said
+    assert f"hardware.address={runs.cluster.address}: the head of the Ray cluster doesn't answer" in said
     assert json.loads((runs.folder / "headless/metrics.json").read_text())["status"] == "failed"
     run.gone(1, 2, within=15 + 10)

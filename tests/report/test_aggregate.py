@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from omegaconf import OmegaConf
 from src import aggregate
 from src.report import findings, views
 from tests.report.conftest import BAD, Study
+from tests.support import holder
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,6 +134,35 @@ class Loads(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value or "" for key, value in attrs if key in ("src", "href", "srcset", "data")]
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from src.data.exclusive import alone
+
+with alone(Path(sys.argv[1]), ""):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_of_two_aggregations_of_a_study_one_waits_for_the_other(
+    study: Study, capsys: pytest.CaptureFixture, until: Callable[..., float]
+) -> None:
+    tables, said = study.directory / "tables", []
+
+    def waits() -> bool:
+        said.append(capsys.readouterr().err)
+        return f"waiting for pid {other.pid}" in "".join(said)
+
+    beside = threading.Thread(target=run, args=(study,))
+    with holder("-c", HOLDS, str(tables)) as other:
+        beside.start()
+        until(waits, 60, "it waits")
+        assert not tables.exists()
+    beside.join(60)
+    assert (tables / "metrics.json").exists()
 
 
 def test_the_page_loads_nothing_and_escapes_names(study: Study) -> None:

@@ -55,7 +55,7 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
     # Before Ray is imported, which reads them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", TOKEN_SECONDS)
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", HEADLESS_SECONDS)
+    os.environ |= {"RAY_gcs_rpc_server_reconnect_timeout_s": HEADLESS_SECONDS}
     if hardware["token_file"] is not None:
         os.environ |= {
             "RAY_AUTH_MODE": "token",
@@ -88,7 +88,7 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
         _within(CONNECT_SECONDS, begin)
     except _NoAnswer:
         raise CannotRunHere(f"{key}: no Ray cluster answers there within {CONNECT_SECONDS:g} s") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CannotRunHere(f"{key}: {_reason(error, named=address not in (None, 'auto'))}") from error
     return RayEngine(key)
 
@@ -98,6 +98,20 @@ T = TypeVar("T")
 
 class _NoAnswer(Exception):
     """The error where Ray doesn't answer in time."""
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """Return what the head of the cluster says of its nodes.
+
+    Raises:
+        _NoAnswer: where it doesn't answer.
+    """
+    import ray
+
+    try:
+        return _within(HEAD_SECONDS, ray.nodes)
+    except Exception as error:
+        raise _NoAnswer from error
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T:
@@ -189,7 +203,7 @@ class RayEngine:
 
         own = ray.get_runtime_context().get_node_id()
         try:
-            found = _within(HEAD_SECONDS, ray.nodes)
+            found = _nodes()
         except _NoAnswer:
             raise CannotRunHere(f"{self._key}: {HEAD_LOST}") from None
         return [
@@ -258,7 +272,7 @@ class RayConnection:
         import ray
 
         try:
-            nodes = _within(HEAD_SECONDS, ray.nodes)
+            nodes = _nodes()
         except _NoAnswer:
             return f"its agent has ended, and {HEAD_LOST}"
         if not any(each["NodeID"] == self._node.id and each["Alive"] for each in nodes):
