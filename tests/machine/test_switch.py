@@ -184,17 +184,16 @@ def test_clean_ends_what_a_lost_parent_left_and_nothing_else(
         until(lambda: network(stranger.pid) != network(os.getpid()), 5, "it has a network")
         inside.append(subprocess.Popen(["nsenter", f"--net=/proc/{stranger.pid}/ns/net", "sleep", "60"]))
         until(lambda: network(inside[0].pid) == network(stranger.pid), 5, "somebody is inside")
-        cleaned = subprocess.run(
-            [sys.executable, "-m", "src.launch.links", "--clean"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
+        cleaning = subprocess.Popen(
+            [sys.executable, "-m", "src.launch.links", "--clean"], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
-        assert f"ended {stranger.pid} " in cleaned.stdout
-        assert f"ended {inside[0].pid} sleep 60" in cleaned.stdout
-        assert cleaned.stdout.endswith("2 process(es) of emulated hosts were left; 0 are left now\n")
-        assert [each.wait(5) for each in (stranger, *inside)] == [-signal.SIGKILL] * 2
+        # It waits until they are gone, and not only dead.
+        assert [each.wait(30) for each in (stranger, *inside)] == [-signal.SIGKILL] * 2
+        printed, _ = cleaning.communicate(timeout=30)
+        assert cleaning.returncode == 0
+        assert f"ended {stranger.pid} " in printed
+        assert f"ended {inside[0].pid} sleep 60" in printed
+        assert printed.endswith("2 process(es) of emulated hosts were left; 0 are left now\n")
         assert psutil.pid_exists(switch.pid)
         assert all(psutil.pid_exists(holder) for holder in switch.holders)
     finally:

@@ -145,7 +145,7 @@ def test_files_come_and_are_looked_at_in_several_threads(tmp_path: Path) -> None
 
     with ThreadPoolExecutor(2) as pool:
         looking = [pool.submit(look) for _ in range(2)]
-        for number in range(500):
+        for number in range(150):
             folder.put(Piece(f"{number}", 0, b"text"))
         stopped.set()
     # What the parent has brought is never told as a change.

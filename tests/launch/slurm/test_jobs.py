@@ -10,7 +10,7 @@ import pytest
 
 from src.config import CannotRunHere, ConfigError
 from src.config.slurm import minutes_of
-from src.launch.slurm import jobs
+from src.launch.slurm import job, jobs
 from src.launch.slurm.jobs import Jobs
 from src.launch.slurm.scheduler import State
 from src.launch.slurm.script import run_words, script_of
@@ -150,8 +150,9 @@ def test_runs_end_each_with_its_own_status(slurm: FakeSlurm, capsys: pytest.Capt
 
 
 def test_a_job_whose_folder_is_elsewhere_says_so(
-    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(job, "SHARED_SECONDS", 0.5)
     under_way = Jobs()
     run = config(*WORDS, "out=far")
     under_way.submit(run, [*WORDS], None)
