@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
-from src.data.exclusive import alone
+from src.machine.file_locks import alone
 from src.report import network, repeats, tables
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun

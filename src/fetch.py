@@ -17,8 +17,8 @@ from src.config import ConfigError, choices
 from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
 from src.data.catalog import NO_FILES, cache_folder, configure, folder_name
 from src.data.errors import DataError, DataMistake, clear_disk_errors
-from src.data.exclusive import alone
 from src.data.sources import fetch
+from src.machine.file_locks import alone
 
 DOWNLOADS = Path("downloads")
 PARAMS = Path("params.yaml")

@@ -22,8 +22,8 @@ from src.data.catalog import (
     source_name,
 )
 from src.data.errors import DataError, clear_disk_errors
-from src.data.exclusive import alone
 from src.data.sources import fetch
+from src.machine.file_locks import alone
 
 if TYPE_CHECKING:
     from src.data.arrays import Arrays

@@ -29,12 +29,12 @@ from src.data.arrays import SPLITS, file_name
 from src.data.catalog import fingerprint, is_prepared
 from src.data.decoding import write_shards
 from src.data.errors import DataError, clear_disk_errors, mount_point
-from src.data.exclusive import alone
 from src.data.layout import KINDS, Layout
 from src.data.preparation_progress import PreparationProgress
 from src.data.samples import Splits
 from src.data.shard_writer import Note, Shard, ShardWriter
 from src.data.unpacking import unpack_all
+from src.machine.file_locks import alone
 
 # Files of one array are no larger, but where a single sample is.
 SHARD_BYTES = 1 << 26

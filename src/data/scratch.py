@@ -11,7 +11,7 @@ from typing import Any
 
 from src.data.catalog import fingerprint
 from src.data.errors import DataError
-from src.data.exclusive import alone_if_free
+from src.machine.file_locks import alone_if_free
 
 
 class Unfinished(DataError):

@@ -21,10 +21,10 @@ from typing import Any
 from src.config import datasets
 from src.data.downloads import GivenUp, Refused, check_room
 from src.data.errors import DataError, DataMistake, clear_disk_errors
-from src.data.exclusive import alone
 from src.data.generate import generate
 from src.data.mirrors import Source, open_source, say
 from src.data.raw_files import holds, place, raw_file, wrong_sum
+from src.machine.file_locks import alone
 
 STUDY_HINT = "or dataset.source=generated for a stand-in (in a study {{name: {name}, source: generated}})"
 
@@ -184,7 +184,6 @@ def _obtain_from(source: Source, file: str, checksum: str | None, kept: Path, ca
 @contextlib.contextmanager
 def _alone(folder: Path, purpose: str) -> Iterator[None]:
     """Make a folder and hold it while the block runs, as no other process; it stays if anything is in it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder, purpose):
         folder.mkdir(exist_ok=True)
         try:

@@ -19,11 +19,9 @@ from pathlib import Path
 
 from src.machine import devices
 from src.machine.devices import Device
+from src.machine.file_locks import holders, unlock
 
 FOLDER = "scaleguide"
-COMMAND_LENGTH = 100
-# How often a file to lock is made whose folder, or itself, others remove at that moment.
-TRIES = 100
 
 
 class Taken(Exception):
@@ -144,24 +142,6 @@ def _alone() -> Iterator[None]:
         unlock(file)
 
 
-def unlock(file: int) -> None:
-    """Free a lock by flock(2) and close its file.
-
-    A process that has just been forked holds a copy of the file until it executes its program, and with it a
-    lock that is merely closed here.
-    """
-    fcntl.flock(file, fcntl.LOCK_UN)
-    os.close(file)
-
-
-def is_at(file: int, path: Path) -> bool:
-    """Return whether an open file is still the one at `path`, and neither removed nor replaced."""
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
 def _group(request: Request) -> tuple[object, ...]:
     return (request.kind, request.cores_per_device, request.numbers, request.shared)
 
@@ -191,31 +171,6 @@ def _describe(request: Request) -> str:
             taken.append(f"{request.kind} device {device.index} is taken by {by}")
         lease.close()
     return f"{'; '.join(taken)}; free: {', '.join(free) or 'none'}"
-
-
-def holders(path: Path) -> list[str]:
-    """Return which other processes have locked a file: `pid 4711 (python -m src.train ...)`."""
-    found = []
-    # There is no file for a core that nobody has taken yet, and some systems have no /proc/locks.
-    with contextlib.suppress(OSError):
-        inode = path.stat().st_ino
-        for line in Path("/proc/locks").read_text().splitlines():
-            # `1: FLOCK ADVISORY WRITE 4711 fe:00:1234 0 EOF`; one that waits has `->` after its number.
-            words = line.split()
-            own = words[4] == str(os.getpid())
-            if words[1] == "FLOCK" and not own and words[5].rpartition(":")[2] == str(inode):
-                found.append(f"pid {words[4]} ({_command(words[4])})")
-    return found
-
-
-def _command(pid: str) -> str:
-    """Return the command line of a process, without the folder of its program."""
-    try:
-        program, *words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
-    except (OSError, ValueError):
-        return "its command is unknown"
-    # An argument may have several lines, and what it is named in must have one.
-    return " ".join(" ".join([Path(program).name, *words]).split())[:COMMAND_LENGTH]
 
 
 def _open(name: str) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from src.config import Config, ConfigError
 from src.config.slurm import JOB
-from src.machine import locks
+from src.machine import file_locks
 from src.machine.folders import FULL
 from src.run.directory import check_out, recover
 
@@ -36,26 +36,12 @@ class Reservation:
             OSError: if there can't be a file beside it.
         """
         path = _lock_path(out)
-        for left in reversed(range(locks.TRIES)):
-            try:
-                self._make_folder(path.parent)
-                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-            except (FileNotFoundError, FileExistsError):
-                if not left:
-                    raise
-                # Another command has just removed the folder, which it had made for its own lock.
-                continue
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(file)
-                return False
-            if locks.is_at(file, path):
-                self._files[path] = file
-                return True
-            # It was released, and its file removed, between the two calls.
-            os.close(file)
-        return False
+        missing = [each for each in (path.parent, *path.parents) if not each.exists()]
+        self._made = [*(each for each in missing if each not in self._made), *self._made]
+        file = file_locks.lock(path, wait=False)
+        if file is not None:
+            self._files[path] = file
+        return file is not None
 
     def holds(self, out: Path) -> bool:
         """Return whether a directory is reserved here."""
@@ -76,14 +62,7 @@ class Reservation:
 
     def _unlock(self, path: Path) -> None:
         if path in self._files:
-            # Before it is unlocked: nobody then locks a file that is about to be removed.
-            path.unlink(missing_ok=True)
-            locks.unlock(self._files.pop(path))
-
-    def _make_folder(self, folder: Path) -> None:
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        self._made = [*(each for each in missing if each not in self._made), *self._made]
+            file_locks.release(path, self._files.pop(path))
 
 
 def reserve(cells: Sequence[Config]) -> Reservation:
@@ -140,12 +119,12 @@ def _is_reserved(out: Path) -> bool:
     except BlockingIOError:
         os.close(file)
         return True
-    locks.unlock(file)
+    file_locks.unlock(file)
     return False
 
 
 def _taken(key: str, value: object, out: Path) -> str:
-    by = " and ".join(locks.holders(_lock_path(out))) or "another command"
+    by = " and ".join(file_locks.holders(_lock_path(out))) or "another command"
     return f"{key}={value}: is being written by {by}; wait for its end, or choose another"
 
 

@@ -28,11 +28,7 @@ def send_unsent(uri: str) -> int:
     with Warned("the MLflow store can't be reached; earlier runs are sent later"):
         for file, note in ownerless_notes(uri):
             try:
-                try:
-                    sent += complete(note)
-                except FileNotFoundError:
-                    # Another run has just taken its directory.
-                    sent += complete(note)
+                sent += complete(note)
                 file.remove()
             except Exception as error:
                 if getattr(error, "error_code", None) in REFUSED:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from src.machine import locks
+from src.machine import file_locks
 from src.tracking.store import unsent_folder
 
 
@@ -72,22 +72,8 @@ class NoteFile:
         Raises OSError where that can't be written.
         """
         path = _path_of(note.uri, note.key)
-        for left in reversed(range(locks.TRIES)):
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            except (FileNotFoundError, FileExistsError):
-                if not left:
-                    raise
-                # Another process has just removed the folder, which was empty.
-                continue
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if locks.is_at(descriptor, path):
-                break
-            # Another process has taken the empty file for a broken note, and removed it.
-            os.close(descriptor)
-        else:
-            raise FileNotFoundError(f"{path}: removed again and again")
+        descriptor = file_locks.lock(path, wait=True, mode=0o600)
+        assert descriptor is not None, "it was waited for"
         file = cls(path, descriptor)
         file.write(note)
         return file
@@ -101,7 +87,7 @@ class NoteFile:
             return None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if locks.is_at(descriptor, path):
+            if file_locks.is_at(descriptor, path):
                 return cls(path, descriptor)
         except OSError:
             # It is another's.

@@ -14,7 +14,8 @@ from src.machine.namespaces import NotAllowed
 
 INIT = Path(__file__).with_name("machine_init.py")
 # Where programs leave files for a while: these folders are each machine's own.
-TEMPORARY = ("/tmp", tempfile.gettempdir(), "/dev/shm", "/run")
+OWN_FOLDER = Path(tempfile.gettempdir())
+TEMPORARY = ("/tmp", str(OWN_FOLDER), "/dev/shm", "/run")
 
 
 def boot(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from src.launch.slurm.jobs import has_ray
+from src.launch.cluster import ray_engine
 from tests.cluster.boot import environment_folders, package_folders
 from tests.cluster.network import ROOT
 
@@ -35,7 +35,7 @@ def python_with_ray(folder: Path) -> Path:
     Raises:
         NotInstalled: where that fails, as without a network.
     """
-    if has_ray():
+    if ray_engine.is_installed():
         return Path(sys.executable)
     python = folder / "environment/bin/python"
     wanted = " ".join([ray_requirement(), *map(str, environment_folders())])

@@ -26,7 +26,7 @@ from src.data.catalog import cache_folder
 from src.machine import switch
 from src.machine.links import Link
 from src.machine.namespaces import NotAllowed
-from tests.cluster.boot import answer, boot, environment_folders
+from tests.cluster.boot import OWN_FOLDER, answer, boot, environment_folders
 from tests.cluster.network import ROOT, Network
 
 NAMESPACES = ["--mount", "--uts", "--ipc", "--net", "--pid"]
@@ -92,7 +92,7 @@ class Machines:
         machine: int,
         command: Sequence[str],
         env: Mapping[str, str] | None = None,
-        cwd: str | Path = "/tmp",
+        cwd: str | Path = OWN_FOLDER,
         stdout: int | IO[str] = subprocess.PIPE,
         stderr: int | IO[str] = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
@@ -120,7 +120,7 @@ class Machines:
         machine: int,
         command: Sequence[str],
         env: Mapping[str, str] | None = None,
-        cwd: str | Path = "/tmp",
+        cwd: str | Path = OWN_FOLDER,
         timeout: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a machine to its end; it is killed if that takes longer than `timeout` seconds."""

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.cluster.boot import OWN_FOLDER
 from tests.cluster.machines import Machines, login_variables
 
 PORT = 6379
@@ -81,7 +82,7 @@ class RayCluster:
         arguments: Sequence[str],
         machine: int = 1,
         env: Mapping[str, str] | None = None,
-        cwd: str | Path = "/tmp",
+        cwd: str | Path = OWN_FOLDER,
         timeout: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run Python with these arguments on a machine to its end."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.cluster.boot import OWN_FOLDER
 from tests.cluster.machines import Machines
 
 # On each machine; /run is its own.
@@ -90,7 +91,7 @@ class Slurm:
         self,
         command: Sequence[str],
         env: Mapping[str, str] | None = None,
-        cwd: str | Path = "/tmp",
+        cwd: str | Path = OWN_FOLDER,
         timeout: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm's, such as srun, on the first machine to its end."""
@@ -102,8 +103,9 @@ class Slurm:
 
     def submit(self, script: str, *options: str, env: Mapping[str, str] | None = None) -> str:
         """Submit the text of a script by sbatch; return the job's number."""
-        self.machines.path(1, "/tmp/script").write_text(script)
-        done = self.run(["sbatch", "--parsable", *options, "/tmp/script"], env)
+        path = OWN_FOLDER / "script"
+        self.machines.path(1, path).write_text(script)
+        done = self.run(["sbatch", "--parsable", *options, str(path)], env)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

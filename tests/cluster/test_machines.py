@@ -15,6 +15,7 @@ import pytest
 
 from src.data.catalog import cache_folder
 from src.machine.links import Direction, Link
+from tests.cluster.boot import OWN_FOLDER
 from tests.cluster.machines import Machines, inner, left
 from tests.cluster.network import ROOT
 from tests.cluster.ray_cluster import RayCluster
@@ -167,13 +168,13 @@ def test_power_off_ends_all_processes_of_a_machine_and_power_on_starts_it_empty(
     # One of them isn't waited for by anybody outside.
     started = machines.start(2, ["sh", "-c", "setsid sleep 100 & exec sleep 100"])
     until(lambda: len(machines.pids(2)) == 2, 5, "both run")
-    machines.path(2, "/tmp/lost").touch()
+    machines.path(2, OWN_FOLDER / "lost").touch()
     machines.power_off(2)
     assert started.wait(5) != 0
     assert machines.pids(2) == []
     machines.power_on(2)
     assert machines.run(2, ["hostname"]).stdout == "machine2\n"
-    assert not machines.path(2, "/tmp/lost").exists()
+    assert not machines.path(2, OWN_FOLDER / "lost").exists()
     assert other.poll() is None
     other.kill()
 
@@ -235,8 +236,9 @@ def test_ray_has_a_node_on_each_machine_and_runs_tasks_there(ray_cluster: RayClu
 
 @pytest.mark.slow
 def test_ray_refuses_who_has_another_token(ray_cluster: RayCluster) -> None:
-    ray_cluster.machines.path(1, "/tmp/other").write_text("0" * 64)
-    done = ray_cluster.run(["-c", TASKS], env={"RAY_AUTH_TOKEN_PATH": "/tmp/other", **AT_ONCE})
+    other = OWN_FOLDER / "other"
+    ray_cluster.machines.path(1, other).write_text("0" * 64)
+    done = ray_cluster.run(["-c", TASKS], env={"RAY_AUTH_TOKEN_PATH": str(other), **AT_ONCE})
     assert done.returncode and "AuthenticationError" in done.stderr
 
 
@@ -256,9 +258,10 @@ def test_slurm_starts_tasks_on_both_machines(slurm: Slurm) -> None:
 
 @pytest.mark.slow
 def test_slurm_runs_a_job_to_its_end(slurm: Slurm) -> None:
-    job = slurm.submit("#!/bin/sh\nsrun hostname\n", "--nodes=2", "--output=/tmp/job")
+    output = OWN_FOLDER / "job"
+    job = slurm.submit("#!/bin/sh\nsrun hostname\n", "--nodes=2", f"--output={output}")
     assert slurm.wait(job) == "COMPLETED"
-    assert sorted(slurm.machines.path(1, "/tmp/job").read_text().split()) == ["machine1", "machine2"]
+    assert sorted(slurm.machines.path(1, output).read_text().split()) == ["machine1", "machine2"]
     assert slurm.wait(slurm.submit("#!/bin/sh\nexit 3\n")) == "FAILED"
 
 

@@ -139,7 +139,7 @@ class Loads(HTMLParser):
 HOLDS = """
 import sys
 from pathlib import Path
-from src.data.exclusive import alone
+from src.machine.file_locks import alone
 
 with alone(Path(sys.argv[1]), ""):
     print("held", flush=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from src.report import runs as study_runs
@@ -233,6 +235,13 @@ def test_the_last_error_is_found_in_the_logs(study: Study) -> None:
     assert errors["crashed"] == "RuntimeError: <script>alert(1)</script>"
     assert "metrics.json" in str(errors["torn"])
     assert errors["single-b128"] is None
+
+
+def test_logs_that_a_rerun_removes_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/rank-0.log").symlink_to("removed")
+    (tmp_path / "logs/rank-1.log").write_text("ValueError: here\n")
+    assert study_runs.last_error(tmp_path) == "ValueError: here"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,16 @@ def test_a_claimed_directory_holds_its_configuration_and_room_for_records(make: 
     check_out(config)
 
 
+def test_ctrl_c_while_a_directory_is_made_leaves_none(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(directory, "write_text", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        RunDirectory.claim(make())
+    assert list(Path().iterdir()) == []
+
+
 def test_a_complete_run_stands_until_the_next_one_is_complete(make: Make) -> None:
     complete(make())
     second = RunDirectory.claim(make(seed=1))

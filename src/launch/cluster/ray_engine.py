@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import logging
 import os
 import shutil
@@ -16,7 +17,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +45,13 @@ ENVIRONMENT = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1", "RAY_ACCEL_EN
 INSTALL = "pip install -c constraints.txt '.[cluster]'"
 
 
+def is_installed() -> bool:
+    """Return whether Ray is installed."""
+    spec = importlib.util.find_spec("ray")
+    # Any folder of that name is an empty package, and Ray itself makes one among temporary files.
+    return spec is not None and spec.origin is not None
+
+
 def connect(hardware: Mapping[str, Any]) -> RayEngine:
     """Connect to the Ray cluster at `hardware.address`.
 
@@ -61,12 +68,10 @@ def connect(hardware: Mapping[str, Any]) -> RayEngine:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(Path(hardware["token_file"]).expanduser().absolute()),
         }
-    try:
-        import ray
-    except ImportError as error:
-        raise CannotRunHere(
-            f"hardware={hardware['name']}: needs Ray, which isn't installed here; {INSTALL}"
-        ) from error
+    if not is_installed():
+        raise CannotRunHere(f"hardware={hardware['name']}: needs Ray, which isn't installed here; {INSTALL}")
+    import ray
+
     address = hardware["address"]
     if address not in (None, "auto"):
         _check_reachable(key, address)
@@ -129,8 +134,13 @@ def _within(seconds: float, ask: Callable[[], T]) -> T:
             answer.set_exception(error)
 
     threading.Thread(target=wait, name="ask Ray", daemon=True).start()
-    if not wait_for([answer], seconds).done:
-        raise _NoAnswer
+    try:
+        # What Ray raises may be a time-out of its own.
+        error = answer.exception(seconds)
+    except TimeoutError:
+        raise _NoAnswer from None
+    if error is not None:
+        raise error
     return answer.result()
 
 

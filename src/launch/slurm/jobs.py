@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import signal
 import sys
@@ -10,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from src.config import CannotRunHere, Config, ConfigError
+from src.launch.cluster import ray_engine
 from src.launch.slurm import scheduler
 from src.launch.slurm.job import Job, folder_of, new_folder
 from src.launch.slurm.scheduler import Refused
@@ -17,7 +17,6 @@ from src.launch.slurm.script import run_words, script_of
 
 # How often the controller is asked: once for all jobs of a command.
 POLL_SECONDS = 2.0
-INSTALL = "pip install -c constraints.txt '.[cluster]'"
 
 
 def check(config: Config) -> None:
@@ -31,19 +30,12 @@ def check(config: Config) -> None:
         raise CannotRunHere(
             f"{key}: needs Slurm, and there is no {program} here; submit from a host that has it"
         )
-    if not has_ray():
-        raise CannotRunHere(f"{key}: needs Ray, which isn't installed here; {INSTALL}")
+    if not ray_engine.is_installed():
+        raise CannotRunHere(f"{key}: needs Ray, which isn't installed here; {ray_engine.INSTALL}")
     try:
         scheduler.test(script_of(config, folder_of(config), []))
     except Refused as reason:
         raise ConfigError(_refusal(config, reason)) from reason
-
-
-def has_ray() -> bool:
-    """Return whether Ray is installed."""
-    spec = importlib.util.find_spec("ray")
-    # Any folder of that name, as Ray makes one in /tmp, is an empty package.
-    return spec is not None and spec.origin is not None
 
 
 class Jobs:

@@ -10,6 +10,7 @@ import pytest
 
 from src.config import CannotRunHere, ConfigError
 from src.config.slurm import minutes_of
+from src.launch.cluster import ray_engine
 from src.launch.slurm import job, jobs
 from src.launch.slurm.jobs import Jobs
 from src.launch.slurm.scheduler import State
@@ -65,7 +66,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PATH", f"{fake.programs}:/usr/bin:/bin")
-    monkeypatch.setattr(jobs, "has_ray", lambda: True)
+    monkeypatch.setattr(ray_engine, "is_installed", lambda: True)
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.01)
     return fake
 
@@ -182,12 +183,19 @@ def test_what_slurm_refuses_leaves_no_folder(slurm: FakeSlurm, capsys: pytest.Ca
 def test_what_is_missing_is_named(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
     run = config(*WORDS)
     jobs.check(run)
-    monkeypatch.setattr(jobs, "has_ray", lambda: False)
+    monkeypatch.setattr(ray_engine, "is_installed", lambda: False)
     with pytest.raises(CannotRunHere, match="needs Ray"):
         jobs.check(run)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(CannotRunHere, match="needs Slurm, and there is no sbatch here"):
         jobs.check(run)
+
+
+def test_a_folder_that_is_called_ray_is_not_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = ray_engine.is_installed()
+    (tmp_path / "ray").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ray_engine.is_installed() == installed
 
 
 def test_a_job_that_slurm_has_forgotten_has_ended_and_one_that_waits_again_has_not() -> None:
