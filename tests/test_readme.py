@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from src.config import command_line, compose
-from src.config.schema import ConfigError
+from src.config.mistakes import ConfigError
 from src.launch.launcher import launcher_of
 from src.machine import quota
 from src.machine.devices import usable_cores

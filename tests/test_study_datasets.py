@@ -78,7 +78,7 @@ import json, sys
 sys.path[:0] = ["conf/hydra_plugins"]
 import cells
 from omegaconf import OmegaConf
-from src.config.schema import ConfigError
+from src.config.mistakes import ConfigError
 
 def composed(study):
     try:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 # DVC's process doesn't have the repository on its path.
 sys.path.insert(0, str(ROOT))
 try:
-    from src.config.schema import ConfigError
+    from src.config.mistakes import ConfigError
 finally:
     sys.path.remove(str(ROOT))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from src.config.mistakes import ConfigError
 from src.config.run_config import Config
-from src.config.schema import ConfigError
 
 
 def apportion(batch: int, speeds: Sequence[float], least: int = 1) -> list[int]:

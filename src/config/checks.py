@@ -18,8 +18,9 @@ from src.config.compiler import check_compiler
 from src.config.devices import check_devices, check_speeds
 from src.config.frameworks import check_framework, check_model_and_task, check_target
 from src.config.links import check_links
+from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
-from src.config.schema import SYNCHRONOUS, CannotRunHere, ConfigError, leaf
+from src.config.schema import SYNCHRONOUS, leaf
 from src.config.slurm import check_slurm, hosts_of
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices

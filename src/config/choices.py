@@ -13,8 +13,10 @@ from typing import Any
 import yaml
 
 from src.config import datasets
+from src.config.keys import GROUPS, key_of
+from src.config.mistakes import ConfigError, nearest
 from src.config.run_config import CONF
-from src.config.schema import DESCRIPTIVE, GROUPS, ConfigError, check_options, flatten, nearest
+from src.config.schema import check_options, flatten
 
 # The keys that a strategy's file must have, and the type of each.
 STRATEGY: dict[str, type | tuple[type, ...]] = {
@@ -145,7 +147,7 @@ def _check_hardware(file: Path, hardware: Mapping[str, Any]) -> None:
     """Raise `ConfigError` where hardware has a key that conf/config.yaml doesn't, or one of another type."""
     known = read(CONF / "config.yaml")["hardware"]
     for key in hardware:
-        if key not in known and key not in DESCRIPTIVE["hardware"]:
+        if key not in known and not key_of(f"hardware.{key}").fixed:
             raise ConfigError(f"{file}: `{key}` is no key of hardware; did you mean {nearest(key, known)}?")
     try:
         check_options("hardware", hardware, known)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from src.config import import_paths
 from src.config.links import check_crosses_hosts
+from src.config.mistakes import ConfigError
 from src.config.run_config import Config
-from src.config.schema import ConfigError
 
 # Keys of hardware that say something of a cluster alone.
 OF_CLUSTERS = ("address", "token_file", "hosts")

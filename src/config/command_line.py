@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from src.compat.hydra import actions_by_flag, flags_parser
-from src.config.schema import ConfigError, nearest
+from src.config.mistakes import ConfigError, nearest
 
 # Flags that would have Hydra read another configuration than conf/config.yaml, whose cells are checked here.
 REFUSED_FLAGS = ("--config-name", "-cn", "--config-path", "-cp", "--package", "-p", "--experimental-rerun")

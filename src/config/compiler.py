@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 
+from src.config.mistakes import CannotRunHere
 from src.config.run_config import Config
-from src.config.schema import CannotRunHere
 
 
 def check_compiler(config: Config) -> None:

@@ -23,17 +23,11 @@ from src.compat.hydra import split_sweep
 from src.config import choices, datasets, named_task, words
 from src.config.checks import resolve
 from src.config.command_line import CommandLine
+from src.config.keys import GROUPS, key_of
+from src.config.mistakes import CannotRunHere, ConfigError, nearest
 from src.config.run_config import CONF, DEFAULT_TASK, Config
-from src.config.schema import GROUPS, CannotRunHere, ConfigError, check_types, flatten, nearest
+from src.config.schema import check_types, flatten
 
-# Keys that every run's name has in short form, and keys that don't change a run's result.
-NAMED = {*GROUPS, "workers", "batch", "seed"}
-UNNAMED = ("out", "overwrite", "tracking", "hydra", "checkpoint_every", "checkpoint_keep", "profiler")
-UNNAMED_KEYS = (
-    *("model.path", "dataset.data_dir", "hardware.wait_minutes", "hardware.isolate", "hardware.probe"),
-    *("hardware.probe_seconds", "hardware.address", "hardware.token_file", "hardware.lost_seconds"),
-    *("hardware.account", "hardware.time_limit", "hardware.jobs"),
-)
 NAME_LIMIT = 100
 
 
@@ -202,10 +196,8 @@ def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping
         parts.append(f"hardware={raw['hardware']['name']}")
     for word in sorted(overrides):
         key = word.split("=")[0].lstrip("+")
-        if key in NAMED or key.split(".")[0] in UNNAMED or key in UNNAMED_KEYS:
-            continue
         value = _select(raw, key)
-        if value != _select(defaults, key):
+        if key_of(key).named == "long" and value != _select(defaults, key):
             parts.append(f"{key}={value}".replace("/", "_").replace(" ", "").replace("'", ""))
     name = "-".join(str(part) for part in parts)
     if len(name) <= NAME_LIMIT:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from src.config.schema import ConfigError
+from src.config.mistakes import ConfigError
 
 ORIGINAL, GENERATED = SOURCES = ("original", "generated")
 # What a dataset's file means where it doesn't say otherwise.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
-from src.config.schema import CannotRunHere, ConfigError
 from src.machine import devices, quota
 
 

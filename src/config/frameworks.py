@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from src.config import choices, import_paths
+from src.config.mistakes import ConfigError
 from src.config.run_config import CONF, Config
-from src.config.schema import ConfigError
 
 ACCURACY = "accuracy"
 

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from src.config.schema import ConfigError, OwnCodeError, nearest
+from src.config.mistakes import ConfigError, OwnCodeError, nearest
 
 # What the import paths of this project's own code begin with.
 OWN = "src."

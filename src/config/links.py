@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from src.config.mistakes import ConfigError, nearest
+from src.config.rule import Rule
 from src.config.run_config import Config
-from src.config.schema import ConfigError, Rule, nearest
 from src.machine.links import Direction, Link
 
 JOBS = ("worker", "server", "coordinator")

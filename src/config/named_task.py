@@ -12,8 +12,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from src.config import choices
+from src.config.mistakes import ConfigError
 from src.config.run_config import DEFAULT_TASK
-from src.config.schema import ConfigError
 
 SCHEME = "file://"
 

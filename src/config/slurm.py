@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from src.config.mistakes import ConfigError
 from src.config.run_config import Config
-from src.config.schema import ConfigError
 
 # Variable with the folder of the job in which this process is.
 JOB = "SCALEGUIDE_JOB"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from src.config.schema import ConfigError, nearest
+from src.config.mistakes import ConfigError, nearest
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 SERVERS = ("http", "https")

@@ -12,7 +12,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf.errors import InterpolationKeyError, UnsupportedInterpolationType
 
-from src.config.schema import DESCRIPTIVE, GROUPS, RENAMED, ConfigError, flatten, nearest_key
+from src.config.keys import GROUPS, key_of
+from src.config.mistakes import ConfigError, nearest_key
+from src.config.schema import RENAMED, flatten
 from src.machine.folders import obstacle
 
 
@@ -42,7 +44,7 @@ def check(override: Override, *, multirun: bool) -> None:
         raise ConfigError(f"{word}: keys can't be added or removed; give key=value")
     if key in GROUPS and not override.is_sweep_override() and not _is_name(override.value()):
         raise ConfigError(f"{word}: must name a file of conf/{key}/")
-    if option and is_descriptive(key):
+    if option and key_of(key).fixed:
         raise ConfigError(f"{word}: {option} describes the {group} and is fixed in conf/{group}/")
     if group == "hydra" and not override.is_delete() and not override.is_sweep_override():
         _check_hydra(word, option, override.value(), multirun=multirun)
@@ -100,7 +102,7 @@ def explain(error: Exception, overrides: Sequence[str], defaults: Mapping[str, A
 
 def no_such_key(word: str, key: str, overrides: Sequence[str], defaults: Mapping[str, Any]) -> str:
     """Return that `word` sets a key that there isn't, with the nearest one that there is."""
-    keys = [k for k in flatten(defaults) if not is_descriptive(k)]
+    keys = [k for k in flatten(defaults) if not key_of(k).fixed]
     group = key.partition(".")[0]
     if group == "hydra":
         return f"{word}: Hydra has no such key"
@@ -132,12 +134,6 @@ def explain_interpolation(error: Exception) -> str:
             "not found", "which there isn't"
         )
     return f"has no value: {line}"
-
-
-def is_descriptive(key: str) -> bool:
-    """Return whether a dotted key describes a choice of a group, and can't be set by users."""
-    group, _, option = key.partition(".")
-    return option.split(".")[0] in DESCRIPTIVE.get(group, ())
 
 
 def first_line(error: Exception) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from src.config import CONF, ConfigError, choices, datasets
-from src.config.schema import OPTION_RULES, nearest
+from src.config.keys import KEYS
+from src.config.mistakes import nearest
 from src.data.errors import DataMistake
 from src.machine.folders import obstacle
 
@@ -73,7 +74,9 @@ def configure(entry: str | Mapping[str, Any]) -> dict[str, Any]:
                     f"dataset.{key}: a study's dataset has {allowed}; did you mean "
                     f"{nearest(str(key), STUDY_OPTIONS)}?"
                 )
-            OPTION_RULES[f"dataset.{key}"].check(f"dataset.{key}", dataset[key])
+            rule = KEYS[f"dataset.{key}"].rule
+            assert rule is not None
+            rule.check(f"dataset.{key}", dataset[key])
         datasets.check(dataset, default)
     except ConfigError as error:
         raise DataMistake(f"{default['name']}: {error}") from error

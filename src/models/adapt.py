@@ -10,7 +10,8 @@ from typing import Any
 
 from src.config import Config, ConfigError
 from src.config.import_paths import resolve
-from src.config.schema import DESCRIPTIVE, nearest
+from src.config.keys import key_of
+from src.config.mistakes import nearest
 from src.machine import namespaces
 
 # Errors of connections where there is no network but the loopback interface.
@@ -41,7 +42,7 @@ def build(config: Config, *, classes: int, shape: tuple[int, ...], train_samples
     Raises:
         ConfigError: where the builder wants to download something, in a run that has no network.
     """
-    options = {key: value for key, value in config.model.items() if key not in DESCRIPTIVE["model"]}
+    options = {key: value for key, value in config.model.items() if not key_of(f"model.{key}").fixed}
     builder = resolve(f"model.{config.framework}", config.model[config.framework])
     try:
         counted = accepted(inspect.signature(builder), {"train_samples": train_samples})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from src.config.schema import ConfigError, nearest
+from src.config.mistakes import ConfigError, nearest
 
 
 @dataclass(frozen=True)

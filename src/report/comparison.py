@@ -14,29 +14,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from src.config.keys import CONFIGURATION, Changes, key_of
 from src.config.schema import flatten
 from src.report.runs import StudyRun
 
-# Options of a dataset that say how many samples there are, not what one of them costs.
-AMOUNTS = ("limit", "test_limit", "samples", "test_samples")
-# What says where the original's files were found.
-FOUND = "data_dir"
-# Keys of a configuration that say where results go, how long a run may take or how it is watched.
-NO_PART = (
-    *("out", "overwrite", "tracking", "max_minutes", "target_accuracy"),
-    *("checkpoint_every", "checkpoint_keep", "resume", "profiler", "strategy.max_restarts"),
-    *("hardware.address", "hardware.token_file", "hardware.lost_seconds"),
-    *("hardware.account", "hardware.time_limit", "hardware.jobs"),
-    *("hardware.grace_minutes", "hardware.sample_seconds", "hardware.devices"),
-    *(
-        "hardware.wait_minutes",
-        "hardware.repeat_disturbed",
-        "hardware.isolate",
-        "hardware.probe",
-        "hardware.probe_seconds",
-        f"dataset.{FOUND}",
-    ),
-)
 WORDS_SHOWN = 3
 
 
@@ -55,12 +36,9 @@ class Baseline:
 
 def work(run: StudyRun) -> dict[str, Any]:
     """Return what a run computes a sample, as far as that decides its speed."""
-    dataset = {key: value for key, value in _dataset(run).items() if key not in AMOUNTS}
     # A weak-scaled run's `batch` is each worker's: its work is that of one device with that batch.
-    return {
-        **{"model": _group(run, "model"), "task": run.config.get("task"), "dataset": dataset},
-        **{key: run.get(key) for key in ("data_source", "batch", "precision")},
-    }
+    chosen = _chosen(run, Changes.WORK)
+    return {**chosen, **{key: run.get(key) for key in ("data_source", "batch", "precision")}}
 
 
 def software(run: StudyRun) -> dict[str, str]:
@@ -72,7 +50,7 @@ def software(run: StudyRun) -> dict[str, str]:
 def hardware(run: StudyRun) -> dict[str, Any]:
     """Return the class of a run's devices: kind, names, cores and speed of each, links, driver."""
     chosen, seen = _group(run, "hardware"), run.environment
-    gpu = chosen.get("device") in ("gpu", "cuda")
+    gpu = chosen.get("device") == "gpu"
     names = seen.get("gpus") if gpu else [(seen.get("processors") or {}).get("model")]
     if chosen.get("engine") is not None:
         names = [name for host in seen.get("hosts") or [] for name in host["gpus" if gpu else "processors"]]
@@ -141,14 +119,18 @@ def _software_differences(one: StudyRun, other: StudyRun) -> list[str]:
 
 def configuration(run: StudyRun, *, seed: bool = True) -> str:
     """Return what tells a configuration from others: its keys and values, without the seed if not `seed`."""
-    keys = {*NO_PART, *(() if seed else ("seed",))}
-    known = {key: value for key, value in flatten(run.config).items() if not _is_any(key, keys)}
+    known = {key: value for key, value in _chosen(run, *CONFIGURATION).items() if seed or key != "seed"}
     # A run that left no configuration is one of its own.
     return json.dumps(known or {"cell": run.cell}, sort_keys=True, default=str)
 
 
-def _is_any(key: str, names: set[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)
+def _chosen(run: StudyRun, *changes: Changes, group: str = "") -> dict[str, Any]:
+    """Return the keys of a run's configuration that change one of these, with their values; of one group.
+
+    Keys that are null are left out: a run of an earlier version may lack them.
+    """
+    flat = {key: value for key, value in flatten(run.config).items() if value is not None}
+    return {key: flat[key] for key in flat if key_of(key).changes in changes and key.startswith(group)}
 
 
 def is_plain(run: StudyRun) -> bool:
@@ -194,7 +176,7 @@ def speed_baseline(
 def own_baseline(run: StudyRun, runs: Sequence[StudyRun]) -> Baseline:
     """Return the same strategy, options and micro-batches at one worker, on which own efficiency stands."""
     alike = [base for base in runs if base.comparable and (base.get("workers") or 1) == 1]
-    alike = [base for base in alike if _group(base, "strategy") == _group(run, "strategy")]
+    alike = [base for base in alike if _same_choice(base, run, "strategy")]
     alike = [base for base in alike if base.get("microbatches") == run.get("microbatches")]
     return _same_ground(run, alike, "not measured at one worker")
 
@@ -243,9 +225,8 @@ def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int)
     bases = [base for base in runs if base.metrics and is_plain(base) and _framework(base) == _framework(run)]
     bases = [base for base in bases if base.global_batch == run.global_batch]
     bases = [base for base in bases if all(base.get(k) == run.get(k) for k in ("data_source", "precision"))]
-    bases = [base for base in bases if _dataset(base) == _dataset(run)]
-    for group in ("model", "task", "optimizer"):
-        bases = [base for base in bases if _group(base, group) == _group(run, group)]
+    for group in ("dataset", "model", "task", "optimizer"):
+        bases = [base for base in bases if _same_choice(base, run, group)]
     bases = [base for base in bases if base.get("seed") == run.get("seed") and same_software(base, run)]
     bases = [base for base in bases if hardware(base)["names"] == hardware(run)["names"]]
     exact = [base for base in bases if (base.get("microbatches") or 1) == microbatches]
@@ -271,18 +252,18 @@ def in_block(run: StudyRun, bases: Sequence[StudyRun], key: str) -> float | None
 def same_amount(one: StudyRun, other: StudyRun) -> bool:
     """Return whether two runs finished the same samples, so that their training times have a ratio."""
     finished = one.status == other.status == "ok" and one.get("epochs") == other.get("epochs")
-    return finished and all(
-        _group(one, "dataset").get(key) == _group(other, "dataset").get(key) for key in AMOUNTS
-    )
+    amounts, others = (_chosen(run, Changes.TRAINING, group="dataset.") for run in (one, other))
+    return finished and amounts == others
 
 
 def _framework(run: StudyRun) -> Any:
     return run.get("framework")
 
 
-def _dataset(run: StudyRun) -> dict[str, Any]:
-    """Return a run's dataset, wherever its files were found."""
-    return {key: value for key, value in _group(run, "dataset").items() if key != FOUND}
+def _same_choice(one: StudyRun, other: StudyRun, group: str) -> bool:
+    """Return whether two runs have the same options of a group, as far as these decide what is computed."""
+    mine, others = (_chosen(run, *CONFIGURATION, group=f"{group}.") for run in (one, other))
+    return mine == others
 
 
 def _group(run: StudyRun, group: str) -> Mapping[str, Any]:

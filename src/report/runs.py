@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from src.config.schema import DESCRIPTIVE, flatten
+from src.config.keys import GROUPS, key_of
+from src.config.schema import flatten
 from src.measure.arithmetic import mean
 from src.run import files
 from src.run.tables import Row, read_table
@@ -21,34 +22,8 @@ from src.run.tables import Row, read_table
 # Statuses of runs that were measured; those of another status have no figures to compare.
 MEASURED = ("ok", "time_limit", "diverged")
 STATUSES = (*MEASURED, "out_of_memory", "skipped", "failed", "missing")
-GROUPS = ("strategy", "model", "dataset", "hardware", "task")
 # Keys of runs whose labels tell their options.
 ALIKE = ("strategy", "model", "dataset", "data_source")
-# Keys that name a run's columns, its place or its length rather than a variant of its strategy.
-NOT_VARIANTS = {
-    *GROUPS,
-    "workers",
-    "batch",
-    "scaling",
-    "seed",
-    "max_minutes",
-    "evaluate_every",
-    "target_accuracy",
-    "out",
-    "overwrite",
-    "overrides",
-    "profiler",
-    "hardware.grace_minutes",
-    "hardware.sample_seconds",
-    "hardware.devices",
-    "hardware.wait_minutes",
-    "hardware.repeat_disturbed",
-    "hardware.isolate",
-    "hardware.probe",
-    "hardware.probe_seconds",
-    "dataset.source",
-    "dataset.data_dir",
-}
 
 
 @dataclass(frozen=True)
@@ -235,7 +210,7 @@ def labels(runs: Sequence[StudyRun]) -> dict[str, str]:
         alike = [other for other in runs if all(other.get(k) == run.get(k) for k in ALIKE)]
         # A cell that left no configuration doesn't differ from the others: its options are unknown.
         others = [configured[other.cell] for other in alike if other.config]
-        options = sorted({key for other in others for key in other if _is_variant(key)})
+        options = sorted({key for other in others for key in other if key_of(key).labelled})
         differing = [key for key in options if _differs(key, others)]
         chosen = {key: configured[run.cell].get(key) for key in differing}
         if chosen.get("microbatches") == 1:
@@ -261,12 +236,6 @@ def _short(key: str, keys: Sequence[str]) -> str:
     # Every group has a name.
     alike = last == "name" or sum(other.split(".")[-1] == last for other in keys) > 1
     return key if alike else last
-
-
-def _is_variant(key: str) -> bool:
-    group, _, option = key.partition(".")
-    described = option.split(".")[0] in DESCRIPTIVE.get(group, ())
-    return key not in NOT_VARIANTS and group != "tracking" and not described
 
 
 def _options(config: Mapping[str, Any]) -> Row:

@@ -175,7 +175,7 @@ def _ideal_bubble(run: StudyRun) -> float | None:
 def _utilization_label(run: StudyRun) -> str | None:
     if not run.metrics:
         return None
-    return "NVML" if run.get("hardware.device") in ("gpu", "cuda") else "occupancy, spin included"
+    return "NVML" if run.get("hardware.device") == "gpu" else "occupancy, spin included"
 
 
 def _summed(row: Row) -> Row:

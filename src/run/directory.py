@@ -13,20 +13,16 @@ from typing import Any
 import yaml
 
 from src.config import Config, ConfigError
+from src.config.keys import key_of
+from src.config.schema import flatten
 from src.machine.exchange import exchange
 from src.machine.folders import obstacle
 from src.run import files
 from src.run.tables import write_text
 
-# Keys that say where results go, and not what is computed.
-NOT_COMPARED = ("out", "overwrite", "tracking", "profiler")
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
 # the older run while it is replaced.
 PARTIAL, REPLACED = ".partial", ".replaced"
-HARDWARE_NOT_COMPARED = (
-    *("wait_minutes", "isolate", "probe", "probe_seconds"),
-    *("address", "token_file", "lost_seconds", "account", "time_limit", "jobs"),
-)
 
 
 def status_of(out: Path) -> str | None:
@@ -85,18 +81,13 @@ def _configuration(out: Path) -> dict[str, Any] | None:
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """Say in words what makes two configurations different runs; nothing where none does."""
     # YAML has no tuples, so that those written there and these compare equal.
-    here = yaml.safe_load(yaml.safe_dump(here))
-    there, here = (
-        {**keys, "hardware": {k: v for k, v in keys["hardware"].items() if k not in HARDWARE_NOT_COMPARED}}
-        for keys in (there, here)
-    )
-    keys = [key for key in {**there, **here} if key not in NOT_COMPARED and there.get(key) != here.get(key)]
+    known, mine = flatten(there), flatten(yaml.safe_load(yaml.safe_dump(here)))
     return [
-        f"{key} differs"
-        if isinstance(here.get(key), dict)
-        else f"{key}: {there.get(key)} there, {here.get(key)} here"
-        for key in keys
+        f"{key}: {known.get(key)} there, {mine.get(key)} here"
+        for key in {**known, **mine}
+        if key_of(key).distinguishes and known.get(key) != mine.get(key)
     ]
 
 

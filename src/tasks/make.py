@@ -6,7 +6,7 @@ from typing import Any
 
 from src.config import Config
 from src.config.import_paths import resolve
-from src.config.schema import DESCRIPTIVE
+from src.config.keys import key_of
 
 
 def make(config: Config, *, classes: int, shape: tuple[int, ...]) -> Any:
@@ -20,6 +20,6 @@ def make(config: Config, *, classes: int, shape: tuple[int, ...]) -> Any:
     Raises:
         ConfigError: for an import path that names nothing.
     """
-    options = {key: value for key, value in config.task.items() if key not in DESCRIPTIVE["task"]}
+    options = {key: value for key, value in config.task.items() if not key_of(f"task.{key}").fixed}
     kind = resolve(f"task.{config.framework}", config.task[config.framework])
     return kind(classes=classes, shape=shape, options=options)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.config.schema import DESCRIPTIVE, GROUPS, flatten
+from src.config.keys import GROUPS, Changes, key_of
+from src.config.schema import flatten
 from src.data import available
 from src.data.catalog import fingerprint
 from src.measure.environment import git_commit
@@ -21,8 +22,6 @@ from src.measure.summary import describe, summarize
 from src.tracking.store import ROOT
 
 DESCRIPTION = "mlflow.note.content"
-# Keys that say where results go and whom they may wait for, and not how is trained.
-NO_SETTINGS = ("out", "overwrite", "tracking", "hardware.wait_minutes", "hardware.devices")
 MODULE = "src.train"
 # Tag with the command as typed: MLflow shows of a source what follows its last slash.
 COMMAND = "command"
@@ -76,21 +75,14 @@ def command(words: list[str]) -> str:
 def parameters(config: Config) -> dict[str, str]:
     """Return the settings of a run by the key that sets them; those that are left open, as null, are omitted.
 
-    What merely describes a choice, such as the sources of a dataset, is none of them.
+    What merely describes a choice, such as the sources of a dataset, is none of them, nor is where a run is.
     """
-    settings: dict[str, Any] = {}
-    for key, value in dataclasses.asdict(config).items():
-        if key in GROUPS:
-            settings[key] = value["name"]
-            value = {name: each for name, each in value.items() if name not in DESCRIPTIVE[key]}
-        if isinstance(value, Mapping):
-            settings |= flatten(value, f"{key}.")
-        else:
-            settings[key] = value
+    every = dataclasses.asdict(config)
+    settings = {**{group: every[group]["name"] for group in GROUPS}, **flatten(every)}
     return {
         key: str(value)
         for key, value in settings.items()
-        if value is not None and value != {} and not f"{key}.".startswith(tuple(f"{k}." for k in NO_SETTINGS))
+        if value not in (None, {}) and not key_of(key).fixed and key_of(key).changes is not Changes.PLACE
     }
 
 

@@ -14,8 +14,8 @@ import yaml
 
 from src import train
 from src.config import Config, command_line, compose
+from src.config.mistakes import ConfigError, nearest
 from src.config.run_config import CONF
-from src.config.schema import ConfigError, nearest
 
 SECONDS = 2.0
 TRIES = 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src.config.schema import OPTION_RULES
+from src.config.keys import KEYS
 from src.data.augmentation import AUGMENTATIONS
 from tests.support import ROOT
 
@@ -17,7 +17,7 @@ DATASETS = sorted((ROOT / "conf" / "dataset").glob("*.yaml"))
 @pytest.mark.parametrize("path", DATASETS, ids=lambda path: path.stem)
 def test_a_dataset_allows_augmentations_that_there_are(path: Path) -> None:
     allowed = yaml.safe_load(path.read_text(encoding="utf-8")).get("allowed", {})
-    names = allowed.get("augment", OPTION_RULES["dataset.augment"].choices)
+    names = allowed.get("augment", KEYS["dataset.augment"].rule.choices)
     assert names[0] == "none"
     assert set(names[1:]) <= set(AUGMENTATIONS)
 

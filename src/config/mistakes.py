@@ -1,6 +1,10 @@
-"""List the words that other libraries and papers use for keys of a run."""
+"""Tell users of their mistakes: the errors, and the valid choice that is nearest to what was typed."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
 
 # Words for keys that other libraries and papers use; by them nothing is set, but the key is suggested.
 SYNONYMS = {
@@ -33,3 +37,33 @@ SYNONYMS = {
     **dict.fromkeys(("objective", "problem"), "task"),
     **dict.fromkeys(("parallelism", "distributed", "method"), "strategy"),
 }
+
+
+class ConfigError(Exception):
+    """A mistake in the user's configuration; the message is one sentence for the user."""
+
+
+class CannotRunHere(ConfigError):
+    """A configuration that this machine can't run, and another one could.
+
+    The attribute `config` is that configuration, once it is known.
+    """
+
+    config: Any = None
+
+
+class OwnCodeError(Exception):
+    """An error in a model, reader or strategy of the user's own; the message is one sentence."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """Return the choice closest to `word` in spelling, in whatever case; `choices` must not be empty."""
+    spelled = {choice.lower(): choice for choice in choices}
+    return spelled[difflib.get_close_matches(word.lower(), list(spelled), n=1, cutoff=0.0)[0]]
+
+
+def nearest_key(word: str, keys: Iterable[str]) -> str:
+    """Return the key that `word` is another name of, or else the closest in spelling, of `keys`."""
+    keys = list(keys)
+    meant = SYNONYMS.get(word.lower(), "")
+    return meant if meant in keys else nearest(word, keys)
