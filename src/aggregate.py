@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from src.config import ConfigError, choices
-from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
 from src.machine.file_locks import alone
 from src.report import network, repeats, tables
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun
+from src.run import exit_lines
+from src.run.status import Status
 from src.run.tables import write_table, write_text
 from src.tracking.study import add_figures
 
@@ -58,15 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The status is 0, 1 when a cell has failed or is missing, or 2 where the file holds no study.
     """
     options = _parse(arguments)
-    try:
-        study = _study(options.params)
-    except ConfigError as error:
-        return complain(f"error: {error}", MISTAKE)
+    return exit_lines.run(lambda: _aggregate(options))
+
+
+def _aggregate(options: argparse.Namespace) -> int:
+    """Write and print tables and report, or print failed cells alone; return the exit status."""
+    study = _study(options.params)
     cells, name = study["cells"], study["name"]
     directory = options.study_dir or Path("results") / name
     runs = study_runs.load(cells or {}, directory / "runs")
-    failed = [run for run in runs if run.status in ("failed", "missing")]
-    skipped = [run for run in runs if run.status == "skipped"]
+    failed = [run for run in runs if run.status in (Status.FAILED, Status.MISSING)]
+    skipped = [run for run in runs if run.status == Status.SKIPPED]
     if options.failed:
         print("".join(f"{run.cell}\n" for run in (*failed, *skipped)), end="")
         return 0
@@ -186,7 +189,7 @@ def _print_tables(rows: Sequence[Row]) -> None:
             )
         for status, cells in view.rows:
             row = [Text(cells[column]) for column in widths]
-            table.add_row(*row, style=None if status == "ok" else "yellow")
+            table.add_row(*row, style=None if status == Status.OK else "yellow")
         console.print(table)
         for note in view.notes:
             console.print(Text(note, style="dim"))
@@ -224,17 +227,5 @@ def retry_help(failed: Sequence[StudyRun]) -> str:
     return "\n".join([*blocks, f"{len(failed)} failed; all of them again: make retry"])
 
 
-def _end() -> int:
-    """Run the stage, and end it with one line where it can't go on; return the exit status."""
-    try:
-        return main()
-    except KeyboardInterrupt:
-        return complain("interrupted", INTERRUPTED)
-    except OSError as error:
-        return complain(f"error: {error.filename or 'a file'} can't be used: {error.strerror}", FAILURE)
-    except Exception as error:
-        return unexpected(error)
-
-
 if __name__ == "__main__":
-    sys.exit(_end())
+    sys.exit(main())

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from src.config import ConfigError, choices
-from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
 from src.data.catalog import NO_FILES, cache_folder, configure, folder_name
-from src.data.errors import DataError, DataMistake, clear_disk_errors
+from src.data.errors import DataMistake, clear_disk_errors
 from src.data.sources import fetch
 from src.machine.file_locks import alone
+from src.run import exit_lines
 
 DOWNLOADS = Path("downloads")
 PARAMS = Path("params.yaml")
@@ -86,15 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="Verified files are kept in SCALEGUIDE_CACHE (default ~/.cache/scaleguide).",
     )
     parser.parse_args(arguments)
-    try:
-        fetch_study(_study_datasets())
-    except DataError as error:
-        return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
-    except KeyboardInterrupt:
-        return complain("interrupted", INTERRUPTED)
-    except Exception as error:
-        return unexpected(error)
-    return 0
+    return exit_lines.run(lambda: fetch_study(_study_datasets()))
 
 
 if __name__ == "__main__":

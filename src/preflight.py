@@ -16,7 +16,7 @@ from pathlib import Path
 from src.config import Config, ConfigError, import_paths, load
 from src.data import available
 from src.machine import process
-from src.run import exit_status
+from src.run.status import Status, of_error
 from src.run.tables import write_text
 from src.run.variables import PARENT
 
@@ -32,7 +32,7 @@ def main() -> None:
         answer["mistake"] = str(mistake)
     except BaseException as error:
         # Too little memory is a result, which the run itself is to have.
-        if exit_status.of_error(error) != exit_status.OUT_OF_MEMORY:
+        if of_error(error) is not Status.OUT_OF_MEMORY:
             answer["failure"] = import_paths.describe_error(error)
     write_text(Path(sys.argv[2]), json.dumps(answer))
     _leave_mpi()

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from src.config.endings import FAILURE, INTERRUPTED, MISTAKE, complain, unexpected
 from src.data.catalog import NO_FILES, PREPARED, configure, folder_name
-from src.data.errors import DataError, DataMistake, clear_disk_errors
+from src.data.errors import DataMistake, clear_disk_errors
 from src.data.prepare import prepare
+from src.run import exit_lines
 
 
 def _options(words: list[str]) -> dict[str, Any]:
@@ -43,20 +43,17 @@ def main(arguments: list[str] | None = None) -> int:
         "options", nargs="*", help="source=generated, size=64, fraction=..., generator_seed=..."
     )
     given = parser.parse_args(arguments)
-    try:
-        dataset = configure({"name": given.name, **_options(given.options)})
-        folder = folder_name(dataset)
-        if dataset.get("in_memory"):
-            _note_none(folder)
-        else:
-            prepare(dataset, Path("data") / folder, PREPARED / folder)
-    except DataError as error:
-        return complain(f"error: {error}", MISTAKE if isinstance(error, DataMistake) else FAILURE)
-    except KeyboardInterrupt:
-        return complain("interrupted", INTERRUPTED)
-    except Exception as error:
-        return unexpected(error)
-    return 0
+    return exit_lines.run(lambda: _preprocess(given.name, given.options))
+
+
+def _preprocess(name: str, options: list[str]) -> None:
+    """Prepare the raw files of a dataset with options as they are typed."""
+    dataset = configure({"name": name, **_options(options)})
+    folder = folder_name(dataset)
+    if dataset.get("in_memory"):
+        _note_none(folder)
+    else:
+        prepare(dataset, Path("data") / folder, PREPARED / folder)
 
 
 def _note_none(name: str) -> None:

@@ -19,11 +19,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from src.config import CannotRunHere, Config, ConfigError, command_line, compose, endings
-from src.config.endings import FAILURE, INTERRUPTED, complain, unexpected
+from src.config import CannotRunHere, Config, ConfigError, command_line, compose
 from src.launch import exchange, isolation, kinds_of_hosts
 from src.launch.launcher import launcher_of
-from src.run import files, leases
+from src.run import exit_lines, files, leases
 from src.run.tables import write_text
 
 USAGE = "usage: python -m src.profile network [hardware=vpn workers=2 strategy=ddp,mpi ... out=FOLDER]"
@@ -45,20 +44,11 @@ def main() -> int:
     """Measure as the command line says; return 0, 1 after a failure, 2 for a mistake, 130 after Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.argv[1:2] != ["network"]:
-        return complain(USAGE, endings.MISTAKE)
-    try:
-        return _profile(sys.argv[2:])
-    except KeyboardInterrupt:
-        return complain("interrupted; every process was ended", INTERRUPTED)
-    except ConfigError as error:
-        return complain(f"error: {error}", endings.MISTAKE)
-    except (exchange.NotMeasured, leases.WaitedTooLong) as error:
-        return complain(f"error: {error}", FAILURE)
-    except Exception as error:
-        return unexpected(error)
+        return exit_lines.complain(USAGE, ConfigError.exit_status)
+    return exit_lines.run(lambda: _profile(sys.argv[2:]))
 
 
-def _profile(words: Sequence[str]) -> int:
+def _profile(words: Sequence[str]) -> None:
     """Measure each cell of the command line, print the tables, and write the result."""
     given = {word.partition("=")[0]: word for word in words}
     out = given.pop("out", "out=").partition("=")[2]
@@ -88,7 +78,6 @@ def _profile(words: Sequence[str]) -> int:
         Path(out).mkdir(parents=True, exist_ok=True)
         write_text(Path(out, files.NETWORK), json.dumps(network, indent=1))
         print(Path(out, files.NETWORK))
-    return 0
 
 
 def _check(cell: Config) -> None:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from src.config import ConfigError
-from src.config.endings import FAILURE, MISTAKE, complain
 from src.config.tracking_address import URI_VARIABLE, check_address, database_path
+from src.run import exit_lines
 from src.tracking.completion import send_unsent
 from src.tracking.moved_store import artifacts_of
 from src.tracking.store import default_uri, is_server, open_store
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         _check_port(port)
     except ConfigError as error:
-        return complain(f"error: {error}", MISTAKE)
+        return exit_lines.answer(error)
     try:
         # Before the server's processes begin, so that they find all tables, and files where they now are.
         _, experiment = open_store(uri)
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        return complain(f"error: the store {uri} can't be opened: {reason[0]}", FAILURE)
+        return exit_lines.complain(f"error: the store {uri} can't be opened: {reason[0]}", 1)
     send_unsent(uri)
     print(f"{uri}: http://{HOST}:{port}/#/experiments/{experiment}/runs{VIEW}", flush=True)
     path = database_path(uri)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from src.config import Config, ConfigError, load
 from src.machine import namespaces, process, quota
-from src.run import exit_status, files, phases, variables
+from src.run import files, phases, status, variables
+from src.run.status import Status
 from src.run.tables import write_text
 
 if TYPE_CHECKING:
@@ -29,25 +30,25 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run one process to its end, and exit with a status of `src.run.exit_status`, which it announces."""
+    """Run one process to its end, and exit with a status of `src.run.status`, which it announces."""
     # First, while there is a single thread. It may also undo what asks the kernel to end this process.
     namespaces.enter()
     cores = _set_up_process()
     path = Path(sys.argv[1])
     end = files.end_path(path.parent, os.environ.get(variables.PROCESS, "by-hand"))
-    exit_status.reserve(end)
-    code = _run(path, cores)
+    status.reserve(end)
+    code = _run(path, cores).process
     # The disk may be full.
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    exit_status.announce(end, code)
+    status.announce(end, code)
     # Threads of a broken backend may block an orderly exit.
     os._exit(code)
 
 
-def _run(path: Path, cores: tuple[int, ...]) -> int:
-    """Run the process's part of the run with the configuration at `path`; return its exit status."""
+def _run(path: Path, cores: tuple[int, ...]) -> Status:
+    """Run the process's part of the run with the configuration at `path`; return how it ends."""
     try:
         quota.join()
         config = load(path)
@@ -65,12 +66,12 @@ def _run(path: Path, cores: tuple[int, ...]) -> int:
             print(mistake, flush=True)
             folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / files.MISTAKE, str(mistake))
-            return exit_status.MISTAKE
+            return Status.MISTAKE
     except BaseException as error:
         with contextlib.suppress(OSError):
             traceback.print_exc()
-        return exit_status.of_error(error)
-    return exit_status.OK
+        return status.of_error(error)
+    return Status.OK
 
 
 def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:

@@ -39,20 +39,27 @@ SYNONYMS = {
 }
 
 
-class ConfigError(Exception):
-    """A mistake in the user's configuration; the message is one sentence for the user."""
+class CommandError(Exception):
+    """An error that ends a command with one line, its message, and an exit status.
 
-
-class CannotRunHere(ConfigError):
-    """A configuration that this machine can't run, and another one could.
-
-    The attribute `config` is that configuration, once it is known.
+    The attribute `config` is the cell that can't be run because of it, once that is known.
     """
 
+    exit_status = 1
     config: Any = None
 
 
-class OwnCodeError(Exception):
+class ConfigError(CommandError):
+    """A mistake in the user's configuration; the message is one sentence for the user."""
+
+    exit_status = 2
+
+
+class CannotRunHere(ConfigError):
+    """A configuration that this machine can't run, and another one could."""
+
+
+class OwnCodeError(CommandError):
     """An error in a model, reader or strategy of the user's own; the message is one sentence."""
 
 

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from src.config.mistakes import CommandError, ConfigError
 from src.machine.folders import FULL
 
 
-class DataError(Exception):
+class DataError(CommandError):
     """Data that can't be had or can't be used; its text is one sentence for the user."""
 
 
 class DataMistake(DataError):
     """A mistake in what the user has typed about data."""
+
+    exit_status = ConfigError.exit_status
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from src.config import Config, ConfigError
+from src.config.mistakes import CommandError
 from src.launch import processes
 from src.launch.isolation import isolation
 from src.machine.devices import Device
@@ -24,7 +25,7 @@ Row = dict[str, Any]
 SILENT_SECONDS = 5.0
 
 
-class NotMeasured(Exception):
+class NotMeasured(CommandError):
     """The error where a process failed; its text has which one, and the last line of its log."""
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from src.data.errors import mount_point
 from src.launch.supervisor import JobResult
 from src.machine.folders import FULL
-from src.run import exit_status, files
+from src.run import files
+from src.run.status import Status
 
 # A file system without room for as much counts as full.
 PROBE_BYTES = 64 * 1024
@@ -22,7 +23,7 @@ PROBE_BYTES = 64 * 1024
 def mistake_of(job: JobResult, out: Path) -> str | None:
     """Return the sentence in which a rank describes the user's mistake, `None` if there is none."""
     # A run with a mistake is removed, but not one that completed steps before a restart.
-    if job.outcome.code != exit_status.MISTAKE or job.restarts:
+    if job.outcome.code != Status.MISTAKE.process or job.restarts:
         return None
     blamed = job.blamed()
     assert blamed is not None
@@ -33,7 +34,7 @@ def report_failure(job: JobResult, out: Path) -> None:
     """Print why a training failed: its reason, and the last lines of the blamed process's log."""
     blamed = job.blamed()
     # A process that couldn't even open its log can't say why it failed.
-    if job.outcome.code == exit_status.DISK_FULL or _is_full(out):
+    if job.outcome.code == Status.DISK_FULL.process or _is_full(out):
         there = None if blamed is None or _is_full(out) else blamed.host.describe()
         print(disk_full(out) if there is None else _host_full(there, out), file=sys.stderr)
     if job.outcome.timed_out or blamed is None:

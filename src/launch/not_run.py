@@ -9,15 +9,11 @@ from src.config import Config
 from src.measure.metrics import RunRecords, metrics_of
 from src.run import files
 from src.run.directory import RunDirectory
+from src.run.status import Status
 from src.run.tables import write_text
 
-# The status of a cell that this machine can't run, and that of one whose model or checkpoint is of no use.
-SKIPPED, FAILED = "skipped", "failed"
-# The status of a run whose configuration turned out to be wrong once a rank had built the model.
-MISTAKE = "mistake"
 
-
-def record(config: Config, status: str, reason: str) -> None:
+def record(config: Config, status: Status, reason: str) -> None:
     """Write a run's directory whose metrics.json has the `status`, no figure, and the reason as `error`."""
     directory = RunDirectory.claim(config)
     run = RunRecords(config, steps={}, records={}, epochs=[])

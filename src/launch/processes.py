@@ -28,7 +28,8 @@ from src.launch.launched import LaunchedProcess
 from src.launch.launcher import launcher_of
 from src.machine import devices, quota
 from src.machine.devices import Device
-from src.run import exit_status, files, variables
+from src.run import files, variables
+from src.run.status import FINAL, HOST_LOST, UNANNOUNCED
 
 TERMINATE_SECONDS = 3.0
 # How long after a first failure another process may still report one: a rank that loses its peer often
@@ -191,7 +192,7 @@ def wait(
         with contextlib.suppress(queue.Empty):
             index, code = ended.get(timeout=min(0.5, remaining))
             code = status(processes[index], code)
-            dispensable = processes[index].spec.dispensable and code not in exit_status.FINAL
+            dispensable = processes[index].spec.dispensable and code not in FINAL
             if code and dispensable and not failures and revive(processes[index]):
                 watch(index)
                 continue
@@ -233,16 +234,16 @@ def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) ->
     def order(failure: tuple[int, int]) -> int:
         """Return -1 for the failures to blame first, 2 for those to blame last."""
         index, code = failure
-        if code == exit_status.HOST_LOST:
+        if code == HOST_LOST:
             return -1
         if code < 0 and processes[index].spec.serves:
             return 0
-        known = code in exit_status.FINAL or code < 0 or code >= exit_status.UNANNOUNCED
+        known = code in FINAL or code < 0 or code >= UNANNOUNCED
         return 1 if known else 2
 
     failures.sort(key=order)
     index, code = failures[0]
-    if code == exit_status.HOST_LOST:
+    if code == HOST_LOST:
         # Of those that were there a rank says more than what a launcher has started, however it was lost.
         host = processes[index].host
         there = [each for each, _ in failures if processes[each].host is host and processes[each].devices]

@@ -25,8 +25,9 @@ from src.machine.devices import Device
 from src.machine.memory_kills import MemoryKills
 from src.measure import environment
 from src.measure.contention import Reading
-from src.run import exit_status, files, variables
+from src.run import files, variables
 from src.run.progress import LiveProgress
+from src.run.status import FINAL, HOST_LOST, UNANNOUNCED, Status, confirmed
 from src.run.tables import read_table
 from src.tracking.parent import ParentTracker
 
@@ -58,11 +59,11 @@ class JobResult:
     restarts: int = 0
 
     @property
-    def status(self) -> str:
-        """Return `ok`, `out_of_memory` or `failed`; an interrupted training counts as failed."""
-        if self.outcome.code == exit_status.OUT_OF_MEMORY:
-            return "out_of_memory"
-        return "failed" if self.outcome.code else "ok"
+    def status(self) -> Status:
+        """Return `OK`, `OUT_OF_MEMORY` or `FAILED`; an interrupted training counts as failed."""
+        if self.outcome.code == Status.OUT_OF_MEMORY.process:
+            return Status.OUT_OF_MEMORY
+        return Status.FAILED if self.outcome.code else Status.OK
 
     def blamed(self) -> LaunchedProcess | None:
         """Return the process that failed first, `None` if none did."""
@@ -72,14 +73,14 @@ class JobResult:
         """Return a sentence on how the process that failed first ended; there must be one."""
         blamed, code = self.blamed(), self.outcome.code
         assert blamed is not None
-        if code == exit_status.HOST_LOST:
+        if code == HOST_LOST:
             return f"host {blamed.host.address} was lost with {blamed.title}: {blamed.host.lost}"
         if code < 0:
             return f"{blamed.title} was killed by {_signal_name(-code)}"
-        if code >= exit_status.UNANNOUNCED:
+        if code >= UNANNOUNCED:
             return (
                 f"{blamed.title} ended before its training did, with exit status "
-                f"{code - exit_status.UNANNOUNCED}, by the model's code or a library"
+                f"{code - UNANNOUNCED}, by the model's code or a library"
             )
         return f"{blamed.title} failed with exit status {code}"
 
@@ -196,7 +197,7 @@ class Supervisor:
                 )
                 if not result.outcome.code or result.outcome.timed_out:
                     return
-                if result.outcome.code in exit_status.FINAL or not self._restart_all():
+                if result.outcome.code in FINAL or not self._restart_all():
                     return
 
     def _describe_sampling(self) -> dict[str, float]:
@@ -254,7 +255,7 @@ class Supervisor:
         started, by a newer checkpoint. A process that was killed by a signal, or lost with its host, needs
         none.
         """
-        if self.result.outcome.code > 0 and self.result.outcome.code != exit_status.HOST_LOST:
+        if self.result.outcome.code > 0 and self.result.outcome.code != HOST_LOST:
             return _version(resume) == self._resumed
         return not (resume or read_table(files.rank_folder(self._out, 0) / files.STEPS))
 
@@ -275,11 +276,11 @@ class Supervisor:
         `code` where the process didn't announce that.
         """
         if code == -signal.SIGKILL and self._memory_kills.has_another():
-            return exit_status.OUT_OF_MEMORY
+            return Status.OUT_OF_MEMORY.process
         # What the launcher has started itself announces nothing.
         if variables.PROCESS not in launched.spec.environment:
             return code
-        return exit_status.confirmed(files.end_path(self._out, launched.spec.name), code)
+        return confirmed(files.end_path(self._out, launched.spec.name), code)
 
     def _follow(self) -> None:
         """Have the trace follow the present processes."""

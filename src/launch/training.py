@@ -11,18 +11,18 @@ from typing import Any
 
 from src.config import Config, slurm
 from src.launch.failure import mistake_of, report_failure
-from src.launch.not_run import MISTAKE
 from src.launch.supervisor import Supervisor
 from src.machine.devices import Device
 from src.measure import arithmetic, environment
 from src.measure.merge import merge
 from src.measure.summary import describe, disturbance, summarize
 from src.run.directory import RunDirectory
+from src.run.status import Status
 from src.tracking.completion import send_unsent
 from src.tracking.parent import ParentTracker
 
 # Statuses of runs that are measured again if they were disturbed.
-REPEATED = ("ok", "time_limit")
+REPEATED = (Status.OK, Status.TIME_LIMIT)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,7 +34,7 @@ def _recorded(directory: RunDirectory) -> str:
     return f"interrupted; what was recorded is in {directory.work}"
 
 
-def train(config: Config, devices: list[Device], *, started: float, sweep: bool) -> str:
+def train(config: Config, devices: list[Device], *, started: float, sweep: bool) -> Status:
     """Train with one configuration in fresh processes, write the results, and return the run's status.
 
     A run that others have disturbed is measured again, `hardware.repeat_disturbed` times at most; the last
@@ -66,7 +66,7 @@ def _train(
     *,
     started: float,
     sweep: bool,
-) -> str | None:
+) -> Status | None:
     """Train once, add what disturbed the run to `attempts`, and return its status.
 
     The status is `None` for a run that was disturbed, if it may be repeated `left` times.
@@ -106,7 +106,7 @@ def _train(
         attempts.append({key: metrics[key] for key in arithmetic.DISTURBANCES})
         discarded = bool(left and metrics["status"] in REPEATED and arithmetic.disturbed(metrics))
     finally:
-        failed = metrics.get("status", "failed") == "failed"
+        failed = metrics.get("status", Status.FAILED) == Status.FAILED
         merged = time.time()
         tracker.log_results(directory.work, metrics)
         seconds = {"merge": merged - ended, "tracking": time.time() - merged}
@@ -124,7 +124,7 @@ def _train(
         print(f"error: {mistake}", file=sys.stderr)
         if not config.tracking["study"]:
             shutil.rmtree(directory.work)
-        return MISTAKE
+        return Status.MISTAKE
     if tracked and tracker.uri is not None and (sent := send_unsent(tracker.uri)):
         print(f"  sent {sent} earlier run(s) that the tracking server had missed")
     if job.interrupted:
@@ -134,4 +134,4 @@ def _train(
         report_failure(job, directory.work)
     else:
         print(summarize(metrics), f"  {directory.final}", sep="\n", flush=True)
-    return metrics["status"]
+    return Status(metrics["status"])

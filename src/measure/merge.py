@@ -15,6 +15,7 @@ from src.measure import arithmetic, contention, timeline
 from src.measure.contention import Reading
 from src.measure.metrics import RunRecords, largest, metrics_of
 from src.run import files
+from src.run.status import Status
 from src.run.tables import STEP_FIELDS, WORKER_FIELDS, Row, read_table, write_table, write_text
 
 
@@ -22,7 +23,7 @@ def merge(
     config: Config,
     out: Path,
     *,
-    status: str,
+    status: Status,
     total_seconds: float,
     trace: list[Row],
     helper_seconds: Sequence[tuple[float, float]] = (),
@@ -50,8 +51,9 @@ def merge(
         keep: whether the run may go on.
     """
     run = read_records(config, out, trace, helper_seconds, readings)
-    if status == "ok":
-        status = next((r["status"] for r in run.records.values() if r["status"] != "ok"), "ok")
+    if status is Status.OK:
+        ends = (Status(record["status"]) for record in run.records.values())
+        status = next((each for each in ends if each is not Status.OK), Status.OK)
     _write_steps(out / files.STEPS, run)
     epochs = files.rank_folder(out, 0) / files.EPOCHS
     if epochs.exists():

@@ -12,6 +12,7 @@ from src.config import Config
 from src.measure import arithmetic, contention, network, timeline
 from src.measure.contention import Reading
 from src.measure.rank_record import RankRecord
+from src.run.status import Status
 from src.run.tables import Row
 
 # Every key of metrics.json, in the order in which it is written (docs/metrics.md, "metrics.json").
@@ -64,7 +65,7 @@ class RunRecords:
 
 
 def metrics_of(
-    run: RunRecords, *, status: str, total_seconds: float, restarts: int, run_id: str | None
+    run: RunRecords, *, status: Status, total_seconds: float, restarts: int, run_id: str | None
 ) -> dict[str, Any]:
     """Return every figure of `KEYS`; `None` for those that were not measured, or are infinite or NaN.
 

@@ -17,6 +17,7 @@ from typing import Any
 from src.config.keys import CONFIGURATION, Changes, key_of
 from src.config.schema import flatten
 from src.report.runs import StudyRun
+from src.run.status import Status
 
 WORDS_SHOWN = 3
 
@@ -251,7 +252,7 @@ def in_block(run: StudyRun, bases: Sequence[StudyRun], key: str) -> float | None
 
 def same_amount(one: StudyRun, other: StudyRun) -> bool:
     """Return whether two runs finished the same samples, so that their training times have a ratio."""
-    finished = one.status == other.status == "ok" and one.get("epochs") == other.get("epochs")
+    finished = one.status == other.status == Status.OK and one.get("epochs") == other.get("epochs")
     amounts, others = (_chosen(run, Changes.TRAINING, group="dataset.") for run in (one, other))
     return finished and amounts == others
 

@@ -26,6 +26,7 @@ from src.report.sides import (
     means_by,
     select,
 )
+from src.run.status import Status
 
 Curve = Sequence[tuple[float, float]]
 CONFIRMED, CONTRADICTED, UNDECIDED = "confirmed", "contradicted", "undecided"
@@ -263,7 +264,7 @@ def level(claim: Claim, rows: Sequence[Row]) -> Verdict:
 @rule("occurs")
 def occurs(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Decide whether some run has `metric` equal to `expect`; every status but `missing` counts."""
-    known = [row for row in rows if row.get(claim["metric"]) is not None and row["status"] != "missing"]
+    known = [row for row in rows if row.get(claim["metric"]) is not None and row["status"] != Status.MISSING]
     having = [row for row in known if row[claim["metric"]] == claim["expect"]]
     numbers = f"{len(having)} of {len(known)} runs have {claim['metric']} {claim['expect']}"
     if not known:

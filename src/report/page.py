@@ -13,6 +13,7 @@ from src.config.datasets import GENERATED
 from src.report import activity, canvas, comparison, figures, findings, learning, pictures, repeats
 from src.report.runs import Row, StudyRun, retry_command
 from src.report.views import DISTURBED, KINDS, show, views
+from src.run.status import Status
 
 BEST = (
     ("most samples/s", "samples_per_second", max),
@@ -89,7 +90,7 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
         published=published(study.get("published") or [], summed),
         claims=claims,
         retry=retry_command,
-        failed=[run for run in runs if run.status in ("failed", "missing")],
+        failed=[run for run in runs if run.status in (Status.FAILED, Status.MISSING)],
     )
 
 
@@ -102,7 +103,7 @@ def best(rows: Sequence[Row]) -> list[Row]:
     """
     groups: dict[str, list[list[Row]]] = {}
     for row in rows:
-        if row["status"] == "ok" and not row.get("shared_device"):
+        if row["status"] == Status.OK and not row.get("shared_device"):
             name = "{framework}: {model} on {dataset}".format_map(row)
             name += "".join(f", {row[key]}" for key in ("data_source", "precision") if key in row)
             _add_to_ground(groups.setdefault(name, []), row)

@@ -13,9 +13,10 @@ from PIL import Image
 
 from src.report import canvas
 from src.report.canvas import Point
-from src.report.runs import MEASURED, Row
+from src.report.runs import Row
 from src.report.views import KINDS, show
 from src.run import files
+from src.run.status import MEASURED
 
 # Pictures that a page has at most.
 PICTURES = 12

@@ -7,7 +7,8 @@ from statistics import median
 from typing import Any
 
 from src.report import comparison, intervals, parity
-from src.report.runs import MEASURED, STATUSES, Row
+from src.report.runs import Row
+from src.run.status import MEASURED, Status
 
 # Columns in which one repetition decides for all.
 FLAGS = ("probe_flag", "disturbed", "ratio_disturbed", "shared_device", "few_steps", "link_flag")
@@ -45,7 +46,7 @@ def _one(name: str, alike: Sequence[Row]) -> Row:
     return row | {
         **parity.worst(measured),
         "cell": name,
-        "status": max((each["status"] for each in alike), key=STATUSES.index),
+        "status": max((each["status"] for each in alike), key=list(Status).index),
         "repetitions": len([each for each in alike if each["status"] in MEASURED]),
         "runs": " ".join(each["cell"] for each in alike),
         "run": measured[0]["run"],

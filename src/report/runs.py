@@ -17,11 +17,9 @@ from src.config.keys import GROUPS, key_of
 from src.config.schema import flatten
 from src.measure.arithmetic import mean
 from src.run import files
+from src.run.status import MEASURED, Status
 from src.run.tables import Row, read_table
 
-# Statuses of runs that were measured; those of another status have no figures to compare.
-MEASURED = ("ok", "time_limit", "diverged")
-STATUSES = (*MEASURED, "out_of_memory", "skipped", "failed", "missing")
 # Keys of runs whose labels tell their options.
 ALIKE = ("strategy", "model", "dataset", "data_source")
 
@@ -32,7 +30,7 @@ class StudyRun:
 
     Attributes:
         cell: the cell's name.
-        status: one of `STATUSES`; `missing` has no directory, `failed` crashed or left no readable metrics,
+        status: how it ended; `missing` has no directory, `failed` crashed or left no readable metrics,
             `skipped` asked for what the machine lacks.
         directory: the run's directory.
         declared: the cell's keys in the study.
@@ -43,7 +41,7 @@ class StudyRun:
     """
 
     cell: str
-    status: str
+    status: Status
     directory: Path
     declared: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -151,18 +149,18 @@ def load(cells: Mapping[str, Mapping[str, Any] | None], directory: Path) -> list
 
 
 def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> StudyRun:
-    """Read one run; a directory that is absent or half-written gives status `missing` or `failed`."""
+    """Read one run; one that is absent or half-written has the status `missing` or `failed`."""
     if not directory.is_dir():
-        return StudyRun(cell, "missing", directory, declared, error="the run's directory is not there")
+        return StudyRun(cell, Status.MISSING, directory, declared, error="the run's directory is not there")
     metrics = _mapping(directory / files.METRICS)
-    status = metrics.get("status")
-    error = None
-    if status not in STATUSES:
-        status = "failed"
+    status, error = Status.FAILED, None
+    try:
+        status = Status(str(metrics.get("status")))
+    except ValueError:
         error = "metrics.json is not there or cannot be read"
-    if status == "skipped":
+    if status is Status.SKIPPED:
         error = metrics.get("error")
-    if status == "failed":
+    if status is Status.FAILED:
         error = metrics.get("error") or last_error(directory) or error
     return StudyRun(
         cell,

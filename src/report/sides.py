@@ -8,7 +8,8 @@ from typing import Any
 
 from src.measure.arithmetic import mean
 from src.report import comparison, intervals
-from src.report.runs import MEASURED, Row
+from src.report.runs import Row
+from src.run.status import MEASURED
 
 Claim = Mapping[str, Any]
 # Rows with the same of these differ by seed and repetition alone, and may be averaged.

@@ -9,6 +9,7 @@ from typing import Any
 
 from src.measure.arithmetic import INPUT_BOUND, MIN_SLOW_STEPS, MIN_TIMED_STEPS
 from src.report.runs import Row
+from src.run.status import Status
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def view(name: str, rows: Sequence[Row]) -> View:
     for column in VIEWS[name]:
         if column.key in OF_OTHER_TASKS and only_accuracy:
             continue
-        values = {row.get(column.key) or None for row in rows if row["status"] != "missing"}
+        values = {row.get(column.key) or None for row in rows if row["status"] != Status.MISSING}
         if column.key in UNSAID and len(values - {None}) <= 1:
             continue
         if column.key in SAID_ONCE and len(values - {None}) <= 1:
@@ -226,7 +227,7 @@ def _missing(rows: Sequence[Row]) -> list[str]:
     """Say why runs were skipped or have no speed-up, what differs from a baseline, and what wasn't probed."""
     noted: dict[str, list[str]] = {}
     for row in rows:
-        if row["status"] == "skipped":
+        if row["status"] == Status.SKIPPED:
             name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
             noted.setdefault(f"Skipped on this machine ({row['run'].error})", []).append(name)
         if row.get("baseline_note"):

@@ -18,6 +18,7 @@ from src.config.schema import flatten
 from src.machine.exchange import exchange
 from src.machine.folders import obstacle
 from src.run import files
+from src.run.status import Status
 from src.run.tables import write_text
 
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
@@ -25,10 +26,10 @@ from src.run.tables import write_text
 PARTIAL, REPLACED = ".partial", ".replaced"
 
 
-def status_of(out: Path) -> str | None:
-    """Return the `status` that a run directory's metrics.json holds, `None` without a readable one."""
+def status_of(out: Path) -> Status | None:
+    """Return the status that a run directory's metrics.json holds, `None` without a readable one."""
     try:
-        return json.loads((out / files.METRICS).read_text())["status"]
+        return Status(json.loads((out / files.METRICS).read_text())["status"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -175,7 +176,7 @@ def _beside(final: Path, name: str) -> Path:
 
 
 def _is_complete(folder: Path) -> bool:
-    return status_of(folder) not in (None, "failed")
+    return status_of(folder) not in (None, Status.FAILED)
 
 
 def _holds_foreign_files(folder: Path) -> bool:

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from src.run.status import Status
+
 CONFIG = "config.yaml"
 METRICS = "metrics.json"
 STEPS = "steps.csv"
@@ -57,7 +59,7 @@ RECORD = "record.json"
 EXCHANGE = "exchange.json"
 NOTES = "notes.txt"
 PHASE = "phase.txt"
-MISTAKE = "mistake.txt"
+MISTAKE = f"{Status.MISTAKE}.txt"
 READY = "ready"
 MEMORY = "memory.json"
 ALIVE = "alive"

@@ -7,13 +7,14 @@ import time
 from collections.abc import Sequence
 
 from src.config import Config, ConfigError
+from src.config.mistakes import CommandError
 from src.machine import locks
 from src.machine.locks import Lease, NoFolder, Request, Taken
 
 POLL_SECONDS = 0.2
 
 
-class WaitedTooLong(Exception):
+class WaitedTooLong(CommandError):
     """The error where devices are still taken after `hardware.wait_minutes`; its text is one sentence."""
 
 

@@ -21,7 +21,7 @@ from src.launch.hosts import LocalHosts
 from src.launch.launched import LaunchedProcess
 from src.launch.mpi_ranks import MPIRanks
 from src.launch.processes import Outcome
-from src.run import exit_status
+from src.run.status import Status
 from tests.support import config
 
 PLUGIN = str(Path(__file__).parents[1] / "plugin" / "conf")
@@ -88,7 +88,7 @@ def test_a_killed_rank_is_to_blame_and_the_others_are_taken_along(start: Start) 
     assert wait_for(started) == Outcome(failed=2, code=-9)
 
 
-@pytest.mark.parametrize("code", [1, exit_status.MISTAKE])
+@pytest.mark.parametrize("code", [1, Status.MISTAKE.process])
 def test_a_rank_s_own_exit_status_reaches_the_parent(start: Start, code: int) -> None:
     started = start("time.sleep(600)", f"os._exit({code})")
     assert wait_for(started) == Outcome(failed=2, code=code)

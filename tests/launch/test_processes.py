@@ -21,7 +21,8 @@ from src.launch.process_spec import ProcessSpec
 from src.launch.processes import Outcome
 from src.launch.spawn import ChildProcess
 from src.machine.devices import Device
-from src.run import exit_status, files
+from src.run import files
+from src.run.status import HOST_LOST, UNANNOUNCED, Status
 from tests.support import has_ended
 
 LONG = "import time; time.sleep(600)"
@@ -119,7 +120,7 @@ def test_a_killed_server_is_to_blame_for_those_that_are_killed_with_it(
     assert wait_for(started)[0] == Outcome(failed=0, code=-signal.SIGKILL)
 
 
-@pytest.mark.parametrize("known", [exit_status.OUT_OF_MEMORY, exit_status.DISK_FULL])
+@pytest.mark.parametrize("known", [Status.OUT_OF_MEMORY.process, Status.DISK_FULL.process])
 def test_a_known_result_counts_more_than_the_failures_it_causes(start: Start, known: int) -> None:
     outcome, _ = wait_for(start(fail(1), fail(known, after=0.3)))
     assert outcome == Outcome(failed=1, code=known)
@@ -127,11 +128,11 @@ def test_a_known_result_counts_more_than_the_failures_it_causes(start: Start, kn
 
 def test_one_that_ended_without_a_word_counts_more_than_the_failures_it_causes(start: Start) -> None:
     def status(launched: LaunchedProcess, code: int) -> int:
-        return code or exit_status.UNANNOUNCED
+        return code or UNANNOUNCED
 
     started = start(fail(1), fail(0, after=0.3))
     outcome = processes.wait(started, limit=60, tick=lambda: None, status=status)
-    assert outcome == Outcome(failed=1, code=exit_status.UNANNOUNCED)
+    assert outcome == Outcome(failed=1, code=UNANNOUNCED)
 
 
 def test_ranks_that_hang_are_ended_at_the_limit(start: Start) -> None:
@@ -298,10 +299,10 @@ def test_a_lost_host_is_to_blame_and_named_by_its_rank_however_that_ended(start:
         started[index].host = gone
     # As a launcher's own process has none.
     started[2].devices = []
-    codes = {0: 1, 1: 1, 2: exit_status.HOST_LOST, 3: -signal.SIGKILL}
+    codes = {0: 1, 1: 1, 2: HOST_LOST, 3: -signal.SIGKILL}
     outcome = processes._blame(started, list(codes.items()))
-    assert outcome == Outcome(3, exit_status.HOST_LOST)
-    assert processes._blame(started, [(0, 1), (2, exit_status.HOST_LOST)]).failed == 2
+    assert outcome == Outcome(3, HOST_LOST)
+    assert processes._blame(started, [(0, 1), (2, HOST_LOST)]).failed == 2
 
 
 def test_blame_waits_for_hosts_that_have_not_answered(start: Start) -> None:
@@ -316,8 +317,8 @@ def test_blame_waits_for_hosts_that_have_not_answered(start: Start) -> None:
     started[1].host = Slow()
 
     def status(launched: LaunchedProcess, code: int) -> int:
-        return exit_status.HOST_LOST if launched is started[1] else code
+        return HOST_LOST if launched is started[1] else code
 
     threading.Timer(2.0, started[1].process.signal_group, [signal.SIGKILL]).start()
     outcome = processes.wait(started, limit=60, tick=lambda: None, status=status)
-    assert outcome == Outcome(1, exit_status.HOST_LOST)
+    assert outcome == Outcome(1, HOST_LOST)

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from src.config.mistakes import CommandError
 
-class HostLost(Exception):
+
+class HostLost(CommandError):
     """The error where an agent can't be reached any more; its text says why."""
 
 

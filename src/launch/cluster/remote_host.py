@@ -20,7 +20,7 @@ from src.launch.cluster.engine import Connection, HostLost
 from src.launch.cluster.facts import HostFacts
 from src.launch.process_spec import rank_name
 from src.launch.spawn import Spawn
-from src.run import exit_status
+from src.run.status import HOST_LOST
 from src.run.variables import PROCESS, RANK, SERVES, STARTED
 
 # The agent answers a question for ends of processes after so long, if there is none.
@@ -275,4 +275,4 @@ class RemoteHost:
         if self.lost is None:
             self.lost = reason
         for name in list(self._processes):
-            self._end(name, exit_status.HOST_LOST)
+            self._end(name, HOST_LOST)

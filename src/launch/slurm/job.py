@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 from typing import IO
 
-from src.config import Config, endings
+from src.config import Config
 from src.launch import not_run
 from src.launch.slurm.scheduler import State
 from src.launch.slurm.script import ERR, LOG, OUT, STATUS
 from src.run.directory import status_of
+from src.run.status import Status
 
 # States that say no more than the exit status of the command itself.
 ORDINARY = ("COMPLETED", "FAILED", "")
@@ -74,7 +75,7 @@ class Job:
                 # It hasn't begun.
                 continue
 
-    def end(self) -> str:
+    def end(self) -> Status:
         """Return the status of the run, whose job has ended; what is to say of that is printed."""
         assert self.state is not None
         ordinary = self.state.name in ORDINARY
@@ -87,17 +88,17 @@ class Job:
         if code == 0 and status is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             return status
-        if code == endings.MISTAKE and ordinary:
+        if code == Status.MISTAKE.command and ordinary:
             shutil.rmtree(self._folder, ignore_errors=True)
-            return not_run.MISTAKE
+            return Status.MISTAKE
         if code is not None and ordinary:
             _say(f"  what job {self.number} has printed is in {self._folder}")
-            return "failed"
+            return Status.FAILED
         reason = self._why()
         _say(f"error: {reason}")
         if self.config.tracking["study"] and status is None:
-            not_run.record(self.config, not_run.FAILED, reason)
-        return "failed"
+            not_run.record(self.config, Status.FAILED, reason)
+        return Status.FAILED
 
     def _copy(self, file: IO[bytes], name: str, stream: IO[str]) -> None:
         """Print the whole lines that are new in a file."""
@@ -108,7 +109,7 @@ class Job:
         for line in whole.decode(errors="replace").splitlines():
             print(f"{self._prefix}{line}", file=stream, flush=True)
 
-    def _result(self) -> tuple[int | None, str | None]:
+    def _result(self) -> tuple[int | None, Status | None]:
         """Return the exit status of the command and the status of its run, `None` of what isn't there."""
         out = Path(self.config.out)
         for folder in (self._folder, out, out.absolute().parent):

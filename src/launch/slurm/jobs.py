@@ -14,6 +14,7 @@ from src.launch.slurm import scheduler
 from src.launch.slurm.job import Job, folder_of, new_folder
 from src.launch.slurm.scheduler import Refused
 from src.launch.slurm.script import run_words, script_of
+from src.run.status import Status
 
 # How often the controller is asked: once for all jobs of a command.
 POLL_SECONDS = 2.0
@@ -64,12 +65,12 @@ class Jobs:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return True
 
-    def wait(self, at_most: int = 0) -> list[tuple[Config, str]]:
+    def wait(self, at_most: int = 0) -> list[tuple[Config, Status]]:
         """Wait until no more than `at_most` jobs are under way.
 
         Returns the configurations of runs that have ended meanwhile, each with the run's status.
         """
-        ended: list[tuple[Config, str]] = []
+        ended: list[tuple[Config, Status]] = []
         while True:
             self._update()
             for job in [job for job in self._jobs if job.state is not None and job.state.ended]:

@@ -22,6 +22,7 @@ from src.data.batches import training_batches
 from src.measure import timeline
 from src.measure.recorder import Recorder
 from src.run import files
+from src.run.status import Status
 from src.run.tables import write_text
 from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
@@ -147,7 +148,7 @@ class AsyncCoordinator(ABC):
         if first:
             self._writer.resume_at(first)
             self._await_first_steps(first)
-        status = "ok" if first == policy.last_step else None
+        status = Status.OK if first == policy.last_step else None
         group: list[np.ndarray] = []
         samples = self._context.arrays.train_samples
         batches = training_batches(config, samples, first, policy.last_step)
@@ -184,7 +185,7 @@ class AsyncCoordinator(ABC):
             recorder.busy_seconds = 0.0
             recorder.start()
 
-    def _status(self, step: int) -> str | None:
+    def _status(self, step: int) -> Status | None:
         slowest = max(recorder.train_seconds for recorder in self._recorders)
         return self._policy.status(step, diverged=self._diverged, late=self._policy.is_late(slowest))
 

@@ -8,6 +8,7 @@ from src.measure import exchange
 from src.measure.exchange import Backend
 from src.measure.recorder import Recorder
 from src.run import files
+from src.run.status import Status
 from src.run.tables import write_text
 from src.runtime.common.context import RankContext
 
@@ -25,4 +26,4 @@ def run(context: RankContext, recorder: Recorder, backend: Backend) -> None:
     recorder.start()
     rows = exchange.measure(context.config, backend)
     write_text(recorder.folder / files.EXCHANGE, json.dumps(rows))
-    recorder.finish("ok")
+    recorder.finish(Status.OK)

@@ -18,6 +18,7 @@ from src.config import Config
 from src.measure import exchange
 from src.measure.recorder import Recorder
 from src.run import files
+from src.run.status import Status
 from src.run.tables import write_text
 from src.run.variables import ClusterSpec
 from src.runtime.common import messages
@@ -96,4 +97,4 @@ def train(context: RankContext, recorder: Recorder) -> None:
     recorder.start()
     done.wait()
     listening.close()
-    recorder.finish("ok")
+    recorder.finish(Status.OK)

@@ -18,6 +18,7 @@ import numpy as np
 from src.measure.arithmetic import PARITY_STEPS, parity_gap
 from src.measure.recorder import Recorder
 from src.run import files
+from src.run.status import Status
 from src.run.tables import Row, read_table
 from src.runtime.common.context import RankContext
 
@@ -86,7 +87,7 @@ def _first_rows(context: RankContext, recorder: Recorder) -> list[Row] | None:
     """Return the rows of the run's own first steps; `None` where they aren't to be trained once more."""
     config = context.config
     comparable = config.reference and config.precision == "fp32" and config.resume is None
-    if not comparable or recorder.facts.get("status") not in ("ok", "time_limit"):
+    if not comparable or recorder.facts.get("status") not in (Status.OK, Status.TIME_LIMIT):
         return None
     rows = read_table(recorder.folder / files.STEPS)[:PARITY_STEPS]
     return rows if [row["step"] for row in rows] == list(range(1, PARITY_STEPS + 1)) else None

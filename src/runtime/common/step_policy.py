@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from src.config import Config
+from src.run.status import Status
 
 
 class StepPolicy:
@@ -28,7 +29,7 @@ class StepPolicy:
         """Return whether `train_seconds` of training exceed the time limit, `max_minutes`."""
         return train_seconds > self._max_seconds
 
-    def status(self, step: int, *, diverged: bool, late: bool) -> str | None:
+    def status(self, step: int, *, diverged: bool, late: bool) -> Status | None:
         """Return `diverged`, `ok` or `time_limit` if the training ends with this step, and else `None`.
 
         Args:
@@ -37,12 +38,12 @@ class StepPolicy:
             late: whether the time limit has passed, which all ranks must agree on.
         """
         if diverged:
-            return "diverged"
+            return Status.DIVERGED
         if step >= self.last_step:
-            return "ok"
-        return "time_limit" if late else None
+            return Status.OK
+        return Status.TIME_LIMIT if late else None
 
-    def evaluates(self, before: int, step: int, status: str | None = None) -> bool:
+    def evaluates(self, before: int, step: int, status: Status | None = None) -> bool:
         """Return whether to evaluate after `step`: every `evaluate_every` steps, and at the end of an epoch.
 
         With a `status`, with which the training ends, the answer is always yes.
@@ -50,13 +51,13 @@ class StepPolicy:
         due = _passed(self._evaluate_every, before, step) or _passed(self.steps_per_epoch, before, step)
         return status is not None or due
 
-    def saves(self, before: int, step: int, status: str | None = None) -> bool:
+    def saves(self, before: int, step: int, status: Status | None = None) -> bool:
         """Return whether to write a checkpoint after `step`: every `checkpoint_every` steps.
 
         With a `status`, with which the training ends, the answer is yes too, unless the training has
         diverged: the last checkpoint may still be good. Without `checkpoint_every` the answer is always no.
         """
-        if self._checkpoint_every is None or status == "diverged":
+        if self._checkpoint_every is None or status == Status.DIVERGED:
             return False
         return status is not None or _passed(self._checkpoint_every, before, step)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from src.measure.recorder import Recorder
+from src.run.status import Status
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
 from src.runtime.tensorflow import feed
@@ -23,7 +24,7 @@ class StepFollower(Protocol):
     """
 
     @property
-    def status(self) -> str | None: ...
+    def status(self) -> Status | None: ...
     @property
     def late(self) -> bool: ...
 
@@ -44,7 +45,7 @@ class TrainingCallback:
     """A `StepFollower` that records a training, for a custom loop and for Keras's `fit` alike.
 
     Attributes:
-        status: how the training has ended (`ok`, `time_limit` or `diverged`), and `None` while it goes on.
+        status: how the training has ended (`OK`, `TIME_LIMIT` or `DIVERGED`), and `None` while it goes on.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class TrainingCallback:
             evaluate: scores the test set, and returns (mean loss, accuracy, seconds).
             checkpoints: the rank's checkpoints.
         """
-        self.status: str | None = None
+        self.status: Status | None = None
         self._context = context
         self._recorder = recorder
         self._evaluate_model = evaluate
@@ -76,7 +77,7 @@ class TrainingCallback:
         self._recorder.start()
         # A job that is started again after a failure may have had all its epochs done.
         if self._recorder.steps >= self._policy.last_step:
-            self.status = "ok"
+            self.status = Status.OK
 
     @property
     def late(self) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from src.measure.arithmetic import PARITY_STEPS
 from src.measure.recorder import Recorder
+from src.run.status import Status
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import setup, update_rule
@@ -83,9 +84,9 @@ class LossFollower:
         self.losses: list[float] = []
 
     @property
-    def status(self) -> str | None:
+    def status(self) -> Status | None:
         """Return `ok` once there are enough losses, and `None` before."""
-        return "ok" if len(self.losses) >= PARITY_STEPS else None
+        return Status.OK if len(self.losses) >= PARITY_STEPS else None
 
     def on_train_start(self) -> None:
         """Do nothing: nothing here is timed."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from src.compat.torch import as_in_ddp
 from src.measure import memory
 from src.measure.recorder import Recorder
+from src.run.status import Status
 from src.run.variables import RESUME
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.checkpoint_writer import CheckpointWriter
@@ -37,7 +38,7 @@ class TrainingCallback(pl.Callback):
     """A Lightning callback that follows one rank's training; all ranks act at the same steps.
 
     Attributes:
-        status: how the training ends (`ok`, `time_limit` or `diverged`), once the ranks have agreed on that.
+        status: how the training ends (`OK`, `TIME_LIMIT` or `DIVERGED`), once the ranks have agreed on that.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class TrainingCallback(pl.Callback):
         self.device = feed.device
         self.policy = StepPolicy(context.config, feed.steps)
         self.rate = LearningRate.of(context.config, context.arrays.train_samples)
-        self.status: str | None = None
+        self.status: Status | None = None
         self.agree_at = 1
         # An agreement in progress: the slowest rank's clock and whether some rank has diverged [2], and the
         # reduction of both over the ranks.
@@ -219,17 +220,17 @@ class TrainingCallback(pl.Callback):
         if self.agreement is not None:
             self._complete_agreement(trainer)
         recorder.flush()
-        diverged = recorder.diverged or self.status == "diverged"
-        late = self.status == "time_limit"
+        diverged = recorder.diverged or self.status == Status.DIVERGED
+        late = self.status == Status.TIME_LIMIT
         status = self.policy.status(recorder.steps, diverged=diverged, late=late)
-        if self.policy.saves(recorder.steps, recorder.steps, self.status or "ok"):
+        if self.policy.saves(recorder.steps, recorder.steps, self.status or Status.OK):
             self._save(trainer, module)
         if self.context.config.checkpoint_every is not None:
             self._settle()
         complete_payload(recorder, self.first)
         recorder.facts |= memory.peak(self.device) | module.facts(self.device)
         # Without a status the job was started again after a failure and had had all its epochs done.
-        recorder.finish(status or "ok")
+        recorder.finish(status or Status.OK)
 
     def _evaluate(self, module: TrainingModule) -> None:
         """Score the test set, unless it was scored at this step."""
