@@ -29,7 +29,7 @@ GROUPS = ("strategy", "model", "dataset", "hardware", "task")
 
 
 class Changes(Enum):
-    """What another value of a key changes."""
+    """A part of a run that another value of a key changes."""
 
     WORK = "what is computed of a sample"
     TRAINING = "how it is learned from"
@@ -47,7 +47,7 @@ CONFIGURATION = (Changes.WORK, Changes.TRAINING, Changes.SPEED, Changes.HARDWARE
 
 @dataclass(frozen=True)
 class Key:
-    """What is known of a key.
+    """A key of a run: its role, its rule, and where it shows.
 
     Attributes:
         changes: what another value changes.
