@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from src.config import Config, ConfigError, import_paths, load
-from src.data import available
+from src.data import prepared
 from src.machine import process
 from src.run.status import Status, of_error
 from src.run.tables import write_text
@@ -57,7 +57,7 @@ def look_into(config: Config, folder: Path) -> None:
         # Those of the project are known, and one under mpiexec would start MPI here.
         if path is not None and not import_paths.is_own(path):
             import_paths.resolve(f"strategy.{key}", path)
-    arrays = available.load(config.dataset)
+    arrays = prepared.load(config.dataset)
     context = RankContext(config, 0, 1, arrays, folder, (0,))
     if config.framework == "torch":
         from src.runtime.torch import checkpoint, setup, trial

@@ -80,7 +80,7 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     folder = files.rank_folder(out, rank)
     phases.announce(folder, phases.importing(config.framework))
     strategy: Strategy = _import(config.strategy["entry"])
-    from src.data import available
+    from src.data import prepared
     from src.measure.recorder import Recorder, RecordListener
     from src.runtime.common import step_profiler
     from src.runtime.common.context import RankContext
@@ -94,7 +94,7 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     recorder = Recorder(config, rank, folder, started=started, listeners=listeners)
     recorder.facts["import_seconds"] = imported - started
     phases.announce(folder, phases.MODEL)
-    arrays = available.load(config.dataset)
+    arrays = prepared.load(config.dataset)
     strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
     if not recorder.finished:
         raise RuntimeError(f"{config.strategy['entry']} returned without recorder.finish(status)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from src.config import CannotRunHere, Config, ConfigError
-from src.data import available
+from src.data import available, prepared
 from src.data.catalog import fingerprint
 from src.launch import exchange, isolation, kinds_of_hosts
 from src.launch.launcher import launcher_of
@@ -41,7 +41,7 @@ def bring_data(cells: Sequence[Config]) -> None:
 
 def _check_samples(config: Config) -> None:
     """Raise `ConfigError` where a step needs more samples than the dataset has."""
-    samples = available.samples(config.dataset)
+    samples = prepared.samples(config.dataset)
     if config.global_batch > samples:
         largest = samples * config.batch // config.global_batch
         raise ConfigError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import CannotRunHere, Config, slurm
-from src.data import available
+from src.data import prepared
 from src.launch import exchange, processes
 from src.launch.cluster.engine import HostLost
 from src.launch.isolation import isolation
@@ -183,7 +183,7 @@ class Supervisor:
         """Wait for the end of the training, and restart the job as often as allowed."""
         config, result = self._config, self.result
         deadline = time.monotonic() + (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
-        samples = available.samples(config.dataset)
+        samples = prepared.samples(config.dataset)
         with self._trace, LiveProgress(config, self._out, samples) as progress:
             while True:
                 self._follow()

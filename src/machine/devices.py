@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,3 +151,12 @@ def _find_all(kind: str, cores_per_device: int) -> list[Device]:
         Device("gpu", number, tuple(cores[i * share : (i + 1) * share] or cores), uuid)
         for i, (number, uuid) in enumerate(gpus)
     ]
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.machine.devices import usable_cores, visible_gpus
+from src.machine.devices import processor, usable_cores, visible_gpus
 from src.measure.software import software_of
 from src.run import files
 from src.run.tables import write_text
@@ -89,15 +89,6 @@ def git_commit(folder: Path | None = None) -> str | None:
         )
         return described.stdout.strip()
     return None
-
-
-def processor() -> str:
-    """Return the processor's name."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _siblings() -> dict[str, str]:

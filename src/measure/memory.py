@@ -1,13 +1,14 @@
 """Measure the peak memory of a rank.
 
 On a GPU it is that of torch's allocator, on a CPU that of the process's resident set, above a level marked
-after imports.
+after imports. A rank that has a torch device has imported torch; TensorFlow's don't depend on it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -44,9 +45,7 @@ def restart_peak() -> None:
 
 def _forget_gpu_peak() -> None:
     """Forget the peak of torch's allocator, which has none and can't forget it until CUDA is initialized."""
-    import torch
-
-    if torch.cuda.is_initialized():
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
 
 
@@ -58,9 +57,8 @@ def _reset_high_water_mark() -> None:
 def peak(device: Any = None) -> PeakMemory:
     """Return the peak since the level was marked, of a GPU (a torch device) or else of this process."""
     if getattr(device, "type", "cpu") == "cuda":
-        import torch
-
-        return {"memory_peak_bytes": torch.cuda.max_memory_allocated(device), "memory_level_bytes": 0}
+        allocated = sys.modules["torch"].cuda.max_memory_allocated(device)
+        return {"memory_peak_bytes": allocated, "memory_level_bytes": 0}
     return peak_of_process(os.getpid(), _level)
 
 

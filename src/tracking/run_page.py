@@ -15,7 +15,7 @@ from typing import Any
 from src.config import Config
 from src.config.keys import GROUPS, Changes, key_of
 from src.config.schema import flatten
-from src.data import available
+from src.data import prepared
 from src.data.catalog import fingerprint
 from src.measure.environment import git_commit
 from src.measure.summary import describe, summarize
@@ -100,7 +100,7 @@ def dataset_input(dataset: Mapping[str, Any]) -> dict[str, str]:
         "source_type": dataset["source"],
         "source": json.dumps({"sources": dataset["sources"]}, default=str),
     }
-    folder = available.locate(dataset)
+    folder = prepared.locate(dataset)
     if folder is None:
         return fields
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))

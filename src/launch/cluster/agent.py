@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from src.data import available
+from src.data import prepared
 from src.launch import reaper
 from src.launch.cluster import clocks, facts
 from src.launch.cluster.run_folder import Piece, RunFolder, write
@@ -96,11 +96,11 @@ class HostAgent:
 
     def has_data(self, dataset: Mapping[str, Any]) -> bool:
         """Return whether the prepared arrays of a dataset are here."""
-        return available.locate(dataset) is not None
+        return prepared.locate(dataset) is not None
 
     def room(self) -> int:
         """Return the free bytes where prepared data are kept."""
-        folder = available.cache_folder()
+        folder = prepared.cache_folder()
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
@@ -108,7 +108,7 @@ class HostAgent:
     def put_data(self, dataset: Mapping[str, Any], piece: Piece) -> None:
         """Write a piece of a dataset's prepared arrays; the last file's name is `meta.json`."""
         # Agents of other commands, or of hosts with the same home folder, may do so, too.
-        write(available.cached(dataset), piece, writer=f"-{self._folder.name}")
+        write(prepared.cached(dataset), piece, writer=f"-{self._folder.name}")
 
     def put_code(self, piece: Piece) -> None:
         """Write a piece of a file of the user's own code."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import CannotRunHere, Config, ConfigError, import_paths
-from src.data import available
+from src.data import prepared
 from src.launch.cluster import clocks, facts
 from src.launch.cluster.engine import Engine, HostLost, Node
 from src.launch.cluster.remote_host import RemoteHost
@@ -162,7 +162,7 @@ class Cluster:
             for host in hosts:
                 for piece in pieces_of(path, name):
                     host.call("put_code", piece)
-        folder = None if config.dataset.get("in_memory") else available.locate(config.dataset)
+        folder = None if config.dataset.get("in_memory") else prepared.locate(config.dataset)
         if folder is not None:
             missing = [host for host in hosts if not host.call("has_data", dict(config.dataset))]
             self._ship_data(config, folder, missing)

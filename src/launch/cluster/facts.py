@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 
 from src.machine import devices
-from src.machine.devices import Device
+from src.machine.devices import Device, processor
 from src.machine.interfaces import LOOPBACK
-from src.measure.environment import gpu_names, processor
+from src.measure.environment import gpu_names
 
 ROOT = Path(__file__).parents[3]
 # What an engine sets for processes of its own.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from src.machine.devices import processor
 from src.measure import peak
-from src.measure.environment import processor
 from src.measure.peak import Peaked
 from src.measure.rank_record import RankRecord
 from src.runtime.common.context import RankContext

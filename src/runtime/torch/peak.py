@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import torch
 
+from src.machine.devices import processor
 from src.measure import peak
-from src.measure.environment import processor
 from src.measure.peak import Peaked
 from src.measure.rank_record import RankRecord
 from src.runtime.common.context import RankContext

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from src.data import available
+from src.data import available, prepared
 from src.data.catalog import choice
 
 OPTIONS = {"shape": [8, 6, 3], "classes": 5, "samples": 10**12, "test_samples": 40, "generator_seed": 0}
@@ -53,7 +53,7 @@ def test_the_same_on_every_machine_and_others_by_the_seed() -> None:
 def test_limits_are_kept() -> None:
     limited = dataset(limit=100, test_limit=10)
     arrays = available.load(limited)
-    assert (arrays.train_samples, arrays.test_samples, available.samples(limited)) == (100, 10, 100)
+    assert (arrays.train_samples, arrays.test_samples, prepared.samples(limited)) == (100, 10, 100)
     assert (
         available.load(dataset(shape=[2000, 2000, 3])).train.read(np.arange(9)).inputs[0].nbytes
         == 9 * 12 * 10**6

@@ -222,7 +222,7 @@ def test_data_without_room_are_refused(mnist: None, two: Cluster, monkeypatch: p
 
     monkeypatch.setattr(RemoteHost, "call", full)
     with pytest.raises(CannotRunHere, match=r"dataset=mnist: host 127.0.0.1 has 1,000 bytes free for its \d"):
-        two._ship_data(config(*PLUGIN), cluster.available.locate(config(*PLUGIN).dataset), two.hosts)
+        two._ship_data(config(*PLUGIN), cluster.prepared.locate(config(*PLUGIN).dataset), two.hosts)
     monkeypatch.undo()
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from src.config import Config
-from src.data import available
+from src.data import prepared
 from src.machine import quota
 from src.measure import memory
 from src.measure.rank_record import RankRecord
@@ -53,7 +53,7 @@ def serve_worker(
         make: makes the worker, from its context and the addresses of all processes by job.
     """
     torch.set_num_threads(len(cores))
-    arrays = available.load(config.dataset)
+    arrays = prepared.load(config.dataset)
     out = folder.parent.parent
     context = RankContext(config, variables.rank(), config.workers, arrays, out, cores)
     memory.publish_level(folder)
