@@ -1,4 +1,4 @@
-"""Say by which software a run is computed: the code that its processes can load, and its libraries.
+"""Say by which software a run is computed: the code that can touch its figures, and its libraries.
 
 Two runs compare where all that both depend on is the same (`src.report.comparison`).
 """
@@ -6,86 +6,91 @@ Two runs compare where all that both depend on is the same (`src.report.comparis
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import platform
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from src.config import Config
+from src.config import Config, datasets
+from src.measure import parent_code, python_source
 
-ROOT = Path(__file__).parents[2]
-# Where a run begins: its parent and its ranks.
-ENTRIES = ("src.train", "src.worker")
+ROOT = Path(__file__).resolve().parents[2]
+RANK = "src.worker"
+# Distributions of modules by other names, and what modules load besides.
+DISTRIBUTIONS = {
+    "PIL": ("pillow",),
+    "mpi4py": ("mpi4py", "mpich", "openmpi"),
+    "pynvml": ("nvidia-ml-py",),
+    "yaml": ("pyyaml",),
+}
 
 
 def software_of(config: Config) -> dict[str, dict[str, str]]:
-    """Return the `files` and `libraries` on which a run depends.
+    """Return the `files` and `libraries` on which a run's figures depend.
 
-    Files are those that the imports of its entry points, strategy, launcher, model, task and reader lead to:
-    the sha256 of each by its path, of a user's own by its module. Libraries are those imported there: their
-    versions by name.
+    Files are all that a rank can import, strategy, model, task and reader included, and of the parent what
+    `parent_code` names: the hash of what each executes, by its path, of a user's own by its module. Libraries
+    are those imported there: their versions by name.
     """
-    paths, imported = _imports_of(config)
-    files = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
+    ranks, imported = _reach([RANK, *_rank_paths(config)])
+    parents, imported_there = _reach(
+        [*parent_code.counted(config), *_parent_paths(config)],
+        lambda module: parent_code.leaves_out(module, config),
+    )
+    files = {_named(module, path): path for module, path in {**parents, **ranks}.items()}
     libraries = {"python": platform.python_version()}
-    for name in sorted(imported):
-        # Modules of the standard library, and the few whose distribution has another name, are left out.
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            libraries[name] = metadata.version(name)
-    return {"files": dict(sorted(files.items())), "libraries": libraries}
+    for module in imported | imported_there:
+        for name in DISTRIBUTIONS.get(module, (module,)):
+            # Modules of the standard library have none.
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                libraries[name] = metadata.version(name)
+    return {
+        "files": {name: python_source.read(files[name]).digest for name in sorted(files)},
+        "libraries": dict(sorted(libraries.items())),
+    }
 
 
 def own_files(config: Config) -> dict[str, Path]:
     """Return the files of the user's own code that a run can import, by their path in a folder of imports."""
-    own = {}
-    for name, path in _imports_of(config)[0].items():
-        if "/" not in name:
-            # It lies elsewhere. A package is its folder's __init__.py.
-            own[name.replace(".", "/") + ("/__init__.py" if path.stem == "__init__" else ".py")] = path
-        elif not name.startswith("src/"):
-            own[name] = path
-    return own
+    files, _ = _reach([RANK, *_rank_paths(config), *_parent_paths(config)])
+    return {
+        module.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py"): path
+        for module, path in files.items()
+        if not path.is_relative_to(ROOT / "src")
+    }
 
 
-def _imports_of(config: Config) -> tuple[dict[str, Path], set[str]]:
-    """Return the files that a run can import by name, and the top-level modules of its libraries.
-
-    Nothing is imported for that, and libraries are not followed.
-    """
-    folders = [str(ROOT), os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    finder = ModuleFinder(path=folders)
-    for name in ENTRIES:
-        finder.import_hook(name)
-    paths: dict[str, Path] = {}
-    for path in _import_paths(config):
-        module = path.rpartition(".")[0]
-        places = (Path(folder, *module.split(".")).with_suffix(".py") for folder in folders)
-        # A library's model, as torchvision.models.resnet34, has no file here, and is no code of ours.
-        if found := next((place for place in places if place.is_file()), None):
-            paths[_named(module, found)] = found
-            # As a script, for the finder fails at packages without an __init__.py. What a user's file has
-            # wrong, its rank will say.
-            with contextlib.suppress(AttributeError, SyntaxError):
-                finder.run_script(str(found))
-    for name, loaded in finder.modules.items():
-        if name != "__main__" and (file := getattr(loaded, "__file__", None)):
-            paths[_named(name, Path(file))] = Path(file)
-    return paths, {missing.partition(".")[0] for missing in finder.badmodules}
+def _reach(
+    roots: Sequence[str], leave_out: Callable[[str], bool] = lambda module: False
+) -> tuple[dict[str, Path], set[str]]:
+    """Return the files by module to which `roots` lead, and the names of the libraries besides."""
+    listed = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    folders = dict.fromkeys(Path(folder).resolve() for folder in (ROOT, ".", *listed))
+    return python_source.reach(roots, list(folders), leave_out)
 
 
-def _import_paths(config: Config) -> list[str]:
-    """Return the import paths that a configuration names."""
-    strategy, model = config.strategy, config.model
-    named: list[Any] = [strategy.get(key) for key in ("entry", "serve", "launcher")]
-    named += [model.get(config.framework), model.get("path"), config.task[config.framework]]
-    named += [config.dataset["reader"], config.dataset.get("in_memory")]
-    return [path for path in named if path]
+def _rank_paths(config: Config) -> list[str]:
+    """Return the import paths that a configuration names of what ranks import."""
+    strategy, model, dataset = config.strategy, config.model, config.dataset
+    paths: list[Any] = [strategy["entry"], strategy.get("serve")]
+    paths += [model.get(config.framework), model.get("path"), config.task[config.framework]]
+    paths += [dataset["reader"], dataset.get("in_memory")]
+    if dataset["source"] == datasets.GENERATED:
+        paths.append(dataset.get("generator"))
+    if config.hardware.get("probe"):
+        paths.append((strategy.get("exchange") or {}).get("profile"))
+    if config.profiler:
+        paths.append(f"src.runtime.{config.framework}.step_profiler")
+    return [path for path in paths if path]
 
 
-def _named(module: str, file: Path) -> str:
+def _parent_paths(config: Config) -> list[str]:
+    """Return the import paths that a configuration names of what the parent imports."""
+    return [path for path in (config.strategy["launcher"], config.hardware.get("engine")) if path]
+
+
+def _named(module: str, path: Path) -> str:
     """Return a file's path within the project, or else the name of its `module`."""
-    file = file.resolve()
-    return str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else module
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else module

@@ -1,0 +1,120 @@
+"""Tell which modules of the parent can touch a run's figures, on the hardware that it has.
+
+Each module to which `src.train` leads, and which no rank imports, stands in one of the tables here, itself or
+with its package. What stands in none counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from src.config import Config
+
+# What prepares samples; starts, pins, paces and samples ranks; and works out their figures.
+FIGURES = (
+    "src.data.archives",
+    "src.data.damage",
+    "src.data.decoding",
+    "src.data.generate",
+    "src.data.prepare",
+    "src.data.reader_errors",
+    "src.data.shard_writer",
+    "src.data.splits_of",
+    "src.data.unpacking",
+    "src.launch.agents",
+    "src.launch.fork_server",
+    "src.launch.host",
+    "src.launch.hosts",
+    "src.launch.isolation",
+    "src.launch.kinds_of_hosts",
+    "src.launch.launched",
+    "src.launch.launcher",
+    "src.launch.process_spec",
+    "src.launch.processes",
+    "src.launch.spawn",
+    "src.launch.supervisor",
+    "src.launch.trace",
+    "src.launch.training",
+    "src.launch.warm_start",
+    "src.machine.counters",
+    "src.measure.arithmetic",
+    "src.measure.contention",
+    "src.measure.gpu_reader",
+    "src.measure.merge",
+    "src.measure.metrics",
+    "src.measure.network",
+    "src.measure.sampler",
+    "src.measure.timeline",
+)
+
+
+def _has_links(config: Config) -> bool:
+    return config.hardware.get("links") is not None
+
+
+# What does so for some runs alone.
+SOMETIMES: dict[str, Callable[[Config], bool]] = {
+    "src.config.links": _has_links,
+    "src.launch.cluster": lambda config: config.on_cluster,
+    "src.launch.exchange": lambda config: bool(config.hardware.get("probe")),
+    "src.launch.links": _has_links,
+    "src.launch.mpi_agent": lambda config: "mpiexec" in config.strategy,
+    "src.launch.mpi_agents": lambda config: "mpiexec" in config.strategy,
+    "src.machine.link_probe": _has_links,
+    "src.machine.links": _has_links,
+    "src.machine.router": _has_links,
+    "src.machine.switch": _has_links,
+}
+# What touches no figure, and why.
+NO_FIGURE = {
+    "src.compat": "reads command lines and MLflow's store",
+    "src.config": "makes a configuration of a command line; a run keeps it, and is compared by it",
+    "src.data.available": "looks for prepared samples, and has missing ones made",
+    "src.data.downloads": "brings raw files, which are known by their checksums",
+    "src.data.mirrors": "brings raw files, which are known by their checksums",
+    "src.data.preparation_progress": "shows how far a preparation is",
+    "src.data.raw_files": "brings raw files, which are known by their checksums",
+    "src.data.scratch": "keeps what a killed preparation has finished",
+    "src.data.sources": "brings raw files, which are known by their checksums",
+    "src.data.transfer": "shows how far a download is",
+    "src.launch.cells": "checks a cell before anything starts",
+    "src.launch.failure": "says why a run failed",
+    "src.launch.inspection": "looks into the user's own code before a run",
+    "src.launch.not_run": "records cells that are not run",
+    "src.launch.reaper": "removes what a killed command would leave",
+    "src.launch.slurm": "submits the command that trains",
+    "src.machine.exchange": "puts a run's directory in the place of an older one",
+    "src.machine.file_locks": "keeps other commands from files",
+    "src.machine.locks": "keeps other commands from devices",
+    "src.machine.terminal_bar": "shows how far something is",
+    "src.measure.environment": "says what a run was computed by and on",
+    "src.measure.parent_code": "says what software is",
+    "src.measure.python_source": "says what software is",
+    "src.measure.software": "says what software is",
+    "src.measure.summary": "prints figures",
+    "src.preflight": "looks into the user's own code before a run",
+    "src.run.directory": "names and replaces a run's directory",
+    "src.run.directory_lock": "keeps other commands from a run's directory",
+    "src.run.growing_table": "follows records while they are written",
+    "src.run.leases": "waits for devices",
+    "src.run.progress": "shows how far a run is",
+    "src.runtime.torch.trial": "looks into the user's own code before a run",
+    "src.tracking": "sends to MLflow what the ranks have recorded",
+    "src.train": "reads the command line, and answers for what goes wrong",
+}
+
+
+def counted(config: Config) -> list[str]:
+    """Return the modules of the parent that can touch the figures of a run."""
+    return [*FIGURES, *(module for module, applies in SOMETIMES.items() if applies(config))]
+
+
+def leaves_out(module: str, config: Config) -> bool:
+    """Return whether a module of the parent touches no figure of a run, by its own entry or its package's."""
+    while module:
+        if module in SOMETIMES:
+            return not SOMETIMES[module](config)
+        if module in NO_FIGURE:
+            return True
+        module = module.rpartition(".")[0]
+    return False
