@@ -31,7 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
-	@python -m src.libraries
+	@python -m src.software
 	dvc repro
 
 test: $(INSTALLED)  ## the tests of eight to eleven minutes: every strategy runs, lint included
@@ -41,7 +41,7 @@ test-all: $(INSTALLED)  ## all other tests, about half an hour: kills, resumes, 
 	python -m pytest -m slow $(PYTEST_ARGS)
 
 study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
-	@python -m src.libraries
+	@python -m src.software
 	dvc exp run -S study=$(NAME)$(if $(REPEAT), -S study.repeat=$(REPEAT))
 
 retry: $(INSTALLED)  ## run the study's failed and skipped cells again, then the tables
@@ -66,6 +66,6 @@ lint: $(INSTALLED)  ## ruff: format and rules; which package imports which; type
 	mypy
 
 clean:  ## what runs and studies made here; the environment and fetched raw data in the cache stay
-	rm -rf downloads data prepared results runs bench/out mlflow.db* mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf downloads data prepared results runs software bench/out mlflow.db* mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 .PHONY: help install run test test-all study retry ui bench format lint clean

@@ -109,7 +109,7 @@ def _listed(study: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], dict[st
 
 
 def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) -> DictConfig:
-    """Return the cells of a grid by name, each with its overrides for `src.train` and the code it depends on.
+    """Return the cells of a grid by name, each with its overrides for `src.train` and what it reads.
 
     Each block of the grid maps keys to values or lists of values; its configurations are the Cartesian
     product, and each is measured `repeat` times. A repetition is a cell of its own, so that one more doesn't
@@ -242,7 +242,6 @@ def _choose(
 
 def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) -> dict[str, Any]:
     """Return the entry of a cell with the composition `raw` and the overrides `row`, which reads `folder`."""
-    framework = raw["strategy"]["framework"]
     choices = dict(word.split("=", 1) for word in row)
     return {
         **{group: choices[group] for group in ("strategy", "model", "dataset")},
@@ -250,18 +249,9 @@ def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) 
         "folder": folder or choices["dataset"],
         "hardware": choices.get("hardware", "local"),
         "task": raw["task"]["name"],
-        "framework": framework,
-        "strategy_code": _source_file(raw["strategy"]["entry"]),
-        "model_code": _source_file(raw["model"][framework]),
-        "task_code": _source_file(raw["task"][framework]),
+        "framework": raw["strategy"]["framework"],
         "overrides": " ".join(f"'{word}'" for word in row),
     }
-
-
-def _source_file(path: str) -> str:
-    """Return the source file of an object by its import path, or its folder, if its module is a package."""
-    module = Path(*path.split(".")[:-1])
-    return str(module if (ROOT / module).is_dir() else module.with_suffix(".py"))
 
 
 OmegaConf.register_new_resolver("cells", resolve, replace=True)

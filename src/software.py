@@ -1,0 +1,78 @@
+"""Write by which software each cell of a study is computed: what can touch its figures, and no more.
+
+This is the stage `software` of dvc.yaml:
+
+    python -m src.software      # writes software/<configuration>.txt, where anything has changed
+
+The stage train depends on these files in the place of code. `make run` and `make study` run this first, since
+DVC doesn't notice that a library was upgraded, or that code of the user's own outside src/ has changed.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from hydra import initialize_config_dir
+from omegaconf import OmegaConf
+
+from src.config import CONF, Config, ConfigError, choices, compose
+from src.config.endings import INTERRUPTED, MISTAKE, complain, unexpected
+from src.config.schema import GROUPS
+from src.measure.software import software_of
+from src.run.tables import write_text
+
+PARAMS, FOLDER = Path("params.yaml"), Path("software")
+
+
+def main() -> int:
+    """Run the stage and return the exit status: 0, or 2 where there is no study, or a mistake in it."""
+    try:
+        cells = (choices.read(PARAMS).get("study") or {}).get("cells") or {}
+        texts = {f"{cell['configuration']}.txt": config for cell, config in _configs(cells)}
+        FOLDER.mkdir(exist_ok=True)
+        for path in FOLDER.iterdir():
+            if path.name not in texts:
+                path.unlink()
+        for name, config in texts.items():
+            software = software_of(config)
+            text = "".join(f"{key} {value}\n" for part in software.values() for key, value in part.items())
+            path = FOLDER / name
+            if not path.exists() or path.read_text() != text:
+                write_text(path, text)
+    except ConfigError as error:
+        return complain(f"error: {error}", MISTAKE)
+    except KeyboardInterrupt:
+        return complain("interrupted", INTERRUPTED)
+    except Exception as error:
+        return unexpected(error)
+    return 0
+
+
+def _configs(cells: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Config]]:
+    """Yield each cell with its configuration, as far as that says which code is used.
+
+    Choices of different groups are composed at once, whatever they would be together: that is quicker than
+    to compose each cell.
+    """
+    choices_of = {group: list(dict.fromkeys(str(cell[group]) for cell in cells.values())) for group in GROUPS}
+    composed: dict[tuple[str, str], Any] = {}
+    with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
+        for row in zip_longest(*choices_of.values()):
+            chosen = [pair for pair in zip(GROUPS, row, strict=True) if pair[1] is not None]
+            plain = compose.group_defaults([f"{group}={choice}" for group, choice in chosen])
+            composed |= {(group, choice): plain[group] for group, choice in chosen}
+    for cell in cells.values():
+        words = [word for word in shlex.split(cell["overrides"]) if word.partition("=")[0] not in GROUPS]
+        groups = {group: composed[group, str(cell[group])] for group in GROUPS}
+        typed = OmegaConf.from_dotlist([word.lstrip("+") for word in words])
+        raw: Any = OmegaConf.to_container(OmegaConf.merge({**plain, **groups}, typed))
+        yield cell, Config(**raw)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
