@@ -68,10 +68,9 @@ def _configs(cells: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[s
             composed |= {(group, choice): plain[group] for group, choice in chosen}
     for cell in cells.values():
         words = [word for word in shlex.split(cell["overrides"]) if word.partition("=")[0] not in GROUPS]
-        groups = {group: composed[group, str(cell[group])] for group in GROUPS}
-        typed = OmegaConf.from_dotlist([word.lstrip("+") for word in words])
-        raw: Any = OmegaConf.to_container(OmegaConf.merge({**plain, **groups}, typed))
-        yield cell, Config(**raw)
+        typed: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
+        groups = {group: {**composed[group, str(cell[group])], **typed.get(group, {})} for group in GROUPS}
+        yield cell, Config(**{**plain, **typed, **groups})
 
 
 if __name__ == "__main__":

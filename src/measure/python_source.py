@@ -104,13 +104,18 @@ def reach(
                 if leave_out(module):
                     is_here = True
                     break
-                # The last part may be no module, and a package may have no file.
                 if (path := _find(module, folders)) is None:
-                    continue
+                    # A package may have no file.
+                    if any(os.path.isdir(f"{folder}/{module.replace('.', '/')}") for folder in folders):
+                        continue
+                    break
                 files[module], source = path, read(path)
                 waiting += [(_in_full(each, module, path), True) for each in source.imports]
                 waiting += [(each, False) for each in source.texts]
             is_here = True
+            if files[module].name != "__init__.py":
+                # What follows is no module.
+                break
         if imported and not is_here:
             elsewhere.add(parts[0])
     return files, elsewhere
