@@ -33,15 +33,11 @@ def main() -> int:
     """Run the stage and return the exit status: 0, or 2 where there is no study, or a mistake in it."""
     try:
         cells = (choices.read(PARAMS).get("study") or {}).get("cells") or {}
-        texts = {f"{cell['configuration']}.txt": config for cell, config in _configs(cells)}
         FOLDER.mkdir(exist_ok=True)
-        for path in FOLDER.iterdir():
-            if path.name not in texts:
-                path.unlink()
-        for name, config in texts.items():
-            software = software_of(config)
-            text = "".join(f"{key} {value}\n" for part in software.values() for key, value in part.items())
-            path = FOLDER / name
+        for name, config in _configs(cells):
+            parts = software_of(config).values()
+            text = "".join(f"{key} {known}\n" for part in parts for key, known in part.items())
+            path = FOLDER / f"{name}.txt"
             if not path.exists() or path.read_text() != text:
                 write_text(path, text)
     except ConfigError as error:
@@ -53,24 +49,25 @@ def main() -> int:
     return 0
 
 
-def _configs(cells: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Config]]:
-    """Yield each cell with its configuration, as far as that says which code is used.
+def _configs(cells: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Config]]:
+    """Yield the name of each configuration, and the configuration as far as it says which code is used.
 
     Choices of different groups are composed at once, whatever they would be together: that is quicker than
     to compose each cell.
     """
-    choices_of = {group: list(dict.fromkeys(str(cell[group]) for cell in cells.values())) for group in GROUPS}
+    configurations = {str(cell["configuration"]): cell for cell in cells.values()}
+    choices_of = [dict.fromkeys(str(cell[group]) for cell in cells.values()) for group in GROUPS]
     composed: dict[tuple[str, str], Any] = {}
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
-        for row in zip_longest(*choices_of.values()):
+        for row in zip_longest(*choices_of):
             chosen = [pair for pair in zip(GROUPS, row, strict=True) if pair[1] is not None]
-            plain = compose.group_defaults([f"{group}={choice}" for group, choice in chosen])
+            plain = compose.group_defaults(["=".join(pair) for pair in chosen])
             composed |= {(group, choice): plain[group] for group, choice in chosen}
-    for cell in cells.values():
+    for name, cell in configurations.items():
         words = [word for word in shlex.split(cell["overrides"]) if word.partition("=")[0] not in GROUPS]
         typed: Any = OmegaConf.to_container(OmegaConf.from_dotlist([word.lstrip("+") for word in words]))
         groups = {group: {**composed[group, str(cell[group])], **typed.get(group, {})} for group in GROUPS}
-        yield cell, Config(**{**plain, **typed, **groups})
+        yield name, Config(**{**plain, **typed, **groups})
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 # A text that is a dotted name, as the module of a command or the path of what is looked up later.
@@ -93,13 +94,12 @@ def reach(
     seen: set[tuple[str, bool]] = set()
     waiting = [(root, True) for root in roots]
     while waiting:
-        if (each := waiting.pop()) in seen:
+        name, imported = waiting.pop()
+        if (name, imported) in seen:
             continue
-        seen.add(each)
-        name, imported = each
-        parts = name.split(".")
+        seen.add((name, imported))
         is_here = False
-        for module in (".".join(parts[:count]) for count in range(1, len(parts) + 1)):
+        for module in accumulate(name.split("."), "{}.{}".format):
             if module not in files:
                 if leave_out(module):
                     is_here = True
@@ -114,10 +114,10 @@ def reach(
                 waiting += [(each, False) for each in source.texts]
             is_here = True
             if files[module].name != "__init__.py":
-                # What follows is no module.
+                # The rest names what is in the module.
                 break
         if imported and not is_here:
-            elsewhere.add(parts[0])
+            elsewhere.add(name.partition(".")[0])
     return files, elsewhere
 
 
