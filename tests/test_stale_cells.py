@@ -121,15 +121,8 @@ def test_no_cell_runs_again_after_changes_that_touch_no_figure(repository: Repos
         "src/worker.py", "    cores = _set_up_process()", "    # Then.\n    cores = _set_up_process()"
     )
     repository.replace("src/runtime/torch/lightning/fit.py", '"""', '"""Now, ')
-    for name in (
-        "tracking/parent.py",
-        "launch/slurm/jobs.py",
-        "report/tables.py",
-        "train.py",
-        "aggregate.py",
-    ):
-        (repository.folder / "src" / name).open("a").write("\nCHANGED = True\n")
-    (repository.folder / "src" / "config" / "words.py").write_text("CHANGED = True\n")
+    for name in ("tracking/parent", "launch/slurm/jobs", "report/tables", "config/words", "train"):
+        repository.change(f"src/{name}.py")
     assert repository.repro() == {"software"}
     # Their runs' software is the same, too, so that they compare.
     assert repository.software() == before
