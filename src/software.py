@@ -20,10 +20,10 @@ from typing import Any
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from src.config import CONF, Config, ConfigError, choices, compose
-from src.config.endings import INTERRUPTED, MISTAKE, complain, unexpected
-from src.config.schema import GROUPS
+from src.config import CONF, Config, choices, compose
+from src.config.keys import GROUPS
 from src.measure.software import software_of
+from src.run import exit_lines
 from src.run.tables import write_text
 
 PARAMS, FOLDER = Path("params.yaml"), Path("software")
@@ -31,22 +31,19 @@ PARAMS, FOLDER = Path("params.yaml"), Path("software")
 
 def main() -> int:
     """Run the stage and return the exit status: 0, or 2 where there is no study, or a mistake in it."""
-    try:
-        cells = (choices.read(PARAMS).get("study") or {}).get("cells") or {}
-        FOLDER.mkdir(exist_ok=True)
-        for name, config in _configs(cells):
-            parts = software_of(config).values()
-            text = "".join(f"{key} {known}\n" for part in parts for key, known in part.items())
-            path = FOLDER / f"{name}.txt"
-            if not path.exists() or path.read_text() != text:
-                write_text(path, text)
-    except ConfigError as error:
-        return complain(f"error: {error}", MISTAKE)
-    except KeyboardInterrupt:
-        return complain("interrupted", INTERRUPTED)
-    except Exception as error:
-        return unexpected(error)
-    return 0
+    return exit_lines.run(_write_software)
+
+
+def _write_software() -> None:
+    """Write a file for each configuration of the study in params.yaml, unless it is as it should be."""
+    cells = (choices.read(PARAMS).get("study") or {}).get("cells") or {}
+    FOLDER.mkdir(exist_ok=True)
+    for name, config in _configs(cells):
+        parts = software_of(config).values()
+        text = "".join(f"{key} {known}\n" for part in parts for key, known in part.items())
+        path = FOLDER / f"{name}.txt"
+        if not path.exists() or path.read_text() != text:
+            write_text(path, text)
 
 
 def _configs(cells: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Config]]:

@@ -95,6 +95,7 @@ NO_FIGURE = {
     "src.preflight": "looks into the user's own code before a run",
     "src.run.directory": "names and replaces a run's directory",
     "src.run.directory_lock": "keeps other commands from a run's directory",
+    "src.run.exit_lines": "prints how a command ends",
     "src.run.growing_table": "follows records while they are written",
     "src.run.leases": "waits for devices",
     "src.run.progress": "shows how far a run is",

@@ -66,8 +66,8 @@ def _reach(
     roots: Sequence[str], leave_out: Callable[[str], bool] = lambda module: False
 ) -> tuple[dict[str, Path], set[str]]:
     """Return the files by module to which `roots` lead, and the names of the libraries besides."""
-    listed = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    folders = dict.fromkeys(Path(folder).resolve() for folder in (ROOT, ".", *listed))
+    listed = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    folders = dict.fromkeys(Path(folder).resolve() for folder in (str(ROOT), ".", *listed))
     return python_source.reach(roots, list(folders), leave_out)
 
 
