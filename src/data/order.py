@@ -26,6 +26,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from src.data.random_streams import RandomStream, philox
+
 # Blocks of consecutive samples in a window: enough to mix samples that are stored far apart.
 WINDOW_BLOCKS = 16
 
@@ -33,8 +35,7 @@ WINDOW_BLOCKS = 16
 def epoch_order(samples: int, seed: int, epoch: int, window: int | None = None) -> np.ndarray:
     """Permute range(samples), int64 [samples], by (seed, epoch) alone.
 
-    The permutation sorts raw Philox output: numpy guarantees a bit generator's stream over versions and
-    platforms, but not the results of `Generator.permutation`, and ranks may run with other versions of numpy.
+    The permutation sorts raw output, which ranks with other versions of numpy have too.
 
     Args:
         samples: the number of samples.
@@ -42,7 +43,7 @@ def epoch_order(samples: int, seed: int, epoch: int, window: int | None = None) 
         epoch: the epoch, from 0.
         window: the number of samples that are permuted together, at least 1; `None` is all of them.
     """
-    generator = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64))
+    generator = philox(RandomStream.ORDER, seed, epoch)
     if window is None:
         return _permutation(generator, samples)
     size = max(1, window // WINDOW_BLOCKS)

@@ -59,9 +59,9 @@ class Framework:
     def __init__(self, name: str) -> None:
         self.is_torch = name == "torch"
         if self.is_torch:
-            from src.runtime.torch import draws
+            from src.runtime.torch import step_seeds
 
-            self._draws, self._seed = draws, draws.seed
+            self._step_seeds, self._seed = step_seeds, step_seeds.seed
         folder = "torch.lightning" if self.is_torch else "tensorflow"
         self.module = resolve_name(f"src.runtime.{folder}.rounding")
         self.nudge = self.module.nudge
@@ -103,7 +103,7 @@ class Framework:
     def disturb(self, model: Any) -> None:
         """Have dropout draw other masks, until `settle`."""
         if self.is_torch:
-            self._draws.seed = lambda config, rank, step: self._seed(config, rank, step + 1)
+            self._step_seeds.seed = lambda config, rank, step: self._seed(config, rank, step + 1)
         else:
             for state in model.non_trainable_variables:
                 state.assign(state + 1)
@@ -111,7 +111,7 @@ class Framework:
     def settle(self) -> None:
         """Have dropout draw the masks that it would have drawn."""
         if self.is_torch:
-            self._draws.seed = self._seed
+            self._step_seeds.seed = self._seed
 
 
 def tell_of_nudge(framework: Framework, context: RankContext, path: Path) -> None:

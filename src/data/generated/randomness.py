@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from math import prod
 
 import numpy as np
+
+from src.data.random_streams import RandomStream, philox
 
 
 class Stream:
     """A stream of random integers that depends on a seed and a name alone.
 
-    Only Philox's raw output is used, the one stream that numpy promises to keep; everything is made from it
-    by integer arithmetic.
+    Everything is made from raw output, which every numpy has, by integer arithmetic.
     """
 
     def __init__(self, seed: int, name: str) -> None:
-        key = hashlib.sha256(f"{seed} {name}".encode()).digest()[:16]
-        self._bits = np.random.Philox(key=int.from_bytes(key, "little"))
+        self._bits = philox(RandomStream.STAND_IN, seed, name)
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> np.ndarray:
         """Draw integers from `low` to before `high`, at most 2**31 apart, as int64 [*shape]."""

@@ -14,12 +14,11 @@ from typing import Any, cast
 import numpy as np
 
 from src.data.arrays import Arrays, Split
+from src.data.random_streams import RandomStream, philox
 
 # A pool is small enough to stay in a processor's last cache or near it.
 POOL_SAMPLES = 256
 POOL_BYTES = 32 << 20
-# Second half of a Philox key; `src.data.order` has the number of an epoch there.
-KEY = 2**62
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def make(dataset: Mapping[str, Any]) -> Arrays:
     """
     height, width, channels = shape = tuple(dataset["shape"])
     rows = max(1, min(POOL_SAMPLES, POOL_BYTES // prod(shape)))
-    generator = np.random.Philox(key=np.array([dataset["generator_seed"], KEY], dtype=np.uint64))
+    generator = philox(RandomStream.SYNTHETIC, dataset["generator_seed"])
     # Raw words, and their lowest byte first: the same values with every numpy, and on every machine.
     words = generator.random_raw(-(-rows * prod(shape) // 8)).astype("<u8")
     images = words.view(np.uint8)[: rows * prod(shape)].reshape(rows, *shape)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from src.data.random_streams import RandomStream, philox
 from src.measure.arithmetic import PARITY_STEPS, parity_gap
 from src.measure.recorder import Recorder
 from src.run import files
@@ -24,16 +25,11 @@ from src.runtime.common.context import RankContext
 
 # From so many expected seconds on, the person who waits is told.
 NOTE_SECONDS = 5.0
-# Second half of a Philox key; `src.data.order` has the number of an epoch there.
-KEY = 2**63
 
 
 def generator_of(seed: int) -> np.random.Generator:
-    """Return a generator, drawn from the run's seed, of the directions in which weights are changed.
-
-    Training and the order of samples draw from others, so that these directions depend on neither.
-    """
-    return np.random.Generator(np.random.Philox(key=np.array([seed, KEY], dtype=np.uint64)))
+    """Return a generator, drawn from the run's seed, of the directions in which weights are changed."""
+    return np.random.Generator(philox(RandomStream.ROUNDING, seed))
 
 
 def directions(generator: np.random.Generator, shape: Sequence[int]) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from src.compat.keras import layers_of
+from src.data.random_streams import RandomStream, key
 from src.measure import memory
 from src.measure.memory import PeakMemory
 from src.measure.rank_record import RankRecord
@@ -70,7 +71,7 @@ def configure(context: RankContext) -> list[str]:
 
 def build(context: RankContext) -> keras.Model:
     """Build the whole model with the seed's weights."""
-    keras.utils.set_random_seed(context.config.seed)
+    keras.utils.set_random_seed(key(RandomStream.WEIGHTS, context.config.seed))
     arrays = context.arrays
     return adapt.build(
         context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from src.compat.torch import has_batch_statistics
+from src.data.random_streams import RandomStream, key
 from src.measure import memory
 from src.measure.rank_record import RankRecord
 from src.models import adapt
@@ -38,7 +39,7 @@ def prepare_process(context: RankContext) -> None:
 
 def build(context: RankContext) -> nn.Module:
     """Build the whole model with the seed's weights, the same on every rank."""
-    torch.manual_seed(context.config.seed)
+    torch.manual_seed(key(RandomStream.WEIGHTS, context.config.seed))
     arrays = context.arrays
     model: nn.Module = adapt.build(
         context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples

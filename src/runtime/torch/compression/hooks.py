@@ -11,6 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from src.config import Config
+from src.data.random_streams import RandomStream, key
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch.compression.topk import TopK, TopKHook
@@ -70,7 +71,7 @@ def average_of(config: Config, group: dist.ProcessGroup) -> Average:
             matrix_approximation_rank=options["compression_rank"],
             start_powerSGD_iter=POWERSGD_START,
             orthogonalization_epsilon=EPSILON,
-            random_seed=config.seed,
+            random_seed=key(RandomStream.COMPRESSION, config.seed),
         )
         return lambda bucket: powerSGD_hook(state, bucket)
     assert options["compression"] == "topk"

@@ -25,7 +25,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.resume import complete_payload
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint, compilation, draws, scoring, update_rule
+from src.runtime.torch import checkpoint, compilation, scoring, step_seeds, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -103,7 +103,7 @@ class TrainingCallback(pl.Callback):
     ) -> None:
         """Seed what the first micro-batch of a step, and those after it, draw."""
         if index % self.feed.parts == 0:
-            draws.seed(self.context.config, self.context.rank, self.recorder.steps)
+            step_seeds.seed(self.context.config, self.context.rank, self.recorder.steps)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int

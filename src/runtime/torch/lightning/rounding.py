@@ -14,7 +14,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
-from src.runtime.torch import draws, setup, update_rule
+from src.runtime.torch import setup, step_seeds, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import make_trainer
 from src.runtime.torch.lightning.module import TrainingModule
@@ -79,7 +79,7 @@ class LossCallback(pl.Callback):
     ) -> None:
         """Seed what a step draws, which is what it drew in the training."""
         if index % self._feed.parts == 0:
-            draws.seed(self._context.config, self._context.rank, len(self.losses))
+            step_seeds.seed(self._context.config, self._context.rank, len(self.losses))
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int

@@ -15,7 +15,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Message
 from src.runtime.common.update_terms import WorkerTerms
-from src.runtime.torch import draws, peak, setup
+from src.runtime.torch import peak, setup, step_seeds
 from src.runtime.torch.parameter_server import pushes
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
@@ -67,7 +67,7 @@ class Worker(ABC):
         if request.kind == "peak":
             return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
-        draws.seed(self._context.config, self._context.rank, request.figures["step"])
+        step_seeds.seed(self._context.config, self._context.rank, request.figures["step"])
         done = self.train(request.arrays[0], **request.figures)
         self._trained += 1
         if self._profiler is not None:
