@@ -123,10 +123,10 @@ class Download:
         if validator and total is not None and not arrived:
             note = {"url": self.url, "validator": validator, "total": total}
             self._note.write_text(json.dumps(note), encoding="utf-8")
-        with self.path.open("ab") as target, shown(self.label, total, arrived) as add:
+        with self.path.open("ab") as target, shown(self.label, total, arrived) as bar:
             for chunk in answer.iter_content(CHUNK):
                 target.write(chunk)
-                add(len(chunk))
+                bar.advance(len(chunk))
         if total is not None and self.path.stat().st_size != total:
             raise self._cut()
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from src.data import damage, scratch, splits_of
 from src.data.arrays import SPLITS, file_name
@@ -30,11 +31,11 @@ from src.data.catalog import fingerprint, is_prepared
 from src.data.decoding import write_shards
 from src.data.errors import DataError, clear_disk_errors, mount_point
 from src.data.layout import KINDS, Layout
-from src.data.preparation_progress import PreparationProgress
 from src.data.samples import Splits
 from src.data.shard_writer import Note, Shard, ShardWriter
 from src.data.unpacking import unpack_all
 from src.machine.file_locks import alone
+from src.machine.terminal_bar import TerminalBar
 
 # Files of one array are no larger, but where a single sample is.
 SHARD_BYTES = 1 << 26
@@ -155,7 +156,15 @@ def _write(writer: ShardWriter, shards: list[Shard], target: Path) -> Notes:
     _check_room(writer, pending, target)
     samples, left = (sum(each.stop - each.start for each in some) for some in (shards, pending))
     damaged: dict[str, list[str]] = {split: [] for split in SPLITS}
-    with PreparationProgress(writer.dataset, samples, samples - left) as progress:
+    with TerminalBar(
+        f"preparing {writer.dataset}",
+        MofNCompleteColumn(),
+        TextColumn("samples"),
+        TimeRemainingColumn(),
+        total=samples,
+        done=samples - left,
+        line=lambda done: f"  {writer.dataset}: {done} of {samples} samples prepared",
+    ) as progress:
         for note in finished:
             damaged[note.shard.split] += note.damaged
         with closing(write_shards(writer, pending)) as notes:

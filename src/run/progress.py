@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import TextColumn, TimeElapsedColumn
 
 from src.config import Config
 from src.machine.terminal_bar import TerminalBar
@@ -16,8 +16,6 @@ from src.run import files, phases
 from src.run.growing_table import GrowingTable
 from src.run.tables import read_table
 
-# Without a terminal, a line is printed as often as this.
-PLAIN_SECONDS = 10.0
 # Without a terminal, what comes before the first step is said once it has taken this long.
 PHASE_SECONDS = 5.0
 # Last steps over which a rank's samples/s are averaged.
@@ -98,21 +96,20 @@ class Phase:
 
 
 class LiveProgress(TerminalBar):
-    """A display of a run's progress: a bar on a terminal, elsewhere a line every `PLAIN_SECONDS`.
-
-    It is refreshed by `tick`.
-    """
+    """A display of a run's progress, which is refreshed by `tick`."""
 
     def __init__(self, config: Config, out: Path, train_samples: int) -> None:
         """Prepare to show the run in the directory `out`, whose epochs have `train_samples` samples."""
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeElapsedColumn(),
-        )
         self._config = config
         self._steps = train_samples // config.global_batch * config.epochs
+        super().__init__(
+            phases.STARTING,
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            total=self._steps,
+            line=lambda _: f"  {self._figures()}",
+            figures="",
+        )
         # Ranks that divide batches have trained on them together: a worker that is lost, or slow, leaves its
         # parts to the others. Stages each see all samples, and one of them is enough.
         shown = range(config.workers if config.strategy["supports"]["shares_batch"] else 1)
@@ -120,12 +117,9 @@ class LiveProgress(TerminalBar):
         self._score = ""
         self._notes_path: Path | None = files.rank_folder(out, 0) / files.NOTES
         self._epochs_path = files.rank_folder(out, 0) / files.EPOCHS
-        self._printed_at = time.monotonic()
         self._out = out
         # What rank 0 does before its first step, since when, and whether that is printed.
         self._phase, self._phase_since, self._phase_printed = phases.STARTING, time.monotonic(), False
-        if self._bar is not None:
-            self._task = self._bar.add_task(self._phase, total=self._steps, figures="")
 
     def tick(self) -> None:
         """Read new steps, and show them and any note of rank 0."""
@@ -136,16 +130,12 @@ class LiveProgress(TerminalBar):
             self._notes_path = None
         if not self._done:
             self._read_phase()
-        if self._bar is not None:
+        if self._bar is not None or self._done:
             phase = "training" if self._done else self._phase
-            self._bar.update(self._task, completed=self._done, description=phase, figures=self._figures())
-        elif not self._done:
-            if not self._phase_printed and time.monotonic() - self._phase_since > PHASE_SECONDS:
-                self._phase_printed = True
-                print(f"  {self._phase} ...", file=sys.stderr, flush=True)
-        elif time.monotonic() - self._printed_at > PLAIN_SECONDS:
-            self._printed_at = time.monotonic()
-            print(f"  {self._figures()}", file=sys.stderr, flush=True)
+            self.show(self._done, description=phase, figures=self._figures())
+        elif not self._phase_printed and time.monotonic() - self._phase_since > PHASE_SECONDS:
+            self._phase_printed = True
+            print(f"  {self._phase} ...", file=sys.stderr, flush=True)
 
     def _read_phase(self) -> None:
         """Read what rank 0 does before its first step."""

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from src.data import downloads, transfer
+from src.data import downloads
 from src.data.errors import DataError
 from src.data.sources import fetch
+from src.machine import terminal_bar
 from tests.data.range_server import Served, serve
 from tests.support import ROOT
 
@@ -146,7 +147,7 @@ def test_room_is_looked_for_before_the_first_byte_is_kept(served: Served, tmp_pa
 def test_without_a_terminal_progress_is_lines(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(transfer, "PLAIN_SECONDS", 0)
+    monkeypatch.setattr(terminal_bar, "LINE_SECONDS", 0)
     fetched(dataset(served), tmp_path)
     assert capsys.readouterr().err.splitlines()[-1] == "big.bin: 1.0 MB of 1.0 MB (100%)"
 

@@ -17,6 +17,7 @@ import pytest
 
 from src.data import prepare
 from src.data.samples import Samples
+from src.machine import terminal_bar
 from tests.data.tiles import SIDE, Tiles
 from tests.support import ROOT, has_ended
 
@@ -237,3 +238,11 @@ def test_what_comes_from_an_older_reader_or_file_is_made_anew(
     prepare.prepare(dataset, tmp_path, target)
     assert (tmp_path / "read").read_text().split().count("15") == 2
     assert [path.name for path in target.parent.iterdir()] == ["tiles"]
+
+
+def test_without_a_terminal_lines_tell_how_many_samples_are_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal_bar, "LINE_SECONDS", 0)
+    prepare.prepare(tiles(tmp_path, samples=60), tmp_path, tmp_path / "tiles")
+    assert capsys.readouterr().err.splitlines()[-1] == "  tiles: 70 of 70 samples prepared"

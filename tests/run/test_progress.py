@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 from pathlib import Path
 
@@ -112,3 +114,16 @@ def test_what_goes_on_before_the_first_step_is_said_once_it_takes_long(
     now += 20
     progress.tick()
     assert capsys.readouterr().err.startswith("  step 1/10")
+
+
+def test_on_a_terminal_all_of_it_is_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    for steps, expected in (("", ("starting the ranks",)), ("1,1,0.5,128,2.5,\n", ("training", "step 1/10"))):
+        record(tmp_path, 0, steps)
+        with LiveProgress(config(), tmp_path, 1280) as progress:
+            progress.tick()
+        assert all(each in terminal.getvalue() for each in expected)
