@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, fx
+from torch.func import functional_call
 
-from src.compat.torch import storage_id
 from src.partition.model_profile import Costs, Link
 from src.partition.torch import transfer
 from src.partition.torch.graph import Graph
-from src.partition.torch.simulation import Inputs, RunNodes, simulate, tensors
+from src.partition.torch.saved_tensors import SavedStorages, saved_storages
+from src.partition.torch.simulation import Inputs, RunNodes, State, Tensors, simulate, tensors
+from src.tasks.torch.outputs import autocast
 
 ROUNDS = 7
 LEAST_ROUNDS = 3
@@ -25,18 +26,18 @@ LINK_BYTES = (4 * 2**10, 4 * 2**20)
 LINK_ROUNDS = 11
 
 
-def costs(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> Costs:
+def costs(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> Costs:
     """Measure the costs of every operation by itself.
 
     `inputs` are those of a micro-batch [batch, ...]. Weights and buffers are left as they were, and
     no gradients remain.
     """
-    taken = seconds(graph, inputs, autocast=autocast)
+    taken = seconds(graph, inputs, precision=precision)
     counts, sizes = _weights(graph)
-    return Costs(taken, counts, sizes, kept_bytes(graph, inputs, autocast=autocast))
+    return Costs(taken, counts, sizes, kept_bytes(graph, inputs, precision=precision))
 
 
-def seconds(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> np.ndarray:
+def seconds(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.ndarray:
     """Measure the median seconds of each operation's forward and backward pass together, array [operations].
 
     Gradients are accumulated, as they are from the second micro-batch on.
@@ -45,11 +46,11 @@ def seconds(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> np.ndarr
     started = time.perf_counter()
     with _untouched(graph.module):
         # The first round fills caches and makes the gradients that the other rounds add to.
-        _round(graph, tensors(inputs), autocast)
+        _round(graph, tensors(inputs), precision)
         while len(rounds) < ROUNDS:
             if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
                 break
-            rounds.append(_round(graph, tensors(inputs), autocast))
+            rounds.append(_round(graph, tensors(inputs), precision))
     return np.median(np.stack(rounds), axis=0).sum(axis=0)
 
 
@@ -67,7 +68,7 @@ def _untouched(module: fx.GraphModule) -> Iterator[None]:
                 parameter.grad = None
 
 
-def _round(graph: Graph, inputs: tuple[Tensor, ...], autocast: bool) -> np.ndarray:
+def _round(graph: Graph, inputs: tuple[Tensor, ...], precision: str) -> np.ndarray:
     """Run all operations once, forward and backward; return the seconds of both, [2, operations]."""
     runner, device = fx.Interpreter(graph.module), inputs[0].device
     known: dict[fx.Node, Tensor] = dict(zip(graph.live[0], inputs, strict=True))
@@ -77,7 +78,7 @@ def _round(graph: Graph, inputs: tuple[Tensor, ...], autocast: bool) -> np.ndarr
         read = [node for node in graph.live[place] if any(user in own for user in node.users)]
         runner.env = {node: known[node].detach().requires_grad_(known[node].requires_grad) for node in read}
         start = _now(device)
-        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+        with torch.enable_grad(), autocast(precision, device):
             for node in operation.nodes:
                 runner.env[node] = runner.run_node(node)
         taken[0, place] = _now(device) - start
@@ -114,33 +115,22 @@ def _weights(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     return counts, sizes
 
 
-def kept_bytes(graph: Graph, inputs: Inputs, *, autocast: bool = False) -> np.ndarray:
+def kept_bytes(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.ndarray:
     """Return the bytes that each operation keeps for backward, array [operations], without weights.
 
     The graph runs on tensors without data. A tensor that two operations keep counts for the first one.
     """
     place_of = {node: place for place, operation in enumerate(graph.operations) for node in operation.nodes}
-    run = RunNodes(graph.module)
-    # Storages are held here, so that no other one takes the id of one that is gone.
-    first_kept: dict[int, tuple[int, torch.UntypedStorage]] = {}
+    nodes = RunNodes(graph.module)
 
-    def watch() -> AbstractContextManager[None]:
-        first_kept.clear()
-        # A layer of torch's that holds its weights in a list too, as an LSTM, computes with its own.
-        held = [*run.state.values(), *run.parameters(), *run.buffers()]
-        weights = {storage_id(tensor.untyped_storage()) for tensor in held}
+    def run(state: State, given: Tensors) -> SavedStorages:
+        with saved_storages(nodes, state.values(), lambda: place_of.get(nodes.node)) as saved:
+            functional_call(nodes, state, given)
+        return saved
 
-        def pack(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage_id(storage) not in weights and run.node in place_of:
-                first_kept.setdefault(storage_id(storage), (place_of[run.node], storage))
-            return tensor
-
-        return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-
-    simulate(run, inputs, autocast=autocast, watch=watch)
+    saved = simulate(nodes, tensors(inputs), run, precision=precision)
     sizes = np.zeros(len(graph.operations))
-    for place, storage in first_kept.values():
+    for place, storage in saved.values():
         sizes[place] += storage.nbytes()
     return sizes
 

@@ -51,12 +51,12 @@ class Graph:
     operations: tuple[Operation, ...]
     live: tuple[tuple[fx.Node, ...], ...]
 
-    def values(self, inputs: Inputs, *, autocast: bool = False) -> dict[str, Value]:
+    def values(self, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
         """Return the form of each node's tensor by the node's name, for inputs like `inputs`.
 
         The graph runs on tensors without data, if it can.
         """
-        return values_of(self.module, inputs, autocast=autocast)
+        return values_of(self.module, inputs, precision=precision)
 
     @property
     def names(self) -> tuple[str, ...]:

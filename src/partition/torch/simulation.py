@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -15,9 +16,14 @@ from torch.func import functional_call
 
 from src.compat.torch import FakeTensorMode
 from src.config import ConfigError
+from src.tasks.torch.outputs import autocast
 
+Tensors = tuple[Tensor, ...]
 # A model's input, or its inputs, of some samples.
 Inputs = Tensor | Sequence[Tensor]
+# Parameters and buffers by name.
+State = dict[str, Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Value:
         return empty.dim() == 4 and not empty.is_contiguous() and empty.permute(0, 2, 3, 1).is_contiguous()
 
 
-def tensors(inputs: Inputs) -> tuple[Tensor, ...]:
+def tensors(inputs: Inputs) -> Tensors:
     """Return a model's inputs as a tuple."""
     return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
 
@@ -53,7 +59,6 @@ class RunNodes(nn.Module):
         module: the graph.
         node: the node that is running, or ran last.
         results: results by node name.
-        state: the tensors in the place of parameters and buffers, by name, set by `simulate`.
     """
 
     def __init__(self, module: fx.GraphModule) -> None:
@@ -61,7 +66,6 @@ class RunNodes(nn.Module):
         self.module = module
         self.node: fx.Node | None = None
         self.results: dict[str, Any] = {}
-        self.state: dict[str, Tensor] = {}
 
     def forward(self, *inputs: Tensor) -> None:
         """Run the graph on `inputs`."""
@@ -77,55 +81,57 @@ class RunNodes(nn.Module):
 
 
 def simulate(
-    run: RunNodes,
-    inputs: Inputs,
-    *,
-    autocast: bool = False,
-    watch: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
-) -> None:
-    """Run the graph of `run` on tensors without data; weights, buffers and gradients stay as they are.
+    module: nn.Module, given: Sequence[Tensor], run: Callable[[State, Tensors], T], *, precision: str = "fp32"
+) -> T:
+    """Return what `run` returns of tensors without data; weights, buffers and gradients stay as they are.
 
-    Where a layer looks at its data, the graph runs on `inputs` and copies of weights and buffers instead.
-    `watch` makes the context in which each attempt runs.
+    Where a layer looks at its data, they are copies instead.
+
+    Args:
+        module: gives the first argument of `run`: parameters and buffers by name.
+        given: the second argument of `run`; the first one's device is the module's.
+        run: called in the run's precision, with gradients.
+        precision: `fp32` or `bf16`.
+    """
+    named = [*module.named_parameters(), *module.named_buffers()]
+
+    def attempt(convert: Callable[[Tensor], Tensor], mode: AbstractContextManager[object]) -> T:
+        state = {name: convert(tensor) for name, tensor in named}
+        converted = tuple(convert(tensor) for tensor in given)
+        with torch.enable_grad(), autocast(precision, given[0].device), mode:
+            return run(state, converted)
+
+    fake = FakeTensorMode()
+    try:
+        return attempt(fake.from_tensor, fake)
+    except Exception:
+        return attempt(
+            lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad),
+            contextlib.nullcontext(),
+        )
+
+
+def results_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Any]:
+    """Return the result of every node, by name, for inputs like `inputs`.
 
     Raises:
         ConfigError: when the model doesn't run at all.
     """
-    fake = FakeTensorMode()
-    named = [*run.named_parameters(), *run.named_buffers()]
-    given = tensors(inputs)
-    bf16 = torch.autocast(given[0].device.type, torch.bfloat16, enabled=autocast)
+    nodes = RunNodes(module)
     try:
-        run.state = {name: fake.from_tensor(tensor) for name, tensor in named}
-        with torch.enable_grad(), bf16, fake, watch():
-            functional_call(run, run.state, tuple(fake.from_tensor(tensor) for tensor in given))
-        return
-    except Exception:
-        run.results.clear()
-    try:
-        run.state = {
-            name: tensor.detach().clone().requires_grad_(tensor.requires_grad) for name, tensor in named
-        }
-        with torch.enable_grad(), bf16, watch():
-            functional_call(run, run.state, given)
+        simulate(nodes, tensors(inputs), partial(functional_call, nodes), precision=precision)
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(
             f"the model can't be cut: it doesn't run on images of this size ({reason})"
         ) from error
+    return nodes.results
 
 
-def results_of(module: fx.GraphModule, inputs: Inputs, *, autocast: bool = False) -> dict[str, Any]:
-    """Return the result of every node, by name, for inputs like `inputs`."""
-    run = RunNodes(module)
-    simulate(run, inputs, autocast=autocast)
-    return run.results
-
-
-def values_of(module: fx.GraphModule, inputs: Inputs, *, autocast: bool = False) -> dict[str, Value]:
+def values_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
     """Return the form of each node's tensor, by name, for inputs like `inputs`."""
     return {
         name: Value(tuple(result.shape), result.stride(), result.dtype, result.requires_grad)
-        for name, result in results_of(module, inputs, autocast=autocast).items()
+        for name, result in results_of(module, inputs, precision=precision).items()
         if isinstance(result, Tensor)
     }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from src.data.catalog import cache_folder
 from src.runtime.common.context import RankContext
-from src.tasks.torch.outputs import model_outputs
+from src.tasks.torch.outputs import autocast, model_outputs
 
 
 def is_configured(context: RankContext) -> bool:
@@ -44,23 +44,13 @@ def warm_up(context: RankContext, model: nn.Module, inputs: Sequence[Tensor]) ->
     device = inputs[0].device
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     with _unchanged(model, device):
-        with torch.enable_grad(), autocast(context, device):
+        with torch.enable_grad(), autocast(context.config.precision, device):
             results = model(*inputs)
         leaves = [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
         roots = [each for each in model_outputs(results) if each.requires_grad]
         # Not `backward`, which would fill gradients and have DDP exchange them.
         if roots and leaves:
             torch.autograd.grad(roots, leaves, [torch.ones_like(root) for root in roots], allow_unused=True)
-
-
-def autocast(context: RankContext, device: torch.device) -> AbstractContextManager[object]:
-    """Compute in bf16 within the block, if that is configured, as Lightning does: without a cache of weights.
-
-    A model is compiled anew where this differs between two calls, the cache of a disabled autocast included.
-    """
-    if context.config.precision != "bf16":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def without(context: RankContext) -> AbstractContextManager[object]:

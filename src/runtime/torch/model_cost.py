@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.measure.rank_record import RankRecord
-from src.tasks.torch.outputs import model_outputs
+from src.partition.torch.saved_tensors import saved_storages
+from src.tasks.torch.outputs import autocast, model_outputs
 from src.tasks.torch.task import Task
 
 
@@ -20,28 +21,29 @@ def measure(
     inputs: Sequence[Tensor],
     targets: Sequence[Tensor],
     *,
-    autocast: bool = False,
+    precision: str = "fp32",
 ) -> RankRecord:
     """Measure `flops_per_sample` (forward and backward) and what autograd saves.
 
     `saved_tensor_bytes_per_sample` and `saved_tensor_bytes_fixed` are of the forward pass and the loss of one
-    micro-batch, weights left out. What is fixed are, in bf16, the weights' casts, and statistics of a batch.
+    micro-batch, weights and buffers left out. What is fixed are, in bf16, the weights' casts, and statistics
+    of a batch.
 
     Args:
         model: measured on a copy, so that its gradients and buffers stay as they are.
         task: gives the loss.
         inputs: those of a few samples [samples, ...], on the model's device.
         targets: those of the same samples [samples, ...].
-        autocast: whether the model trains in bf16.
+        precision: that of the training, `fp32` or `bf16`.
     """
     twin = copy.deepcopy(model).train()
     with FlopCounterMode(display=False) as counter:
-        whole, loss = _saved_bytes(twin, task, inputs, targets, autocast)
+        whole, loss = _saved_bytes(twin, task, inputs, targets, precision)
         loss.backward()
     count, half = len(inputs[0]), len(inputs[0]) // 2
     few, fewer = ([tensor[:half] for tensor in tensors] for tensors in (inputs, targets))
     # One sample has no statistics of a batch.
-    part = _saved_bytes(twin, task, few, fewer, autocast)[0] if half > 1 else 0.0
+    part = _saved_bytes(twin, task, few, fewer, precision)[0] if half > 1 else 0.0
     per_sample = (whole - part) / (count - half) if half > 1 else whole / count
     return {
         "flops_per_sample": counter.get_total_flops() / count,
@@ -51,24 +53,14 @@ def measure(
 
 
 def _saved_bytes(
-    model: nn.Module, task: Task, inputs: Sequence[Tensor], targets: Sequence[Tensor], autocast: bool
+    model: nn.Module, task: Task, inputs: Sequence[Tensor], targets: Sequence[Tensor], precision: str
 ) -> tuple[float, Tensor]:
     """Return the bytes that autograd saves of a forward pass and its loss, and that loss []."""
-    saved: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
     # The slice of a batch has the storage of all of it.
     inputs, targets = (tuple(tensor.clone() for tensor in tensors) for tensors in (inputs, targets))
-    # Without a cache of weights in bf16, as Lightning trains.
-    bf16 = torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=autocast, cache_enabled=False)
-    with bf16, torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with autocast(precision, inputs[0].device), saved_storages(model) as saved:
         loss = task.loss(model_outputs(model(*inputs)), targets)
-    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    return sum(size for pointer, size in saved.items() if pointer not in weights), loss
+    return sum(storage.nbytes() for _, storage in saved.values()), loss
 
 
 def flops(model: nn.Module, inputs: Sequence[Tensor]) -> float:

@@ -64,5 +64,4 @@ def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankR
         "parameters": sum(p.numel() for p in model.parameters()),
         "batch_statistics": has_batch_statistics(model),
     }
-    autocast = context.config.precision == "bf16"
-    return counted | model_cost.measure(model, task, inputs, targets, autocast=autocast)
+    return counted | model_cost.measure(model, task, inputs, targets, precision=context.config.precision)

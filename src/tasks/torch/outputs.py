@@ -1,14 +1,28 @@
-"""Read a torch model's outputs, in whatever form it returns them."""
+"""Run a torch model in its precision, and read its outputs in whatever form it returns them."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 # Of a mapping, or an object with attributes: what a task takes where there are logits, in this order.
 NAMED = ("logits", "penalty")
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in a run's `precision` on `device` within the block, as Lightning does in training.
+
+    There is no cache of weights in bf16. A model is compiled anew where this differs between two calls, the
+    cache of a disabled autocast included.
+    """
+    if precision != "bf16":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
 
 def model_outputs(returned: Any) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import compilation, pictures, scoring, setup, update_rule, vectors
 from src.runtime.torch.tensors import input_tensors, target_tensors
-from src.tasks.torch.outputs import model_outputs
+from src.tasks.torch.outputs import autocast, model_outputs
 
 NO_TERMS = WorkerTerms()
 
@@ -92,7 +92,7 @@ class Replica:
             samples = training_samples(context.arrays, context.config, part, epoch)
             inputs = input_tensors(context, samples.inputs, self._device)
             targets = target_tensors(self._task, samples.targets, self._device)
-            with compilation.autocast(context, self._device):
+            with autocast(context.config.precision, self._device):
                 outputs = model_outputs(self.model(*inputs))
                 loss = self._task.loss(outputs, targets)
             # The micro-batch's contribution to the global batch's mean, whatever its size.

@@ -48,15 +48,15 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: 
         earlier = [path.read_text() if context.rank == 0 else None]
         dist.broadcast_object_list(earlier, 0)
         return Plan.from_json(str(earlier[0]))
-    autocast = context.config.precision == "bf16"
+    precision = context.config.precision
     # Both ends of a link take part in measuring it.
     link = measured.link(inputs[0].device) if context.world_size > 1 else Link(0.0, 0.0)
     measurements: list[Any] = [None]
     if context.rank == 0:
-        measurements = [planning.as_numbers(measured.costs(graph, inputs, autocast=autocast), link)]
+        measurements = [planning.as_numbers(measured.costs(graph, inputs, precision=precision), link)]
     dist.broadcast_object_list(measurements, 0)
     costs, link = planning.from_numbers(measurements[0])
-    model = graph.profile(graph.values(inputs, autocast=autocast))
+    model = graph.profile(graph.values(inputs, precision=precision))
     demands = planning.demands_of(context.config, overlaps=overlaps)
     plan = planning.make(model, costs, link, demands)
     if context.rank == 0:

@@ -27,6 +27,7 @@ from src.measure.timeline import Timeline
 from src.partition import plan as planning
 from src.partition.saved_tensors import most_bytes
 from src.partition.torch.graph import operations
+from src.partition.torch.saved_tensors import saved_by_stage
 from src.partition.torch.stage import Stage, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
@@ -46,7 +47,6 @@ from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.pipeline.arriving_number import ArrivingNumber
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
-from src.runtime.torch.pipeline.stage_memory import saved_tensors
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 from src.runtime.torch.tensors import Tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
@@ -143,8 +143,8 @@ class StageModule(TrainingModule):
         flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
         ends = [0, *plan.boundaries, len(graph.operations)]
         start, stop = ends[context.rank], ends[context.rank + 1]
-        autocast = context.config.precision == "bf16"
-        stage = Stage(graph, start, stop, graph.values(inputs, autocast=autocast))
+        precision = context.config.precision
+        stage = Stage(graph, start, stop, graph.values(inputs, precision=precision))
         super().__init__(context, stage)
         self.automatic_optimization = False
         self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
@@ -168,7 +168,7 @@ class StageModule(TrainingModule):
         with compilation.without(context):
             few = context.arrays.train.read(slice(context.config.microbatch)).targets
             targets = target_tensors(self.task, few, device)
-            saved = saved_tensors(stage, received, self.task, targets, autocast=autocast)
+            saved = saved_by_stage(stage, received, self.task, targets, precision=precision)
         saved_bytes = most_bytes(
             saved,
             schedule=options.get("schedule"),
