@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from src.data.generated.archive_files import write_zip
-from src.data.generated.draws import Draws
+from src.data.generated.randomness import Draws
 from src.data.generated.split_sizes import LEAST_TEST, LEAST_TRAIN, scaled, share
 from src.data.generated.text_scene import Style, Word, draw_scene
 from src.data.readers.icdar_truth import UNREADABLE

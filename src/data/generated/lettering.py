@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from src.data.generated.draws import Draws
+from src.data.generated.randomness import Draws
 
 CONSONANTS = "bcdfghjklmnprstvwz"
 VOWELS = "aeiou"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from src.data.generated.draws import Draws
+from src.data.generated.randomness import Draws
 
 # Cells of the texture in pixels, as powers of two, and how many grey levels each may add or take away.
 TEXTURE = ((6, 20), (4, 10), (2, 6))

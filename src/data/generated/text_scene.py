@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from src.data.generated import scenery
-from src.data.generated.draws import Draws
 from src.data.generated.lettering import Lettering, letter, make_word
 from src.data.generated.perspective import Point, project, square_to_quadrilateral, warp
+from src.data.generated.randomness import Draws
 
 Corners = tuple[tuple[int, int], ...]
 

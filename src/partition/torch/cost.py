@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from src.partition.torch import transfer
 from src.partition.torch.graph import Graph
 from src.partition.torch.saved_tensors import SavedStorages, saved_storages
 from src.partition.torch.simulation import Inputs, RunNodes, State, Tensors, simulate, tensors
-from src.tasks.torch.outputs import autocast
+from src.tasks.torch.outputs import autocast, unchanged
 
 ROUNDS = 7
 LEAST_ROUNDS = 3
@@ -44,28 +42,15 @@ def seconds(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.ndar
     """
     rounds: list[np.ndarray] = []
     started = time.perf_counter()
-    with _untouched(graph.module):
+    with unchanged(graph.module):
         # The first round fills caches and makes the gradients that the other rounds add to.
         _round(graph, tensors(inputs), precision)
         while len(rounds) < ROUNDS:
             if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
                 break
             rounds.append(_round(graph, tensors(inputs), precision))
+    graph.module.zero_grad()
     return np.median(np.stack(rounds), axis=0).sum(axis=0)
-
-
-@contextlib.contextmanager
-def _untouched(module: fx.GraphModule) -> Iterator[None]:
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    devices = [0] if any(p.is_cuda for p in module.parameters()) else []
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            for buffer, before in buffers:
-                buffer.copy_(before)
-            for parameter in module.parameters():
-                parameter.grad = None
 
 
 def _round(graph: Graph, inputs: tuple[Tensor, ...], precision: str) -> np.ndarray:

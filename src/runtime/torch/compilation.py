@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from src.data.catalog import cache_folder
 from src.runtime.common.context import RankContext
-from src.tasks.torch.outputs import autocast, model_outputs
+from src.tasks.torch.outputs import autocast, model_outputs, unchanged
 
 
 def is_configured(context: RankContext) -> bool:
@@ -43,7 +43,7 @@ def warm_up(context: RankContext, model: nn.Module, inputs: Sequence[Tensor]) ->
         return
     device = inputs[0].device
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with _unchanged(model, device):
+    with unchanged(model):
         with torch.enable_grad(), autocast(context.config.precision, device):
             results = model(*inputs)
         leaves = [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
@@ -59,13 +59,3 @@ def without(context: RankContext) -> AbstractContextManager[object]:
         # torch imports its compiler for the other answer.
         return contextlib.nullcontext()
     return torch.compiler.set_stance("force_eager")
-
-
-@contextlib.contextmanager
-def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices=[0] if device.type == "cuda" else []):
-        yield
-    with torch.no_grad():
-        for buffer, value in before:
-            buffer.copy_(value)

@@ -11,7 +11,6 @@ from PIL import Image
 from src.data.samples import Samples
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import scoring
 from src.runtime.torch.tensors import Tensors
 from src.tasks.torch.task import Task
 
@@ -30,14 +29,14 @@ def draw(context: RankContext, task: Task, part: slice, samples: Samples, output
         task: the configured task.
         part: which of the test samples these are.
         samples: the samples; other inputs than images are not drawn.
-        outputs: the model's outputs for them.
+        outputs: the model's outputs for them, in fp32 at least.
     """
     images = samples.inputs[0]
     if part.start or images.dtype != np.uint8 or images.ndim != 4:
         return
     names = context.arrays.names
     pictures = [
-        task.draw(_enlarged(image), tuple(scoring.wide(tensor[n : n + 1]) for tensor in outputs), names)
+        task.draw(_enlarged(image), tuple(tensor[n : n + 1] for tensor in outputs), names)
         for n, image in enumerate(images[:IMAGES])
     ]
     path = context.folder / files.PREDICTIONS

@@ -6,12 +6,20 @@ number of samples, and the task's own sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from src.data import order
+from src.data.samples import Samples
+from src.runtime.common.context import RankContext
+from src.runtime.torch import pictures
+from src.runtime.torch.tensors import input_tensors, target_tensors
+from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
 
 # Sums before the task's own ones, and the place of the number of samples.
@@ -39,23 +47,73 @@ def empty(task: Task, device: torch.device | None = None) -> Tensor:
     return torch.zeros(FIRST + len(task.sums), dtype=torch.float64, device=device)
 
 
-def sums(task: Task, loss: Tensor, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
-    """Return the sums over training samples [3 + the task's sums], on the loss's device.
+def training_sums(
+    task: Task, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...], weight: float
+) -> tuple[Tensor, Tensor]:
+    """Return the summed loss [] of training samples, and their sums [3 + the task's sums] on its device.
 
-    They are to be divided by samples. The task's own are zeros where it doesn't score training samples.
+    The sums are to be divided by samples. The task's own are zeros where it doesn't score training samples.
 
     Args:
         task: the configured task.
-        loss: summed loss of the samples [].
         outputs: the model's outputs for these samples.
         targets: their targets.
+        weight: what the loss is multiplied by in the sums. With the size of the global batch over what its
+            loss is a mean over, ranks' means, weighted by their samples, are the global batch's mean.
     """
-    score = task.score(outputs, targets) if task.scores_training else loss.new_zeros(len(task.sums))
-    return _sums(loss, score, targets)
+    loss = task.loss(outputs, targets)
+    with torch.no_grad():
+        share = loss.detach() * weight
+        score = task.score(outputs, targets) if task.scores_training else share.new_zeros(len(task.sums))
+        return loss, _sums(share, score, targets)
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Have a model that trains evaluate within the block, without gradients."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train()
+
+
+def score(context: RankContext, task: Task, model: nn.Module, part: slice, device: torch.device) -> Tensor:
+    """Score test samples by a whole model on `device`; return their sums as `test_sums` does."""
+    totals = empty(task, device)
+    with evaluating(model):
+        for piece in order.pieces(part, context.config.evaluation_batch):
+            samples = context.arrays.test.read(piece)
+            returned = model(*input_tensors(context, samples.inputs, device))
+            totals += score_returned(context, task, piece, samples, returned, device)
+    return totals
+
+
+def score_returned(
+    context: RankContext, task: Task, part: slice, samples: Samples, returned: Any, device: torch.device
+) -> Tensor:
+    """Score what a model has returned of test samples; return their sums as `test_sums` does.
+
+    The first of the test images are drawn.
+
+    Args:
+        context: the rank's context.
+        task: the configured task.
+        part: which of the test samples these are.
+        samples: the samples.
+        returned: what the model has returned, on `device`.
+        device: the rank's device.
+    """
+    outputs = tuple(wide(tensor) for tensor in model_outputs(returned))
+    pictures.draw(context, task, part, samples, outputs)
+    return test_sums(task, outputs, target_tensors(task, samples.targets, device))
 
 
 def test_sums(task: Task, returned: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
-    """Return the sums over test samples, as `sums` does; they are divided by what the loss is a mean over.
+    """Return the sums over test samples, float64 [3 + the task's sums].
+
+    They are to be divided by what the loss is a mean over.
 
     Args:
         task: the configured task.

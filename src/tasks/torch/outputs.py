@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 # Of a mapping, or an object with attributes: what a task takes where there are logits, in this order.
 NAMED = ("logits", "penalty")
@@ -23,6 +23,20 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
     if precision != "bf16":
         return contextlib.nullcontext()
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+@contextlib.contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Have a model's buffers, and torch's random numbers, be after the block what they are before it."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    with torch.random.fork_rng(devices=[0] if on_gpu else []):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in before:
+                    buffer.copy_(value)
 
 
 def model_outputs(returned: Any) -> tuple[Tensor, ...]:

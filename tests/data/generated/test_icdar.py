@@ -15,9 +15,9 @@ from PIL import Image, ImageDraw
 
 from src.data.generated import icdar as generated
 from src.data.generated import scenery, split_sizes, text_scene
-from src.data.generated.draws import Draws
 from src.data.generated.icdar import STYLES
 from src.data.generated.perspective import adjugate, project, square_to_quadrilateral
+from src.data.generated.randomness import Draws
 from src.data.generated.text_scene import Word, draw_scene
 from src.data.readers import icdar
 from src.data.samples import Splits

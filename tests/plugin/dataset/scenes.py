@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from src.data.generated.draws import Draws
+from src.data.generated.randomness import Draws
 from src.data.generated.text_scene import Style, draw_scene
 from src.data.samples import ArraySource, Splits
 

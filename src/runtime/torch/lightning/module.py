@@ -8,15 +8,14 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from src.data import order
 from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, compilation, peak, pictures, scoring, setup, update_rule
+from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
-from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
+from src.runtime.torch.tensors import Tensors
 from src.tasks.torch.outputs import model_outputs
 
 
@@ -28,7 +27,7 @@ class TrainingModule(pl.LightningModule):
     Attributes:
         model: the model.
         task: the configured task.
-        sums: what `scoring.sums` gives, of all samples since the last evaluation, float64.
+        sums: what `scoring.training_sums` gives, of all samples since the last evaluation, float64.
         step_loss: what the present step's samples so far add to the global batch's summed loss [].
         step_samples: number of the present step's samples so far.
         split: how batches are split among ranks.
@@ -77,14 +76,12 @@ class TrainingModule(pl.LightningModule):
             targets: [samples, ...].
             divisor: what the loss of the global batch is a mean over.
         """
-        loss = self.task.loss(outputs, targets)
-        with torch.no_grad():
-            # Ranks' means, weighted by their samples, are then the global batch's mean.
-            share = loss.detach() * (self.context.config.global_batch / divisor)
-            self.step_loss = self.step_loss + share
-            self.step_samples += len(targets[0])
-            # They begin on the CPU; the first micro-batch's device is where they stay.
-            self.sums = self.sums.to(loss.device) + scoring.sums(self.task, share, outputs, targets)
+        weight = self.context.config.global_batch / divisor
+        loss, sums = scoring.training_sums(self.task, outputs, targets, weight)
+        self.step_loss = self.step_loss + sums[0]
+        self.step_samples += len(targets[0])
+        # They begin on the CPU; the first micro-batch's device is where they stay.
+        self.sums = self.sums.to(loss.device) + sums
         return loss * (self.pieces / divisor)
 
     def take_loss(self) -> SupportsFloat:
@@ -122,25 +119,10 @@ class TrainingModule(pl.LightningModule):
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             update_rule.clip(self.parameters(), limit)
 
-    @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:
         """Score this rank's part of the test set; return the sums as `scoring.test_sums` does."""
-        context, arrays = self.context, self.context.arrays
-        totals = scoring.empty(self.task, device)
-        self.model.eval()
-        try:
-            for part in order.pieces(
-                self.split.part(context.rank, arrays.test_samples), context.config.evaluation_batch
-            ):
-                samples = arrays.test.read(part)
-                outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, device)))
-                totals += scoring.test_sums(
-                    self.task, outputs, target_tensors(self.task, samples.targets, device)
-                )
-                pictures.draw(context, self.task, part, samples, outputs)
-        finally:
-            self.model.train()
-        return totals
+        part = self.split.part(self.context.rank, self.context.arrays.test_samples)
+        return scoring.score(self.context, self.task, self.model, part, device)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
         """Gather a checkpoint's tensors on rank 0; return `None` on others. All ranks call this method."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
-from src.runtime.torch import compilation, pictures, scoring, setup, update_rule, vectors
+from src.runtime.torch import compilation, scoring, setup, update_rule, vectors
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.torch.outputs import autocast, model_outputs
 
@@ -84,7 +84,7 @@ class Replica:
             loss as `TrainingModule.take_loss` has a rank's, and the task's sums.
         """
         context = self._context
-        parts = context.config.microbatches
+        parts, weight = context.config.microbatches, context.config.global_batch / divisor
         total = scoring.empty(self._task)
         for parameter in self._parameters:
             parameter.grad = None
@@ -94,12 +94,10 @@ class Replica:
             targets = target_tensors(self._task, samples.targets, self._device)
             with autocast(context.config.precision, self._device):
                 outputs = model_outputs(self.model(*inputs))
-                loss = self._task.loss(outputs, targets)
+                loss, sums = scoring.training_sums(self._task, outputs, targets, weight)
             # The micro-batch's contribution to the global batch's mean, whatever its size.
             (loss / divisor).backward()
-            with torch.no_grad():
-                normalised = loss.detach() * (context.config.global_batch / divisor)
-                total += scoring.sums(self._task, normalised, outputs, targets).cpu()
+            total += sums.cpu()
         share = len(indices) / context.config.global_batch
         if terms.clip_norm is not None:
             update_rule.clip(self._parameters, terms.clip_norm, lambda squares: squares / share**2)
@@ -107,23 +105,14 @@ class Replica:
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach(), alpha=terms.decay * share)
         gradient = torch.cat([p.grad.reshape(-1) for p in self._parameters if p.grad is not None]).cpu()
-        loss_sum, _, count, *sums = total.tolist()
-        return gradient, loss_sum / count, sums
+        loss_sum, _, count, *own = total.tolist()
+        return gradient, loss_sum / count, own
 
-    @torch.no_grad()
     def score(self, first: int, last: int) -> np.ndarray:
         """Return the sums over test samples `first` to before `last`, as `scoring.test_sums` does."""
-        context, part = self._context, slice(first, last)
-        self.model.eval()
-        try:
-            samples = context.arrays.test.read(part)
-            targets = target_tensors(self._task, samples.targets, self._device)
-            with compilation.without(context):
-                outputs = model_outputs(self.model(*input_tensors(context, samples.inputs, self._device)))
-            pictures.draw(context, self._task, part, samples, outputs)
-            return scoring.test_sums(self._task, outputs, targets).cpu().numpy()
-        finally:
-            self.model.train()
+        with compilation.without(self._context):
+            sums = scoring.score(self._context, self._task, self.model, slice(first, last), self._device)
+        return sums.cpu().numpy()
 
 
 def _floating(model: nn.Module) -> list[Tensor]:

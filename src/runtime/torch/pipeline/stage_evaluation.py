@@ -13,9 +13,8 @@ from src.partition.torch import transfer
 from src.partition.torch.graph import Graph
 from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
 from src.runtime.common.context import RankContext
-from src.runtime.torch import pictures, scoring
-from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
-from src.tasks.torch.outputs import model_outputs
+from src.runtime.torch import scoring
+from src.runtime.torch.tensors import Tensors, input_tensors
 from src.tasks.torch.task import Task
 
 # Evaluation batches by which a stage may be ahead of the next stage.
@@ -55,11 +54,8 @@ class StageEvaluation:
         for part in self._pieces():
             results = stage(*self._passed(part, device))
             if stage.last:
-                samples, outputs = self._context.arrays.test.read(part), model_outputs(results)
-                totals += scoring.test_sums(
-                    self._task, outputs, target_tensors(self._task, samples.targets, device)
-                )
-                pictures.draw(self._context, self._task, part, samples, outputs)
+                samples = self._context.arrays.test.read(part)
+                totals += scoring.score_returned(self._context, self._task, part, samples, results, device)
                 continue
             sends.append([transfer.isend(tensor, self._context.rank + 1) for tensor in results])
             if len(sends) > AHEAD:

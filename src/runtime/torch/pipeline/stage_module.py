@@ -37,6 +37,7 @@ from src.runtime.torch import (
     model_cost,
     peak,
     process_group,
+    scoring,
     setup,
     update_rule,
 )
@@ -232,17 +233,13 @@ class StageModule(TrainingModule):
         assert isinstance(loss, Tensor)
         return ArrivingNumber(loss.to(self.device, torch.float64), self.context.world_size - 1)
 
-    @torch.no_grad()
     def evaluate(self, device: torch.device) -> Tensor:
         """Pass the test set through all stages; return the sums as `scoring.test_sums` does.
 
         The last stage scores, and the other ranks return zeros.
         """
-        self.model.eval()
-        try:
+        with scoring.evaluating(self.model):
             return self._evaluation.run(self._stage, device)
-        finally:
-            self.model.train()
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
         """Gather every stage's tensors on rank 0; return `None` on others. All ranks call this method."""
