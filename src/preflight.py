@@ -60,10 +60,10 @@ def look_into(config: Config, folder: Path) -> None:
     arrays = prepared.load(config.dataset)
     context = RankContext(config, 0, 1, arrays, folder, (0,))
     if config.framework == "torch":
-        from src.runtime.torch import checkpoint, setup, trial
+        from src.runtime.torch import checkpoint, setup, task_check
 
         model = setup.build(context)
-        trial.check_task(context, model)
+        task_check.check_task(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
     else:

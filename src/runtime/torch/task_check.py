@@ -1,4 +1,4 @@
-"""Try whether a model and a task go together, before any rank is started."""
+"""Check that a model and a task go together, before any rank is started."""
 
 from __future__ import annotations
 
