@@ -53,9 +53,7 @@ class Evaluation:
         self._share_buffers = tf.function(lambda: strategy.run(take_first))
 
         def replica_score(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-            logits = forward(images, training=False)
-            loss = tf.reduce_sum(task.per_sample_loss(labels, logits))
-            return tf.stack([loss, task.correct_answers(labels, logits)])
+            return task.score(labels, forward(images, training=False))
 
         @tf.function(reduce_retracing=True)
         def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -30,6 +30,11 @@ class Classification:
         """Count the samples whose label [samples] is the class of the largest logit [samples, classes]."""
         return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1), labels), keras.config.floatx()))
 
+    def score(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return the summed loss of samples, and how many of their answers are correct [2]."""
+        loss = tf.reduce_sum(self.per_sample_loss(labels, logits))
+        return tf.stack([loss, self.correct_answers(labels, logits)])
+
     def metrics(self, sums: Mapping[str, float], samples: int) -> dict[str, float]:
         """Return the accuracy, the share of correct answers."""
         return {"accuracy": sums["correct"] / samples}
