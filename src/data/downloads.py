@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
 from src.data.errors import DataError, mount_point
-from src.data.transfer import megabytes, shown
+from src.machine.terminal_bar import TerminalBar
 
 # Bytes that are read and written at once; of a connection that is cut, less than that is lost.
 CHUNK = 1 << 16
@@ -123,7 +125,7 @@ class Download:
         if validator and total is not None and not arrived:
             note = {"url": self.url, "validator": validator, "total": total}
             self._note.write_text(json.dumps(note), encoding="utf-8")
-        with self.path.open("ab") as target, shown(self.label, total, arrived) as bar:
+        with self.path.open("ab") as target, _shown(self.label, total, arrived) as bar:
             for chunk in answer.iter_content(CHUNK):
                 target.write(chunk)
                 bar.advance(len(chunk))
@@ -148,6 +150,22 @@ class Download:
         """Remove what has arrived."""
         self.path.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
+
+
+def _shown(label: str, total: int | None, done: int) -> TerminalBar:
+    """Return a display of a download of `total` bytes, `None` if not known, of which some are `done`."""
+
+    def line(count: float) -> str:
+        of = f" of {megabytes(total)} ({count / total:.0%})" if total else ""
+        return f"{label}: {megabytes(count)}{of}"
+
+    columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    return TerminalBar(label, *columns, total=total, done=done, line=line)
+
+
+def megabytes(count: float) -> str:
+    """Return a number of bytes as it is shown."""
+    return f"{count / 1e6:,.1f} MB"
 
 
 def _begins_at(headers: Any, start: int) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 
 from src.config import ConfigError, import_paths
 from src.config.import_paths import describe_error
+from src.data.downloads import megabytes
 from src.data.errors import FULL, DataError, DataMistake, clear_disk_errors
 from src.data.mirrors import say
-from src.data.transfer import megabytes
 
 
 def generate(dataset: Mapping[str, Any], target: Path) -> None:
