@@ -1,4 +1,7 @@
-"""No two streams of random numbers share a key, and each draws what it has drawn before."""
+"""No two streams of random numbers share a key, and each draws what it has drawn before.
+
+What generated data draw is tested beside their generators.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ import numpy as np
 import torch
 
 from src.data.augmentation import draws
-from src.data.generated import synthetic
-from src.data.generated.randomness import Stream
 from src.data.order import epoch_order
 from src.data.random_streams import RandomStream, key
 from src.runtime.common import rounding
@@ -90,16 +91,6 @@ def test_a_training_step_draws_what_it_drew() -> None:
 def test_directions_of_rounding_are_what_they_were() -> None:
     drawn = [rounding.directions(rounding.generator_of(seed), (100, 3)) for seed in (0, 7, LARGEST_SEED)]
     assert [digest(each) for each in drawn] == ["1dd4d2fce1d6bec2", "1a093e4e92469575", "8a4888ffad42ced6"]
-
-
-def test_generated_data_are_what_they_were() -> None:
-    dataset = {"shape": [8, 8, 3], "classes": 10, "samples": 300, "test_samples": 20, "source": "generated"}
-    train = synthetic.make({**dataset, "generator_seed": 7}).train
-    assert digest(train.inputs[0][:]) == "87351244ec5dcd30"
-    assert digest(train.targets[0][:]) == "71b3bde64f1745ab"
-    stream = Stream(7, "flowers daisy")
-    drawn = (stream.integers(0, 1000, (50,)), stream.octets(33), stream.shuffled(np.arange(40)))
-    assert [digest(each) for each in drawn] == ["c980df2828e5bce6", "8676e69e79f54993", "3e7fa1a8e8d20093"]
 
 
 def test_weights_and_compression_are_drawn_by_the_seed_itself() -> None:
