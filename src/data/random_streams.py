@@ -21,7 +21,7 @@ class RandomStream(Enum):
     AUGMENTATION = "how each sample of an epoch is augmented, by `scramble` from its index on"
 
 
-# The second half of a key where a dataset, or a run, has one stream; ORDER has the number of an epoch there.
+# Here are the second halves of keys without a place; ORDER has the number of an epoch there.
 NO_EPOCHS = {RandomStream.SYNTHETIC: 2**62, RandomStream.ROUNDING: 2**63}
 # Sets augmentation's mixtures apart from others that may be made of a seed and an epoch.
 AUGMENTED = 0x41554722

@@ -17,7 +17,7 @@ from src.partition.torch.stage import Stage
 from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
 
-# By their ids, each with the place where it was first saved.
+# Each storage, by its id, stands with the place where it was first saved.
 SavedStorages = dict[int, tuple[Any, torch.UntypedStorage]]
 
 
