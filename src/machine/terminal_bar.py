@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
@@ -22,9 +22,9 @@ class TerminalBar:
         label: str,
         *columns: ProgressColumn,
         total: float | None,
-        done: float = 0,
+        done: int = 0,
         line: Callable[[float], str],
-        **fields: str,
+        **fields: Any,
     ) -> None:
         """Prepare to show how much is done of something.
 
@@ -37,7 +37,7 @@ class TerminalBar:
             **fields: what columns show of the task's fields at first.
         """
         self._line = line
-        self._amount = done
+        self._amount: float = done
         self._printed_at = time.monotonic()
         self._bar: Progress | None = None
         if sys.stderr.isatty():
@@ -58,7 +58,7 @@ class TerminalBar:
         """Show that so much more is done."""
         self.show(self._amount + amount)
 
-    def show(self, amount: float, **fields: str) -> None:
+    def show(self, amount: float, **fields: Any) -> None:
         """Show that so much is done, and changed fields of the bar's task."""
         self._amount = amount
         if self._bar is not None:

@@ -105,18 +105,18 @@ def kept_bytes(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.n
 
     The graph runs on tensors without data. A tensor that two operations keep counts for the first one.
     """
-    place_of = {node: place for place, operation in enumerate(graph.operations) for node in operation.nodes}
+    places = {node: place for place, operation in enumerate(graph.operations) for node in operation.nodes}
     nodes = RunNodes(graph.module)
 
     def run(state: State, given: Tensors) -> SavedStorages:
-        with saved_storages(nodes, state.values(), lambda: place_of.get(nodes.node)) as saved:
+        with saved_storages(nodes, state.values(), lambda: nodes.node) as saved:
             functional_call(nodes, state, given)
         return saved
 
     saved = simulate(nodes, tensors(inputs), run, precision=precision)
     sizes = np.zeros(len(graph.operations))
-    for place, storage in saved.values():
-        sizes[place] += storage.nbytes()
+    for node, storage in saved.values():
+        sizes[places[node]] += storage.nbytes()
     return sizes
 
 
