@@ -14,24 +14,27 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from xdist.remote import Producer
 
 from src.data import available
 from src.data.errors import DataError
+from src.launch.warm_start import AT_START
 from src.run import variables
-from tests.forking import start_fork_server
+from tests import scheduling
+from tests.forking import ForkedCommand, start_fork_server
 from tests.support import SHORT
-from tests.trainings import Trainings, begun
 
 ROOT = Path(__file__).parents[1]
 # Nothing that a test starts takes longer, even on a busy machine.
 LIMIT = 240.0
+Started = subprocess.Popen[bytes] | ForkedCommand
 
 
 class Commands:
     """Runs `python -m src.train` in `folder`, which is empty at first.
 
-    `forks` says that its ranks may be forked from processes that all tests share. `python` is how Python is
-    started, by default as here.
+    `forks` says that it and its ranks may be forked from processes that all tests share. `python` is how
+    Python is started, by default as here.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,28 +45,29 @@ class Commands:
         self._outputs = folder.with_name(f"{folder.name}-outputs")
         self._outputs.mkdir()
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, **environment: str) -> Started:
         """Start the command; `output` gives what it printed."""
         if self.forks:
             start_fork_server("tensorflow" if any("strategy=tf_" in word for word in words) else "torch")
         left_out = (
             {"SCALEGUIDE_MAX_MINUTES"} if self.forks else {"SCALEGUIDE_MAX_MINUTES", variables.FORK_SERVERS}
         )
-        inherited = {key: value for key, value in os.environ.items() if key not in left_out}
-        with (self._outputs / "out").open("wb") as out, (self._outputs / "err").open("wb") as err:
+        whole = {
+            # By default the store would be the repository's.
+            "MLFLOW_TRACKING_URI": f"sqlite:///{self.folder}/mlflow.db",
+            **{key: value for key, value in os.environ.items() if key not in left_out},
+            "PYTHONPATH": str(ROOT),
+            **environment,
+        }
+        streams = self._outputs / "out", self._outputs / "err"
+        for path in streams:
+            path.write_bytes(b"")
+        if self.forks and self.python == [sys.executable] and not whole.keys() & set(AT_START):
+            return ForkedCommand(words, self.folder, whole, *streams)
+        with streams[0].open("ab") as out, streams[1].open("ab") as err:
+            command = [*self.python, "-m", "src.train", *words]
             return subprocess.Popen(
-                [*self.python, "-m", "src.train", *words],
-                cwd=self.folder,
-                # By default the store would be the repository's.
-                env={
-                    "MLFLOW_TRACKING_URI": f"sqlite:///{self.folder}/mlflow.db",
-                    **inherited,
-                    "PYTHONPATH": str(ROOT),
-                    **environment,
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                command, cwd=self.folder, env=whole, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
 
     def output(self) -> tuple[str, str]:
@@ -100,13 +104,12 @@ class Commands:
                 process.kill()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of trainings that go on beside the others come last."""
-    items.sort(key=_has_trainings)
+def pytest_configure() -> None:
+    scheduling.make_way()
 
 
-def _has_trainings(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and hasattr(item.module, "train_cases")
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> scheduling.TimedApart:
+    return scheduling.TimedApart(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -132,20 +135,12 @@ def _own_token() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def trainings(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Trainings]:
-    """Those that the chosen tests ask for, from the first test on."""
-    modules = list(dict.fromkeys(i.module.__name__ for i in request.session.items if _has_trainings(i)))
-    with begun(tmp_path_factory.mktemp("trainings"), modules) as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
-def cases(request: pytest.FixtureRequest, trainings: Trainings) -> Path:
-    """Where the cases of the test's module have been trained."""
-    return trainings.of(request.module.__name__)
+def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the test's module has trained its cases."""
+    folder = tmp_path_factory.mktemp("cases")
+    request.module.train_cases(folder)
+    return folder
 
 
 def _until(condition: Callable[[], object], seconds: float, what: str) -> float:

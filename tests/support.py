@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
+import pytest
 
 from src.config import Config, command_line, compose
 from src.launch import processes
@@ -24,12 +26,23 @@ from tests.forking import start_fork_server
 
 ROOT = Path(__file__).parents[1]
 # Of a short run: 5 of warm-up and more than the 50 that a throughput needs.
-STEPS = 60
+STEPS, BATCH = 60, 64
 SHORT = (
+    f"batch={BATCH}",
+    f"dataset.limit={BATCH * STEPS}",
+    "dataset.test_limit=2000",
     # At a higher rate rounding, or stale gradients with momentum, now and then decide what is learned.
-    *(f"dataset.limit={128 * STEPS}", "optimizer.lr=0.01", "target_accuracy=0.3"),
-    *("hardware.sample_seconds=0.1", "hardware.device=cpu", "hardware.share_devices=true"),
+    "optimizer.lr=0.01",
+    "target_accuracy=0.3",
+    "hardware.sample_seconds=0.1",
+    "hardware.device=cpu",
+    "hardware.share_devices=true",
 )
+
+
+def instances(names: Iterable[Any], *kept: Any) -> list[Any]:
+    """Parameters of a test, of which `kept` are an instance of each kind; the others are `make bench`'s."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 def config(*words: str) -> Config:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Commands
+from tests.support import instances
 
 # Of each dataset: a model for its task, and what keeps a training short.
 TRAININGS = {
@@ -21,7 +22,7 @@ TRAININGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", TRAININGS)
+@pytest.mark.parametrize("dataset", instances(TRAININGS, "imagenet64", "icdar2013"))
 def test_it_trains_from_generated_archives(dataset: str, commands: Commands, tmp_path: Path) -> None:
     model, options = TRAININGS[dataset]
     completed = commands.run(

@@ -12,7 +12,7 @@ import pytest
 from src.machine.devices import usable_cores
 from src.measure.arithmetic import DISTURBED
 from tests.conftest import Commands
-from tests.support import STEPS
+from tests.support import STEPS, instances
 
 # Half of each of some milliseconds on its core.
 BUSY = """
@@ -85,7 +85,7 @@ def test_a_run_beside_a_busy_neighbour_is_measured_again_and_says_so(
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
-@pytest.mark.parametrize("strategy", ["ddp", "parameter_server", "tf_mirrored"])
+@pytest.mark.parametrize("strategy", instances(["ddp", "parameter_server", "tf_mirrored"], "ddp"))
 def test_every_kind_of_job_sees_a_neighbour_on_one_core(
     mnist: None, commands: Commands, neighbour: Callable[[int], None], strategy: str
 ) -> None:

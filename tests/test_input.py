@@ -43,11 +43,11 @@ def test_a_run_that_computes_is_not(commands) -> None:
     "words",
     [
         ("strategy=ddp", "workers=2"),
-        ("strategy=pipeline", "workers=2"),
-        ("strategy=hogwild", "workers=2"),
-        ("strategy=sandblaster_lbfgs", "workers=2"),
+        pytest.param(("strategy=pipeline", "workers=2"), marks=pytest.mark.long),
+        pytest.param(("strategy=hogwild", "workers=2"), marks=pytest.mark.long),
+        pytest.param(("strategy=sandblaster_lbfgs", "workers=2"), marks=pytest.mark.long),
         ("strategy=tf_mirrored", "workers=2"),
-        ("strategy=tf_parameter_server", "workers=2"),
+        pytest.param(("strategy=tf_parameter_server", "workers=2"), marks=pytest.mark.long),
     ],
     ids=lambda words: words[0].partition("=")[2],
 )

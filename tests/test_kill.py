@@ -100,7 +100,7 @@ def test_a_killed_rank_ends_the_run_and_is_named(
         pytest.param(DDP, signal.SIGINT, "sqlite", id="SIGINT", marks=pytest.mark.slow),
         pytest.param(DDP, signal.SIGTERM, "none", id="SIGTERM"),
         pytest.param(MPI, signal.SIGINT, "none", id="mpi-SIGINT", marks=pytest.mark.slow),
-        pytest.param(MPI, signal.SIGTERM, "none", id="mpi-SIGTERM", marks=pytest.mark.slow),
+        pytest.param(MPI, signal.SIGTERM, "none", id="mpi-SIGTERM", marks=pytest.mark.long),
     ],
 )
 def test_an_interrupted_run_keeps_its_records_and_leaves_nobody(

@@ -20,6 +20,7 @@ import yaml
 from bench import links as kills
 from src.launch.links import SWITCH_MODULE
 from tests.machine.test_switch import Switch
+from tests.support import instances
 
 ROOT = Path(__file__).parents[1]
 STRATEGIES = {
@@ -78,7 +79,7 @@ def test_a_run_over_links_has_the_losses_of_one_host_and_counts_what_crosses(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ACROSS)
+@pytest.mark.parametrize("strategy", instances(ACROSS, "mpi", "tf_parameter_server"))
 def test_every_strategy_that_says_so_runs_across_hosts_and_its_bytes_cross(
     strategy: str, commands: Any, mnist: None
 ) -> None:
@@ -159,7 +160,7 @@ def test_a_killed_switch_ends_the_run_and_is_named(training: Callable[..., Any],
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", instances(range(5), 4))
 def test_a_kill_at_any_moment_leaves_no_namespace_interface_qdisc_or_process(
     seed: int, tmp_path: Path, mnist: None
 ) -> None:

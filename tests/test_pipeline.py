@@ -25,10 +25,12 @@ from src.report import findings, tables
 from src.report.runs import StudyRun, labels
 from src.run.variables import FORK_SERVERS
 from tests.report.recompute import differences
-from tests.support import ROOT
+from tests.support import ROOT, instances
+
+pytestmark = pytest.mark.timed
 
 STUDIES = sorted(path.stem for path in (ROOT / "conf" / "study").glob("*.yaml"))
-# Studies that are looked at whenever the tests run.
+# Studies that stand for all: `make bench` looks at the others.
 QUICK = ("quick", "tensorflow", "unequal")
 LIMIT_SECONDS = 240
 CAPS = ("SCALEGUIDE_MAX_CELLS", "SCALEGUIDE_MAX_MINUTES", "MLFLOW_TRACKING_URI")
@@ -75,13 +77,25 @@ def composed(folder: Path, *studies: str) -> list[dict[str, Any]]:
     return [yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in studies]
 
 
+class Studies(dict[str, dict[str, Any]]):
+    """Studies' compositions without caps: of the quick ones, and of all once another is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name: str) -> dict[str, Any]:
+        names = QUICK if name in QUICK else STUDIES
+        with pytest.MonkeyPatch.context() as patch:
+            for cap in CAPS:
+                patch.delenv(cap, raising=False)
+            self.update(zip(names, composed(self._folder, *names), strict=True))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Every study's composition without caps; a long study takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in CAPS:
-            patch.delenv(name, raising=False)
-        return dict(zip(STUDIES, composed(tmp_path_factory.mktemp("composed"), *STUDIES), strict=True))
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
+    return Studies(tmp_path_factory.mktemp("composed"))
 
 
 def test_the_committed_params_are_the_default_studys(tmp_path: Path) -> None:
@@ -91,8 +105,8 @@ def test_the_committed_params_are_the_default_studys(tmp_path: Path) -> None:
     assert [yaml.safe_load(shown.stdout)] == composed(tmp_path, "quick")
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_every_study_composes_into_cells(name: str, studies: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", instances(STUDIES, *QUICK))
+def test_every_study_composes_into_cells(name: str, studies: Studies) -> None:
     study = studies[name]["study"]
     assert study["name"] == name
     cells = study["cells"]
@@ -104,7 +118,7 @@ def test_every_study_composes_into_cells(name: str, studies: dict[str, dict[str,
 
 
 def test_cells_are_capped_in_the_grids_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, studies: dict[str, dict[str, Any]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, studies: Studies
 ) -> None:
     whole = list(studies["quick"]["study"]["cells"])
     monkeypatch.setenv("SCALEGUIDE_MAX_CELLS", "2")
@@ -180,19 +194,19 @@ def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("edited", "stale"),
     [
-        ("conf/model/resnet18.yaml", lambda cell: cell["model"] == "resnet18"),
-        ("conf/strategy/ddp.yaml", lambda cell: cell["strategy"] == "ddp"),
+        ("conf/model/mlp.yaml", lambda cell: cell["model"] == "mlp"),
+        ("conf/strategy/tf_mirrored.yaml", lambda cell: cell["strategy"] == "tf_mirrored"),
         ("conf/config.yaml", lambda cell: True),
     ],
 )
 def test_an_edit_makes_only_the_cells_that_read_the_file_stale(
     tmp_path: Path,
-    studies: dict[str, dict[str, Any]],
+    studies: Studies,
     edited: str,
     stale: Callable[[dict[str, Any]], bool],
 ) -> None:
-    cells = studies["batch_sweep"]["study"]["cells"]
-    stages = deps_of_stages(tmp_path, studies["batch_sweep"])
+    cells = studies["tensorflow"]["study"]["cells"]
+    stages = deps_of_stages(tmp_path, studies["tensorflow"])
     trains = {name.partition("@")[2]: deps for name, deps in stages.items() if name.startswith("train@")}
     assert trains.keys() == cells.keys()
     holding = {edited, *map(str, Path(edited).parents)}
@@ -216,9 +230,7 @@ def deps_of_stages(folder: Path, params: dict[str, Any]) -> dict[str, set[str]]:
         }
 
 
-def test_each_other_stage_depends_on_all_code_that_it_imports(
-    tmp_path: Path, studies: dict[str, dict[str, Any]]
-) -> None:
+def test_each_other_stage_depends_on_all_code_that_it_imports(tmp_path: Path, studies: Studies) -> None:
     deps = deps_of_stages(tmp_path, studies["quick"])
     for stage in ("fetch", "preprocess@mnist", "aggregate", "software"):
         found, _ = python_source.reach([f"src.{stage.partition('@')[0]}"], [ROOT])
@@ -253,10 +265,8 @@ def walked(folder: Path, params: dict[str, Any]) -> list[str]:
         return [getattr(stage, "name", "") for stage in plan_repro(repo.index.graph, stages)]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in STUDIES]
-)
-def test_no_finding_of_a_study_mixes_unlike_runs(name: str, studies: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", instances(STUDIES, *QUICK))
+def test_no_finding_of_a_study_mixes_unlike_runs(name: str, studies: Studies) -> None:
     study = studies[name]["study"]
     words = [shlex.split(cell["overrides"]) for cell in study["cells"].values()]
     seen = {"software": {"files": {"src/worker.py": "f00"}}, "started": 1.0}
@@ -329,11 +339,12 @@ def test_one_repetition_more_runs_no_other_again_and_its_ratios_are_the_runs_own
     tree: Tree, quick: subprocess.CompletedProcess[str]
 ) -> None:
     (tree.folder / "conf" / "study" / "tiny.yaml").write_text(TINY)
-    for repeat in (1, 2, 3):
+    for repeat, new in ((1, [1]), (3, [2, 3])):
         completed = tree.run("dvc", "exp", "run", "-S", "study=tiny", "-S", f"study.repeat={repeat}")
         assert completed.returncode == 0, completed.stderr[-3000:]
         ran = [line for line in completed.stdout.splitlines() if line.startswith("Running stage 'train@")]
-        assert len(ran) == 2 and all(f"-r{repeat}'" in line for line in ran if repeat > 1), ran
+        assert len(ran) == 2 * len(new), ran
+        assert all(sum(f"-r{number}'" in line for line in ran) == 2 for number in new if number > 1), ran
     results = tree.folder / "results" / "tiny"
     assert differences(results, completed.stdout) == []
     with (results / "tables" / "runs.csv").open() as file:

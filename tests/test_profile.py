@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.machine.test_switch import Switch
+from tests.support import instances
 from tests.test_networks import SHORT
 
 ROOT = Path(__file__).parents[1]
@@ -57,26 +58,38 @@ def test_a_mistake_is_one_line_before_anything_starts(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+OPERATIONS = ("all_reduce", "broadcast", "send_receive")
+# The backend of a strategy, and its exchanges.
+BACKENDS = {
+    "ddp": ("gloo", OPERATIONS),
+    "mpi": ("mpi", OPERATIONS),
+    "parameter_server": ("messages", ("send_receive",)),
+    "tf_multiworker": ("tensorflow auto", ("all_reduce",)),
+}
+
+
 @pytest.mark.slow
-def test_every_backend_is_measured_over_links_and_the_bandwidth_is_the_links(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "strategies", instances(["ddp,parameter_server", "mpi,tf_multiworker"], "ddp,parameter_server")
+)
+def test_backends_are_measured_over_links_and_the_bandwidth_is_the_links(
+    tmp_path: Path, strategies: str
+) -> None:
     Switch().end()
     words = ("hardware=wifi", "hardware.probe_seconds=1", "hardware.share_devices=true", "out=net")
-    done = profile(tmp_path, "network", *words)
+    done = profile(tmp_path, "network", *words, f"strategy={strategies}")
     assert done.returncode == 0, done.stderr
     network = json.loads((tmp_path / "net/network.json").read_text())
     found = {(row["backend"], row["operation"]): row for row in network["exchange"]}
-    assert set(found) == {
-        *(("gloo", operation) for operation in ("all_reduce", "broadcast", "send_receive")),
-        *(("mpi", operation) for operation in ("all_reduce", "broadcast", "send_receive")),
-        ("messages", "send_receive"),
-        ("tensorflow auto", "all_reduce"),
-    }
+    backends = [BACKENDS[strategy] for strategy in strategies.split(",")]
+    assert set(found) == {(backend, operation) for backend, every in backends for operation in every}
     for name, row in found.items():
         # 100 Mbit/s are 12.5 MB/s; other tests keep the cores busy.
         assert 6e6 < row["bytes_per_second"] < 13e6, name
         assert 1e-3 < row["latency_seconds"] < 0.1, name
     ways = {(way["from"], way["to"]) for way in network["links"]}
-    assert {("worker-0", "worker-1"), ("worker-1", "server-0")} <= ways
+    assert ("worker-0", "worker-1") in ways
+    assert (("worker-1", "server-0") in ways) is ("parameter_server" in strategies)
     assert "send/receive" in done.stdout and "95." in done.stdout
 
 
@@ -105,16 +118,15 @@ def test_a_probe_that_takes_too_long_says_so_and_the_next_cell_runs(commands: An
     Switch().end()
     words = [word for word in SHORT if not word.startswith("out=")]
     slow = ("hardware=vpn", "hardware.probe=true", "hardware.probe_seconds=60", "hardware.grace_minutes=0.1")
-    ended = commands.run("-m", "strategy=ddp,mpi", *slow, *words)
-    assert ended.returncode == 1
+    # A study's cell says in its results why it has none, and the others go on.
+    ended = commands.run("-m", "strategy=ddp,mpi", *slow, *words, "tracking.study=networks")
+    assert ended.returncode == 0
     complaints = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
     says = (
         "error: hardware.grace_minutes=0.1: the exchanges took longer; with a smaller hardware.probe_seconds"
     )
     assert len(complaints) == 2 and all(line.startswith(says) for line in complaints), ended.stderr
-    # A study's cell says in its results why it has none, and the others go on.
-    ended = commands.run("strategy=ddp", *slow, *SHORT, "tracking.study=networks")
-    assert ended.returncode == 0
-    metrics = json.loads((commands.folder / "run" / "metrics.json").read_text())
-    assert metrics["status"] == "failed" and f"error: {metrics['error']}".startswith(says)
+    recorded = [json.loads(path.read_text()) for path in commands.folder.glob("runs/*/metrics.json")]
+    assert [each["status"] for each in recorded] == ["failed"] * 2
+    assert all(f"error: {each['error']}".startswith(says) for each in recorded)
     assert commands.left() == []

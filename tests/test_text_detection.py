@@ -12,7 +12,7 @@ from tests.conftest import Commands
 from tests.support import ROOT
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_half_a_minute_of_training_finds_words_of_other_scenes(commands: Commands) -> None:
     completed = commands.run(
         *("--config-dir", str(ROOT / "tests" / "plugin" / "conf")),

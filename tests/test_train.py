@@ -17,7 +17,7 @@ import yaml
 from src.data.order import steps_per_epoch
 from src.measure.metrics import KEYS
 from src.run.tables import EPOCH_FIELDS, STEP_FIELDS, TRACE_FIELDS
-from tests.support import SHORT, STEPS
+from tests.support import BATCH, SHORT, STEPS
 
 ROOT = Path(__file__).parents[1]
 PARITY = 1e-4
@@ -115,7 +115,7 @@ def test_every_key_is_there_and_filled_where_it_must_be(runs: Callable[[str], Pa
     assert (metrics_of_run["dataset"], metrics_of_run["data_source"], metrics_of_run["batch"]) == (
         "mnist",
         "original",
-        128,
+        BATCH,
     )
     assert metrics_of_run["shared_device"] is True
     # Two convolutions, two dense layers: 20*26 + 50*501 + 500*801 + 10*501 weights and biases.
@@ -141,7 +141,7 @@ def test_every_key_is_there_and_filled_where_it_must_be(runs: Callable[[str], Pa
     # before its fifth of seven operations sends 50 maps of 4x4 a sample, and gets their gradients back. With
     # the gradients an MPI rank hands over its loss, its correct answers and whether it is late.
     gradients = 2 * STEPS * 4 * metrics_of_run["parameters"]
-    sent = {"single": 0, "tf_single": 0, "tf_model_split": 2 * STEPS * 128 * 4 * 50 * 4 * 4}
+    sent = {"single": 0, "tf_single": 0, "tf_model_split": 2 * STEPS * BATCH * 4 * 50 * 4 * 4}
     # Parameters are fetched, and gradients pushed, by half a batch each.
     sent |= dict.fromkeys(("tf_parameter_server", "parameter_server"), 2 * gradients)
     # Every eighth step; what an evaluation needs isn't counted.
@@ -193,7 +193,7 @@ def test_every_file_of_the_contract_is_there(runs: Callable[[str], Path], strate
         # Warm-up steps are rows too.
         assert [int(row["step"]) for row in rows_of_rank] == list(range(1, STEPS + 1))
         assert {(row["epoch"], row["samples"], row["staleness"]) for row in rows_of_rank} == {
-            ("1", str(128 // ranks), "")
+            ("1", str(BATCH // ranks), "")
         }
         assert losses(folder, rank) == losses(folder, 0)
     metrics_of_run = metrics(folder)
@@ -232,9 +232,9 @@ def test_every_file_of_the_contract_is_there(runs: Callable[[str], Path], strate
         assert len(environment["rounding_losses"]) == 10
     assert list(environment["seconds"]) == parts
     assert all(seconds >= 0 for seconds in environment["seconds"].values())
-    assert sum(environment["seconds"].values()) == pytest.approx(
-        metrics_of_run["total_seconds"], rel=0.2, abs=1
-    )
+    # The rest is how processes end, which takes longer on a busy machine.
+    parts_of_it = sum(environment["seconds"].values())
+    assert parts_of_it == pytest.approx(metrics_of_run["total_seconds"], rel=0.2, abs=3)
     assert all(len(environment["probes"][when]) == ranks for when in ("before", "after"))
     config = yaml.safe_load((folder / "config.yaml").read_text())
     workers = 1 if strategy in ("single", "tf_single") else 2
@@ -252,7 +252,7 @@ def test_asynchronous_workers_have_rows_of_their_own(runs: Callable[[str], Path]
     for rank in "01":
         rows_of_rank = [row for row in steps if row["rank"] == rank]
         assert [int(row["step"]) for row in rows_of_rank] == list(range(1, len(rows_of_rank) + 1))
-        assert {row["samples"] for row in rows_of_rank} == {"64"}
+        assert {row["samples"] for row in rows_of_rank} == {str(BATCH // 2)}
         assert all(float(row["staleness"]) >= 0 for row in rows_of_rank)
     metrics_of_run = metrics(folder)
     (epoch,) = table(folder / "epochs.csv")

@@ -13,6 +13,7 @@ import pytest
 
 from src.machine import memory_kills
 from tests.conftest import Commands
+from tests.support import instances
 
 RUN = (
     *("model=custom", "model.path=tests.plugin.model.ending.build", "dataset.limit=640", "out=run"),
@@ -33,7 +34,7 @@ def ends(commands: Commands, *words: str) -> tuple[int, list[str], str]:
 
 
 # 77, 78 and 79 mean something where the process says so itself.
-@pytest.mark.parametrize("code", [0, 77, 78, 79])
+@pytest.mark.parametrize("code", instances([0, 77, 78, 79], 0, 77))
 @pytest.mark.slow
 def test_a_status_that_the_model_s_code_gives_is_a_crash(mnist: None, commands: Commands, code: int) -> None:
     returned, lines, status = ends(commands, "+model.options.how=exit", f"+model.options.code={code}")
@@ -57,7 +58,7 @@ def test_so_is_a_request_to_exit_and_a_signal_without_a_name(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "hogwild", "mpi", "tf_multiworker"])
+@pytest.mark.parametrize("strategy", instances(["ddp", "hogwild", "mpi", "tf_multiworker"], "ddp", "mpi"))
 def test_one_of_several_is_named(mnist: None, commands: Commands, strategy: str) -> None:
     path = "tests.plugin.model.ending.build"
     if strategy.startswith("tf_"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench.feed import CONTESTANTS, OWN, feed, make_data
+from tests.support import instances
 
 SIDE = 24
 
@@ -19,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CONTESTANTS if name != OWN])
+@pytest.mark.parametrize("name", instances([n for n in CONTESTANTS if n != OWN], "torchvision, files"))
 def test_without_augmentation_the_pixels_are_the_same(folder: Path, tmp_path: Path, name: str) -> None:
     own, other = tmp_path / "own.npy", tmp_path / "other.npy"
     feed(OWN, folder, SIDE, f"--plain={own}")

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from bench.recovery import KINDS, STEPS, Trial, problems, run_trial
+from tests.support import instances
 
-# Each is another's without the return, or with other parameters under one coordinator, or in `test_kill`.
-LEFT_TO_THE_BENCH = {"a worker of tf_parameter_server", "a worker of hogwild", "a rank of mpi"}
+pytestmark = pytest.mark.timed
+
+# One that comes back, and one whose state is lost.
+KEPT = ("a worker of torch's parameter_server", "a parameter server")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(KINDS.keys() - LEFT_TO_THE_BENCH))
+@pytest.mark.parametrize("name", instances(KINDS, *KEPT))
 def test_a_job_outlives_the_kill_of(
     name: str, tmp_path: Path, mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,12 +229,12 @@ def test_a_killed_maker_leaves_nothing(until: Callable[..., float]) -> None:
     assert traces() == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ray_has_a_node_on_each_machine_and_runs_tasks_there(ray_cluster: RayCluster) -> None:
     assert tasks_of(ray_cluster) == "[('machine1', 0, 0), ('machine2', 0, 0)]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ray_refuses_who_has_another_token(ray_cluster: RayCluster) -> None:
     other = OWN_FOLDER / "other"
     ray_cluster.machines.path(1, other).write_text("0" * 64)
@@ -242,7 +242,7 @@ def test_ray_refuses_who_has_another_token(ray_cluster: RayCluster) -> None:
     assert done.returncode and "AuthenticationError" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_machine_that_was_off_joins_ray_again(ray_cluster: RayCluster) -> None:
     ray_cluster.machines.power_off(2)
     ray_cluster.machines.power_on(2)
@@ -250,13 +250,13 @@ def test_a_machine_that_was_off_joins_ray_again(ray_cluster: RayCluster) -> None
     assert tasks_of(ray_cluster) == "[('machine1', 0, 0), ('machine2', 0, 0)]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_slurm_starts_tasks_on_both_machines(slurm: Slurm) -> None:
     done = slurm.run(["srun", "-N2", "hostname"])
     assert sorted(done.stdout.split()) == ["machine1", "machine2"], done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_slurm_runs_a_job_to_its_end(slurm: Slurm) -> None:
     output = OWN_FOLDER / "job"
     job = slurm.submit("#!/bin/sh\nsrun hostname\n", "--nodes=2", f"--output={output}")
@@ -265,7 +265,7 @@ def test_slurm_runs_a_job_to_its_end(slurm: Slurm) -> None:
     assert slurm.wait(slurm.submit("#!/bin/sh\nexit 3\n")) == "FAILED"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_slurm_cancels_a_job(slurm: Slurm, until: Callable[..., float]) -> None:
     job = slurm.submit("#!/bin/sh\nsleep 100\n")
     until(lambda: slurm.state(job) == "RUNNING", 30, "it runs")

@@ -30,8 +30,6 @@ OWN_OPTIONS = {
     # Ray may be in an environment of its own.
     "mpi": ("strategy.mpiexec=mpiexec",),
 }
-# Of both frameworks.
-SWEPT = ("pipeline", "parameter_server", "tf_multiworker")
 STEPPING = (
     *("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "strategy.mpiexec=mpiexec"),
     *("strategy.max_restarts=0", "model=mlp"),
@@ -93,15 +91,26 @@ def by_strategy(folder: Path) -> dict[str, Path]:
     return {json.loads(path.read_text())["strategy"]: path.parent for path in found}
 
 
-def test_a_sweep_on_two_machines_has_the_losses_of_one(runs: Runs, tmp_path: Path, mnist: None) -> None:
-    options = (*SHORT, *QUICK, "-m", f"strategy={','.join(SWEPT)}")
+# Of both frameworks.
+@pytest.mark.parametrize(
+    "swept",
+    [
+        ("parameter_server", "tf_multiworker"),
+        pytest.param(("pipeline", "parameter_server", "tf_multiworker"), marks=pytest.mark.long),
+    ],
+    ids=len,
+)
+def test_a_sweep_on_two_machines_has_the_losses_of_one(
+    runs: Runs, tmp_path: Path, mnist: None, swept: tuple[str, ...]
+) -> None:
+    options = (*SHORT, *QUICK, "-m", f"strategy={','.join(swept)}")
     ended = runs.run(*CLUSTER, *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     near = Commands(tmp_path / "here")
     assert near.run("hardware.share_devices=true", *options).returncode == 0
     far, close = by_strategy(runs.folder), by_strategy(near.folder)
-    assert sorted(far) == sorted(close) == sorted(SWEPT)
-    for strategy in SWEPT:
+    assert sorted(far) == sorted(close) == sorted(swept)
+    for strategy in swept:
         check_both_have_trained(runs, far[strategy], close[strategy])
 
 
@@ -212,6 +221,7 @@ def test_a_lost_agent_s_job_goes_on_from_its_checkpoint_to_the_same_end(
     run.gone(1, 2)
 
 
+@pytest.mark.long
 def test_a_host_that_goes_silent_is_lost_in_time_and_its_ranks_end(runs: Runs, until: Until) -> None:
     machines = runs.cluster.machines
     run = Running(runs, until, "silent")

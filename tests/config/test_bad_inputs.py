@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from src.run.variables import FORK_SERVERS
 from tests.config import bad_files
 from tests.config.bad_inputs import CASES, SHORT, Case
-from tests.forking import start_fork_server
+from tests.forking import ForkedCommand, start_fork_server
 from tests.support import ROOT
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,9 @@ TRACEBACK = ("Traceback", "HYDRA_FULL_ERROR")
 
 # With these words a process imports a framework; the tests' own server has done so already.
 LOOKED_INTO = ("model.path", "resume=", "model=mlp", "model.pretrained", "partition", "checkpoint_every")
+
+# Cases that are typed for real.
+TYPED = {*list(CASES)[::7], "a21_outnewline", "a24_env"}
 
 
 @dataclass(frozen=True)
@@ -50,21 +54,29 @@ class Place:
             text = text.replace(f"{{{name}}}", path)
         return text
 
-    def run(self, case: Case) -> subprocess.CompletedProcess[str]:
+    def run(self, case: Case, *, typed: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs the command to its end: as it is typed, or forked from a process that all tests share."""
         words = f"{SHORT} {case.words}" + (f" out={self.paths['out']}" if case.out else "")
         if any(word in words for word in LOOKED_INTO):
             start_fork_server("tensorflow" if "strategy=tf_" in words else "torch")
-        inherited = {key: value for key, value in os.environ.items() if key != "SCALEGUIDE_MAX_MINUTES"}
+        environment = {
+            **{key: value for key, value in os.environ.items() if key != "SCALEGUIDE_MAX_MINUTES"},
+            "PYTHONPATH": f"{ROOT}:{self.paths['fix']}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": self.paths["temporary"],
+            **{key: self.filled(value) for key, value in case.environment.items()},
+        }
+        split = shlex.split(self.filled(words))
+        if not typed:
+            with tempfile.TemporaryDirectory() as folder:
+                out, err = Path(folder, "out"), Path(folder, "err")
+                process = ForkedCommand(split, self.here, environment, out, err)
+                code = process.wait(SECONDS)
+                return subprocess.CompletedProcess(process.args, code, out.read_text(), err.read_text())
         return subprocess.run(
-            [sys.executable, "-m", "src.train", *shlex.split(self.filled(words))],
+            [sys.executable, "-m", "src.train", *split],
             cwd=self.here,
-            env={
-                **inherited,
-                "PYTHONPATH": f"{ROOT}:{self.paths['fix']}",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "TMPDIR": self.paths["temporary"],
-                **{key: self.filled(value) for key, value in case.environment.items()},
-            },
+            env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -124,7 +136,7 @@ def test_it_ends_with_a_sentence_and_leaves_nothing(
         if word in case.words:
             request.getfixturevalue(fixture)
     before = place.contents()
-    completed = place.run(case)
+    completed = place.run(case, typed=name in TYPED)
     lines = completed.stderr.splitlines()
     assert completed.returncode == case.code, completed.stderr
     assert not any(mark in line for line in lines for mark in TRACEBACK), completed.stderr

@@ -21,6 +21,8 @@ from src.data.errors import DataError
 from src.data.sources import holds
 from src.preprocess import prepare
 
+pytestmark = pytest.mark.timed
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -125,7 +125,7 @@ def test_a_command_that_is_killed_as_it_starts_leaves_nothing(
             found += quota.find().folder.glob(f"{quota.PREFIX}{process.pid}-*")
         return found
 
-    for _ in range(4):
+    for _ in range(2):
         before = mpich_segments()
         process = commands.start(*RUN, *KINDS[kind], TMPDIR=str(temporary))
         time.sleep(generator.uniform(0.3, 3))

@@ -14,6 +14,8 @@ import pytest
 
 from src.machine import quota
 
+pytestmark = pytest.mark.timed
+
 
 @pytest.mark.parametrize(
     ("speed", "cores", "expected"),

@@ -14,6 +14,8 @@ from src.machine import router
 from src.machine.links import Direction, Link, rate_between, round_trip_between
 from src.machine.router import HEADER, Lane, Port, Router, wire_bytes
 
+pytestmark = pytest.mark.timed
+
 # A byte a microsecond.
 EIGHT_MBIT = Direction(rate_mbit=8)
 

@@ -15,6 +15,8 @@ from src.measure.contention import ContentionReader, RankReading, Reading, distu
 from src.measure.rank_record import RankRecord
 from src.measure.summary import disturbance
 
+pytestmark = pytest.mark.timed
+
 WINDOW: dict[int, RankRecord] = {0: {"window": (100.0, 110.0), "off_clock": []}}
 BUSY = "while True: pass"
 

@@ -14,6 +14,8 @@ from src.measure import exchange
 from src.measure.exchange import SIZES, fit
 from tests.support import config
 
+pytestmark = pytest.mark.timed
+
 MIB = 1 << 20
 
 

@@ -23,6 +23,8 @@ import json, os, pathlib, sys, time
 from src.machine import devices
 from src.measure import environment
 from src.measure.sampler import Sampler
+
+pytestmark = pytest.mark.timed
 found = devices.find("gpu", 1)
 ranks = [(rank, os.getpid(), device) for rank, device in enumerate([*found, found[-1]])]
 with Sampler(pathlib.Path(sys.argv[1]), 0.03) as sampler:

@@ -10,6 +10,8 @@ import pytest
 
 from src.measure import probe
 
+pytestmark = pytest.mark.timed
+
 
 def test_the_median_product_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     class Left:

@@ -17,6 +17,8 @@ from src.measure import sampler as sampling
 from src.measure.sampler import Sampler
 from src.run.tables import TRACE_FIELDS
 
+pytestmark = pytest.mark.timed
+
 INTERVAL = 0.1
 BUSY = "print(flush=True)\nwhile True: pass"
 IDLE = "print(flush=True)\nimport sys; sys.stdin.read()"

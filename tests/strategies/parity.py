@@ -23,8 +23,8 @@ LIMIT_SECONDS = 900
 MODULE = "tests.strategies.parity_rank"
 CNN = ("model=cnn", "batch=32")
 MLP = ("model=mlp", "model.dropout=0", "batch=32")
-# Few samples a BatchNorm and a high rate would grow rounding errors a thousandfold a step.
-RESNET = ("model=resnet18", "batch=32", "optimizer.lr=0.001")
+# With BatchNorm.
+NORMED = ("model=custom", "model.path=tests.plugin.model.tiny.residual", "batch=32")
 # All that may change the samples of a step, and all that may change an update but for clipping: a batch of 32
 # has half the rate of one of 128.
 UNCLIPPED = (

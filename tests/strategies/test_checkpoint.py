@@ -40,8 +40,8 @@ STRATEGIES = {
 PAIRS = [
     pytest.param("resnet18", "single", "pipeline", marks=pytest.mark.slow),
     pytest.param("cnn", "pipeline", "ddp", marks=pytest.mark.slow),
-    pytest.param("cnn", "ddp", "model_split", marks=pytest.mark.slow),
-    pytest.param("cnn", "model_split", "single", marks=pytest.mark.slow),
+    pytest.param("cnn", "ddp", "model_split", marks=pytest.mark.long),
+    pytest.param("cnn", "model_split", "single", marks=pytest.mark.long),
 ]
 
 

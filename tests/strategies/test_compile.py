@@ -12,7 +12,7 @@ import pytest
 
 from src.config import CannotRunHere
 from src.measure.arithmetic import PARITY_STEPS
-from tests.support import config
+from tests.support import config, instances
 
 WORDS = ("model=cnn", "batch=32", "microbatches=2", "dataset.limit=512", "dataset.test_limit=250")
 SETTINGS = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none")
@@ -41,7 +41,7 @@ def plain(module_commands: Callable[[], Any], mnist: None) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", COMPILED)
+@pytest.mark.parametrize("strategy", instances(COMPILED, COMPILED[2]))
 def test_losses_are_those_of_the_written_model(
     strategy: str, plain: list[float], module_commands: Callable[[], Any], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ STRATEGIES = {
     "tf_mpi": ("strategy=tf_mpi", "workers=2"),
     "tf_parameter_server": ("strategy=tf_parameter_server", "workers=2"),
 }
+FURTHER = ("ddp", "tf_single-fit", "tf_mpi", "tf_parameter_server")
 
 
 def floats(checkpoint: Path) -> Iterator[np.ndarray]:
@@ -51,7 +52,11 @@ def losses(folder: Path) -> list[float]:
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(name, marks=() if name in ("single", "hogwild") else SLOW) for name in STRATEGIES],
+    [
+        *("single", "hogwild"),
+        *(pytest.param(name, marks=SLOW) for name in ("pipeline", "tf_single")),
+        *(pytest.param(name, marks=pytest.mark.long) for name in FURTHER),
+    ],
 )
 def test_what_a_diverged_run_leaves_is_finite_and_a_run_goes_on_from_it(
     commands, mnist: None, strategy: str

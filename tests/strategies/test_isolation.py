@@ -34,6 +34,8 @@ WORDS = (
 # Trains until it is ended.
 ENDLESS = ("epochs=100000", "max_minutes=4", "evaluate_every=1000000")
 pytestmark = pytest.mark.slow
+# An instance of each way of processes to find each other.
+MARKS = dict.fromkeys(("pipeline", "parameter_server", "mpi", "tf_multiworker", "tf_parameter_server"), ())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,10 +49,15 @@ def _namespaces() -> None:
 @pytest.mark.parametrize(
     ("words", "inside"),
     [
-        *(((name,), not described.get("loopback", False)) for name, described in STRATEGIES.items()),
+        *(
+            pytest.param(
+                (name,), not described.get("loopback", False), marks=MARKS.get(name, pytest.mark.long)
+            )
+            for name, described in STRATEGIES.items()
+        ),
         (("ddp", "strategy.all_reduce=backend"), False),
         (("ddp", "hardware.isolate=always"), True),
-        (("parameter_server", "hardware.isolate=always"), True),
+        pytest.param(("parameter_server", "hardware.isolate=always"), True, marks=pytest.mark.long),
     ],
     ids=lambda words: "-".join(words) if isinstance(words, tuple) else None,
 )

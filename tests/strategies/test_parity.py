@@ -20,7 +20,7 @@ from tests.strategies.parity import (
     ADAMW,
     CNN,
     MLP,
-    RESNET,
+    NORMED,
     SAVED,
     STEPS,
     TERMS,
@@ -44,9 +44,9 @@ SINGLE = (
     Case("single-cnn", CNN),
     Case("single-cnn-m2", (*CNN, "microbatches=2")),
     Case("single-mlp", MLP),
-    Case("single-resnet-m4", (*RESNET, "microbatches=4")),
-    Case("rank-0-buffers", (*RESNET, "microbatches=4"), "buffers of the first half"),
-    Case("union-m2", (*RESNET, "microbatches=2"), "union of two ranks"),
+    Case("single-normed-m4", (*NORMED, "microbatches=4")),
+    Case("rank-0-buffers", (*NORMED, "microbatches=4"), "buffers of the first half"),
+    Case("union-m2", (*NORMED, "microbatches=2"), "union of two ranks"),
     Case("single-terms", (*CNN, *TERMS, SAVED)),
     Case("single-terms-resumed", (*CNN, *TERMS), resumes="single-terms"),
     Case("single-unclipped", (*CNN, *UNCLIPPED)),
@@ -58,7 +58,7 @@ PAIR = (
     Case("ddp-cnn-small-buckets", (*DDP, *CNN, "strategy.bucket_mb=0.2")),
     Case("ddp-cnn-m2", (*DDP, *CNN, "microbatches=2")),
     Case("ddp-mlp", (*DDP, *MLP)),
-    Case("ddp-resnet-local-m2", (*DDP, *RESNET, "microbatches=2")),
+    Case("ddp-normed-local-m2", (*DDP, *NORMED, "microbatches=2")),
     Case("ddp-cnn-shares", (*DDP, *CNN, "batch_shares=[20,12]")),
     Case("ddp-cnn-shares-m2", (*DDP, *CNN, "batch_shares=[25,7]", "microbatches=2")),
     Case("ddp-cnn-shares-that-change", (*DDP, *CNN, "batch_shares=auto"), SPEEDS),
@@ -67,7 +67,7 @@ PAIR = (
     Case("local-sgd-cnn-shares", (*LOCAL, *CNN, "strategy.sync_every=1", "batch_shares=[20,12]")),
     Case("local-sgd-cnn", (*LOCAL, *CNN, "strategy.sync_every=4")),
     Case("local-sgd-cnn-evaluated", (*LOCAL, *CNN, "strategy.sync_every=4", "evaluate_every=3")),
-    Case("ddp-resnet-sync-m2", (*DDP, *RESNET, "microbatches=2", "batchnorm=sync")),
+    Case("ddp-normed-sync-m2", (*DDP, *NORMED, "microbatches=2", "batchnorm=sync")),
     *(
         Case(f"ddp-{change.replace(' ', '-')}", (*DDP, *CNN), change)
         for change in ("wrong shard", "missing average", "stale weight", "stale gradient")
@@ -89,8 +89,8 @@ MPIEXEC = (
     Case("mpi-cnn", (*MPI, *CNN)),
     Case("mpi-cnn-small-buckets", (*MPI, *CNN, "strategy.bucket_mb=0.2")),
     Case("mpi-cnn-m2", (*MPI, *CNN, "microbatches=2")),
-    Case("mpi-resnet-local-m2", (*MPI, *RESNET, "microbatches=2")),
-    Case("mpi-resnet-sync-m2", (*MPI, *RESNET, "microbatches=2", "batchnorm=sync")),
+    Case("mpi-normed-local-m2", (*MPI, *NORMED, "microbatches=2")),
+    Case("mpi-normed-sync-m2", (*MPI, *NORMED, "microbatches=2", "batchnorm=sync")),
     Case("mpi-cnn-shares", (*MPI, *CNN, "batch_shares=[7,25]")),
     Case("mpi-terms", (*MPI, *CNN, *TERMS)),
     Case("mpi-missing-average", (*MPI, *CNN), "missing average"),
@@ -127,10 +127,10 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("mpi-cnn-small-buckets", "single-cnn"),
         ("mpi-cnn-m2", "single-cnn"),
         # BatchNorm: rank 0's micro-batches alone move the buffers, or all ranks' do.
-        ("ddp-resnet-local-m2", "rank-0-buffers"),
-        ("ddp-resnet-sync-m2", "union-m2"),
-        ("mpi-resnet-local-m2", "rank-0-buffers"),
-        ("mpi-resnet-sync-m2", "union-m2"),
+        ("ddp-normed-local-m2", "rank-0-buffers"),
+        ("ddp-normed-sync-m2", "union-m2"),
+        ("mpi-normed-local-m2", "rank-0-buffers"),
+        ("mpi-normed-sync-m2", "union-m2"),
         # Clipped is the averaged gradient, whose rate and decay are every rank's.
         ("ddp-terms", "single-terms"),
         ("mpi-terms", "single-terms"),
@@ -192,12 +192,12 @@ def test_local_statistics_are_those_of_single_with_as_many_microbatches(
     trained: dict[str, list[Outcome]],
 ) -> None:
     # `single` moves its buffers on all four micro-batches, and these must therefore differ.
-    for outcome in trained["ddp-resnet-local-m2"]:
-        assert differences(outcome, trained["single-resnet-m4"][0]) == ["buffers"]
+    for outcome in trained["ddp-normed-local-m2"]:
+        assert differences(outcome, trained["single-normed-m4"][0]) == ["buffers"]
 
 
 def test_local_and_synchronised_statistics_differ(trained: dict[str, list[Outcome]]) -> None:
-    differing = differences(trained["ddp-resnet-sync-m2"][0], trained["ddp-resnet-local-m2"][0])
+    differing = differences(trained["ddp-normed-sync-m2"][0], trained["ddp-normed-local-m2"][0])
     assert sorted(differing) == ["buffers", "gradients", "losses", "parameters"]
 
 

@@ -54,7 +54,14 @@ def checkpoint(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=() if name == "ddp" else SLOW) for name in STRATEGIES]
+    "strategy",
+    [
+        "ddp",
+        pytest.param("pipeline", marks=SLOW),
+        pytest.param("tf_custom", marks=SLOW),
+        pytest.param("mpi", marks=pytest.mark.long),
+        pytest.param("model_split", marks=pytest.mark.long),
+    ],
 )
 def test_a_job_with_a_killed_rank_ends_as_an_undisturbed_one(
     commands, until: Until, mnist: None, strategy: str

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from tests.support import ROOT
+from tests.support import ROOT, instances
 from tests.tracking.recorded import history
 
 SECONDS = 120
@@ -99,7 +99,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("back", ["while it trains", "after the run"])
+@pytest.mark.parametrize("back", instances(["while it trains", "after the run"], "while it trains"))
 def test_a_server_killed_in_the_middle_and_back_has_every_point_once(
     commands: Any, mnist: None, server: Server, where: dict[str, str], until: Any, back: str
 ) -> None:

@@ -50,9 +50,9 @@ def accuracy_after_training(train: Samples, test: Samples, classes: int, rate: f
     ("name", "classes", "train_samples", "test_samples", "rate"),
     [
         ("cifar10", 10, 2_000, 400, 0.03),
-        ("imagenet64", 1_000, 25_624, 1_000, 0.01),
-        ("flowers", 5, 2_004, 499, 0.005),
-        ("vnfoods30", 30, 2_000, 574, 0.02),
+        pytest.param("imagenet64", 1_000, 25_624, 1_000, 0.01, marks=pytest.mark.long),
+        pytest.param("flowers", 5, 2_004, 499, 0.005, marks=pytest.mark.long),
+        pytest.param("vnfoods30", 30, 2_000, 574, 0.02, marks=pytest.mark.long),
     ],
 )
 def test_three_epochs_of_resnet18_learn_something_but_not_all(

@@ -20,7 +20,7 @@ from src.launch.cluster.engine import HostLost
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.host import worker_host
 from tests.launch.cluster.local_engine import CACHES, HOSTS
-from tests.support import config
+from tests.support import config, instances
 
 ROOT = Path(__file__).parents[3]
 PLUGIN = ("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "model=mlp")
@@ -120,7 +120,7 @@ def test_a_silent_host_is_lost_in_time_and_its_ranks_go(commands, mnist: None, u
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", instances([signal.SIGKILL, signal.SIGINT], signal.SIGKILL))
 def test_nothing_is_left_of_a_parent_that_ends(
     commands, mnist: None, until: Until, number: signal.Signals
 ) -> None:

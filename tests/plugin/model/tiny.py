@@ -35,6 +35,28 @@ def normalised(num_classes: int) -> nn.Module:
     return model
 
 
+class Residual(nn.Module):
+    """A block as ResNet's, of images [batch, channels, height, width]: what it adds is normalised twice."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        inner = torch.relu(self.bn1(self.first(images)))
+        return torch.relu(self.bn2(self.second(inner)) + images)
+
+
+def residual(*, classes: int, shape: tuple[int, int, int]) -> nn.Module:
+    """A network with BatchNorm that takes a hundredth of ResNet-18's time."""
+    stem = nn.Conv2d(shape[2], 8, 3, stride=4, bias=False)
+    pooled = (nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, classes))
+    return nn.Sequential(stem, nn.BatchNorm2d(8), nn.ReLU(), Residual(8), *pooled)
+
+
 def broken_on_rank_0() -> nn.Module:
     """Raises on rank 0, while the others wait for it."""
     if os.environ.get("RANK") == "0":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.support import config, run_ranks
+
+pytestmark = pytest.mark.timed
 
 WORDS = ("strategy=ddp", "workers=2", "model=mlp", "batch=32", "dataset.limit=320", "dataset.test_limit=64")
 
