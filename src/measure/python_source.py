@@ -19,7 +19,7 @@ DOTTED = re.compile(r"Constant\(value='([^\W\d]\w*(?:\.[^\W\d]\w*)+)'")
 
 @dataclass(frozen=True)
 class Source:
-    """What a file of Python does.
+    """The effects of a file of Python.
 
     Attributes:
         digest: the sha256 of its syntax tree, which has neither comments nor positions, without docstrings
