@@ -18,11 +18,13 @@ from src.measure import parent_code, python_source
 
 ROOT = Path(__file__).resolve().parents[2]
 RANK = "src.worker"
-# Distributions of modules by other names, and what modules load besides.
+# Distributions of modules by other names, with what modules load besides; none where no figure is touched.
 DISTRIBUTIONS = {
     "PIL": ("pillow",),
     "mpi4py": ("mpi4py", "mpich", "openmpi"),
     "pynvml": ("nvidia-ml-py",),
+    # It draws bars and tables.
+    "rich": (),
     "yaml": ("pyyaml",),
 }
 
