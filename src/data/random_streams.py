@@ -9,7 +9,7 @@ import numpy as np
 
 
 class RandomStream(Enum):
-    """What random numbers are drawn for, and by which generator."""
+    """A use of random numbers; its value says what they are drawn for, and by which generator."""
 
     WEIGHTS = "the model's first weights, by torch's or Keras's; what Keras's layers draw in training, too"
     STEP = "what a torch model draws in a training step, as masks of dropout or Bayesian weights, by torch's"
