@@ -51,7 +51,7 @@ def merge(
         keep: whether the run may go on.
     """
     run = read_records(config, out, trace, helper_seconds, readings)
-    if status is Status.OK:
+    if status == Status.OK:
         ends = (Status(record["status"]) for record in run.records.values())
         status = next((each for each in ends if each is not Status.OK), Status.OK)
     _write_steps(out / files.STEPS, run)

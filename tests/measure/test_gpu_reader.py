@@ -15,6 +15,8 @@ import pytest
 from src.measure.arithmetic import mean
 from tests.support import ROOT
 
+pytestmark = pytest.mark.timed
+
 SOURCE = Path(__file__).with_name("nvml_stub.c")
 SAMPLES = 30
 # Samples both cards for two ranks, and for a third one that shares card 1; prints cards and rows.
@@ -24,7 +26,6 @@ from src.machine import devices
 from src.measure import environment
 from src.measure.sampler import Sampler
 
-pytestmark = pytest.mark.timed
 found = devices.find("gpu", 1)
 ranks = [(rank, os.getpid(), device) for rank, device in enumerate([*found, found[-1]])]
 with Sampler(pathlib.Path(sys.argv[1]), 0.03) as sampler:

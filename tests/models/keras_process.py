@@ -72,7 +72,7 @@ def train(folder: Path) -> None:
         return model
 
     setup.build = from_torch
-    tf_single.train(context, Recorder(chosen, 0, folder / "tensorflow", started=time.time()))
+    tf_single.train(context, Recorder(chosen, 0, folder / "tensorflow", started=time.time(), probes=False))
 
 
 def losses(path: Path) -> list[float]:

@@ -36,7 +36,7 @@ def main() -> None:
         elif weight.ndim == 2:
             weights[place] = weight.T
     np.savez(folder / "weights.npz", *weights)
-    single.train(context, Recorder(chosen, 0, folder / "torch", started=time.time()))
+    single.train(context, Recorder(chosen, 0, folder / "torch", started=time.time(), probes=False))
     sys.stdout.flush()
     os._exit(0)
 

@@ -30,6 +30,7 @@ from src.config import Config
 from src.config import run_config as configuration
 from src.data import available, order
 from src.launch.hosts import LocalHosts
+from src.measure import peak
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
 from src.run import files
@@ -200,7 +201,7 @@ def train(config: Config, folder: Path, rank: int) -> None:
     world = config.workers
     (folder / files.RANKS).mkdir(parents=True, exist_ok=True)
     context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
-    recorder = Recorder(config, rank, folder / str(rank), started=time.time())
+    recorder = Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
     if "serve" in config.strategy:
         train_served(context, recorder)
         return
@@ -270,6 +271,7 @@ def main() -> None:
     configuration.Config.evaluation_batch = EVALUATION_BATCH
     # Equality is tested, not speed: costs and peaks are measured once.
     cost.ROUNDS = cost.LEAST_ROUNDS = cost.LINK_ROUNDS = 1
+    peak.FIRST = peak.AGAIN = 0.0, 1
     if sys.argv[2:] == ["mpi"]:
         from src.runtime.common.mpi_world import MPIWorld
 

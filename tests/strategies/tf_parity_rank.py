@@ -147,7 +147,7 @@ def train(config: Config, folder: Path, rank: int, world: int) -> None:
     whole = available.load(config.dataset)
     few = whole.first(test=TESTED)
     context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
-    recorder = Recorder(config, rank, folder / str(rank), started=time.time())
+    recorder = Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
     resolve_name(config.strategy["entry"])(context, recorder)
     tensors: dict[str, np.ndarray] = {}
     for part in Watched.parts:

@@ -75,7 +75,7 @@ def started(config: Config, folder: Path) -> tuple[RankContext, Recorder]:
     rank = int(os.environ["RANK"])
     cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
     context = RankContext(config, rank, config.workers, available.load(config.dataset), folder, cores)
-    return context, Recorder(config, rank, folder / str(rank), started=time.time())
+    return context, Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def main() -> None:
         (folder / files.RANKS).mkdir(exist_ok=True)
         cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
         context = RankContext(config, rank, config.workers, available.load(config.dataset), folder, cores)
-        recorder = Recorder(config, rank, folder / str(rank), started=time.time())
+        recorder = Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
         resolve_name(config.strategy["entry"])(context, recorder)
         said = recorder.facts["saved_tensors_bytes"]
         (folder / f"{rank}.json").write_text(json.dumps({"said": said, "held": max(most)}))
