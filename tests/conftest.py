@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import threadpoolctl
 import yaml
 from xdist.remote import Producer
 
@@ -106,6 +107,11 @@ class Commands:
 
 def pytest_configure() -> None:
     scheduling.make_way()
+
+
+def pytest_collection_finish() -> None:
+    """Have numerical libraries, which are loaded by now, use one thread: the others' cores aren't free."""
+    threadpoolctl.threadpool_limits(1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> scheduling.TimedApart:
