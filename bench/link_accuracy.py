@@ -17,9 +17,9 @@ from statistics import median
 
 from bench.runs import OUT
 from src.config import CONF, command_line, compose
-from src.launch import links
+from src.launch.emulated import link_measurement
+from src.launch.emulated.hosts import EmulatedHosts
 from src.launch.host import COORDINATOR_HOST, server_host, worker_host
-from src.launch.hosts import EmulatedHosts
 from src.report.network import deviates
 
 HOSTS = (worker_host(0), worker_host(1), server_host(0), COORDINATOR_HOST)
@@ -56,7 +56,7 @@ def measure(hardware: str, times: int) -> Iterator[Way]:
             try:
                 for name in HOSTS:
                     hosts.host(name)
-                rounds.append(links.measure(hosts.placed, hosts.own[0].process.pid))
+                rounds.append(link_measurement.measure(hosts.placed, hosts.own[0].process.pid))
             finally:
                 hosts.close()
     for ways in zip(*rounds, strict=True):

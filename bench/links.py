@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from bench.runs import OUT
-from src.launch.links import SWITCH_MODULE
+from src.launch.emulated.hosts import SWITCH_MODULE
 
 # Overrides of the runs, which would go on for minutes.
 WORDS = ("model=mlp", "dataset=mnist", "epochs=1000", "max_minutes=30", "tracking.backend=none")
@@ -73,7 +73,7 @@ def traces() -> Traces:
                         namespaces.add(link)
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            if {SWITCH_MODULE, "src.worker", "src.launch.mpi_agent", "src.train"} & set(words):
+            if {SWITCH_MODULE, "src.worker", "src.launch.mpi.agent", "src.train"} & set(words):
                 processes.add(f"{process.pid} {' '.join(words)[:120]}")
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         namespaces |= {word for word in line.split() if word.startswith("net:[")}

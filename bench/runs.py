@@ -16,8 +16,8 @@ from typing import Any
 
 from src.config import command_line, compose
 from src.data import available, catalog
-from src.launch.hosts import LocalHosts
 from src.launch.launcher import launcher_of
+from src.launch.local.hosts import LocalHosts
 from src.launch.mpi_ranks import library_environment, mpiexec_path
 from src.machine.devices import usable_cores
 from src.measure.arithmetic import disturbed

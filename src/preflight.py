@@ -1,9 +1,9 @@
 """Build one cell's model and read its checkpoint, before any rank is started.
 
-`python -m src.preflight CONFIG ANSWER` is run by the parent (`src.launch.inspection`), which imports no
-framework. CONFIG is the path of the cell's resolved configuration. ANSWER is written as JSON: empty if all is
-well, `mistake` with a sentence on what the user has typed or named, or `failure` with one on an error of the
-user's own code.
+`python -m src.preflight CONFIG ANSWER` is run by the parent (`src.launch.supervise.inspection`), which
+imports no framework. CONFIG is the path of the cell's resolved configuration. ANSWER is written as JSON:
+empty if all is well, `mistake` with a sentence on what the user has typed or named, or `failure` with one on
+an error of the user's own code.
 """
 
 from __future__ import annotations

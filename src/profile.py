@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 from src.config import CannotRunHere, Config, ConfigError, command_line, compose
-from src.launch import exchange, isolation, kinds_of_hosts
 from src.launch.launcher import launcher_of
+from src.launch.local import isolation
+from src.launch.supervise import choose_hosts, exchange_benchmark
 from src.run import exit_lines, files, leases
 from src.run.tables import write_text
 
@@ -64,7 +65,7 @@ def _profile(words: Sequence[str]) -> None:
     with contextlib.closing(leases.take(cells)) as lease:
         for cell in cells:
             with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
-                rows = exchange.measure(cell, Path(folder), lease.of(leases.request_of(cell)))
+                rows = exchange_benchmark.measure(cell, Path(folder), lease.of(leases.request_of(cell)))
                 path = Path(folder, files.NETWORK)
                 found = json.loads(path.read_text()) if path.exists() else {}
             network = {**found, **network, "exchange": [*network.get("exchange", []), *rows]}
@@ -82,12 +83,12 @@ def _profile(words: Sequence[str]) -> None:
 
 def _check(cell: Config) -> None:
     """Raise `ConfigError` where a cell's exchanges can't be measured, here or at all."""
-    if exchange.profile_of(cell) is None:
+    if exchange_benchmark.profile_of(cell) is None:
         raise ConfigError(f"strategy={cell.strategy['name']}: has no exchanges to measure")
     try:
         launcher_of(cell).check(cell)
         isolation.check(cell)
-        kinds_of_hosts.check(cell)
+        choose_hosts.check(cell)
     except CannotRunHere as error:
         raise ConfigError(str(error)) from error
 

@@ -29,17 +29,18 @@ from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command
 from src.config.command_line import CommandLine
 from src.config.keys import GROUPS
 from src.config.slurm import is_submitted
-from src.launch import inspection, not_run
-from src.launch.cells import bring_data, check_launch
+from src.launch import skipped_cells
+from src.launch.cell_checks import bring_data, check_launch
 from src.launch.cluster.engine import HostLost
-from src.launch.exchange import NotMeasured
-from src.launch.failure import disk_full
 from src.launch.launcher import launcher_of
 from src.launch.slurm.jobs import Jobs
+from src.launch.supervise import inspection
+from src.launch.supervise.exchange_benchmark import NotMeasured
+from src.launch.supervise.failure import disk_full
 from src.launch.training import Interrupted, train
 from src.machine import process
+from src.machine.device_locks import Lease
 from src.machine.folders import FULL
-from src.machine.locks import Lease
 from src.run import directory_lock, exit_lines, leases
 from src.run.directory import status_of
 from src.run.directory_lock import Reservation
@@ -222,7 +223,7 @@ class Command:
                 return train(config, lease.of(leases.request_of(config)), started=started, sweep=sweep)
         except (leases.WaitedTooLong, NotMeasured, HostLost, CannotRunHere) as error:
             if isinstance(error, NotMeasured | CannotRunHere) and config.tracking["study"]:
-                not_run.record(config, Status.FAILED, str(error))
+                skipped_cells.record(config, Status.FAILED, str(error))
             exit_lines.answer(error)
             return Status.FAILED
         except OSError as error:
@@ -259,7 +260,7 @@ class Command:
         try:
             if not self._reservations:
                 self._reservations.append(directory_lock.reserve([config]))
-            not_run.record(config, status, str(error))
+            skipped_cells.record(config, status, str(error))
         except (ConfigError, OSError) as reason:
             return self._answer(reason)
         return complain(f"{'error' if status is Status.FAILED else status}: {error}", 0)

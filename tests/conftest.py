@@ -19,7 +19,7 @@ from xdist.remote import Producer
 
 from src.data import available
 from src.data.errors import DataError
-from src.launch.warm_start import AT_START
+from src.launch.local.warm_start import AT_START
 from src.run import variables
 from tests import scheduling
 from tests.forking import ForkedCommand, start_fork_server
@@ -63,7 +63,9 @@ class Commands:
         streams = self._outputs / "out", self._outputs / "err"
         for path in streams:
             path.write_bytes(b"")
-        if self.forks and self.python == [sys.executable] and not whole.keys() & set(AT_START):
+        # Another program than ours, or variables that an interpreter reads as it starts, want a new one.
+        plain = "PYTHONPATH" not in environment and not whole.keys() & set(AT_START)
+        if self.forks and plain and self.python == [sys.executable]:
             return ForkedCommand(words, self.folder, whole, *streams)
         with streams[0].open("ab") as out, streams[1].open("ab") as err:
             command = [*self.python, "-m", "src.train", *words]

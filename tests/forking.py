@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
-from src.launch.agents import send_line
-from src.launch.warm_start import ForkedProcess, ForkServerProcess
+from src.launch.local.agents import send_line
+from src.launch.local.warm_start import ForkedProcess, ForkServerProcess
 from src.run.variables import FORK_SERVERS
 
 ROOT = Path(__file__).parents[1]

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from src.config import Config, command_line, compose
-from src.launch import processes
-from src.launch.hosts import LocalHosts
 from src.launch.launched import LaunchedProcess
 from src.launch.launcher import launcher_of
+from src.launch.local.hosts import LocalHosts
 from src.launch.spawn import Process
+from src.launch.supervise import processes
 from src.run import variables
 from tests.forking import start_fork_server
 

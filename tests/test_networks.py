@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from bench import links as kills
-from src.launch.links import SWITCH_MODULE
-from tests.machine.test_switch import Switch
+from src.launch.emulated.hosts import SWITCH_MODULE
+from tests.launch.emulated.test_switch import Switch
 from tests.support import instances
 
 ROOT = Path(__file__).parents[1]

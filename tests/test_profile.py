@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.machine.test_switch import Switch
+from tests.launch.emulated.test_switch import Switch
 from tests.support import instances
 from tests.test_networks import SHORT
 

@@ -132,7 +132,7 @@ def test_no_cell_runs_again_after_changes_that_touch_no_figure(repository: Repos
     ("edited", "stale"),
     [
         ("src/runtime/torch/shared_all_reduce.py", {"ddp", "ddp_vpn"}),
-        ("src/machine/switch.py", {"ddp_vpn"}),
+        ("src/launch/emulated/switch.py", {"ddp_vpn"}),
     ],
 )
 def test_cells_run_again_whose_figures_a_change_can_touch(

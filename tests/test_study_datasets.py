@@ -75,14 +75,14 @@ cells: ${cells:${study.grid},${study.repeat}}
 # Prints what becomes of each study on standard input: its cells and folders, or the sentence.
 CODE = """
 import json, sys
-sys.path[:0] = ["conf/hydra_plugins"]
-import cells
 from omegaconf import OmegaConf
 from src.config.mistakes import ConfigError
+from src.study.cells import cells
+from src.study.folders import folders
 
 def composed(study):
     try:
-        both = cells.folders(study), cells.cells(study["grid"], 1, study)
+        both = folders(study), cells(study["grid"], 1, study)
         return [OmegaConf.to_container(each) for each in both]
     except ConfigError as error:
         return str(error)

@@ -1,66 +1,51 @@
 """Register the OmegaConf resolvers of a study: `cells`, of its grid, and `folders`, of its datasets.
 
-DVC imports this module while it composes `conf/study.yaml` (`hydra.plugins_path` in .dvc/config). The stage
-`preprocess` of dvc.yaml makes each folder, the stage `train` runs each cell.
+DVC imports this module while it composes `conf/study.yaml` (`hydra.plugins_path` in .dvc/config). What the
+resolvers do is in `src/study/`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import random
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 ROOT = Path(__file__).parent.parent.parent
-# DVC's process doesn't have the repository on its path.
-sys.path.insert(0, str(ROOT))
-try:
-    from src.config.mistakes import ConfigError
-finally:
-    sys.path.remove(str(ROOT))
-
-
 # The exit status of dvc's own errors.
 DVC_ERROR = 255
-NEEDED = ("strategy", "model", "dataset")
-# Of the options of a study's dataset, those that tell its folders apart, and those that don't change them.
-TELLING, NO_PART = ("source", "size", "fraction", "generator_seed"), ("name", "data_dir")
 
 
 def resolve(grid: Any, repeat: Any = 1, *, _parent_: DictConfig | None = None) -> DictConfig:
     """Return `cells` of the study that is being composed; end dvc with one line for a mistake in it."""
-    study = _study(_parent_)
-    with _in_a_line(study):
+    with _in_a_line(_parent_) as study:
+        from src.study.cells import cells
+
         return cells(grid, repeat, study)
 
 
 def resolve_folders(*, _parent_: DictConfig | None = None) -> DictConfig:
     """Return `folders` of the study that is being composed; end dvc with one line for a mistake in it."""
-    study = _study(_parent_)
-    with _in_a_line(study):
+    with _in_a_line(_parent_) as study:
+        from src.study.folders import folders
+
         return folders(study)
 
 
-def _study(node: DictConfig | None) -> dict[str, Any]:
-    """Return the study that is being composed, as far as it is known."""
-    study = None if node is None else OmegaConf.to_container(node, resolve=False)
-    return study if isinstance(study, dict) else {}
-
-
 @contextlib.contextmanager
-def _in_a_line(study: Mapping[str, Any]) -> Iterator[None]:
-    """End dvc with one line for a mistake in a study."""
-    # Readers and models of the user's own are looked for beside `src`.
+def _in_a_line(node: DictConfig | None) -> Iterator[dict[str, Any]]:
+    """Yield the study, as far as it is composed; end dvc with one line for a mistake in it."""
+    composed = None if node is None else OmegaConf.to_container(node, resolve=False)
+    study: dict[Any, Any] = composed if isinstance(composed, dict) else {}
+    # DVC's process finds neither `src` nor, beside it, readers and models of the user's own.
     sys.path.insert(0, str(ROOT))
+    from src.config.mistakes import ConfigError
+
     try:
-        yield
+        yield study
     except ConfigError as error:
         # As an exception it would reach the user within sentences of OmegaConf and DVC.
         name = f"study {study['name']}: " if "name" in study else ""
@@ -68,190 +53,6 @@ def _in_a_line(study: Mapping[str, Any]) -> Iterator[None]:
         raise SystemExit(DVC_ERROR) from error
     finally:
         sys.path.remove(str(ROOT))
-
-
-def folders(study: Mapping[str, Any]) -> DictConfig:
-    """Return the prepared folders of a study by name, with their datasets and the words of `src.preprocess`.
-
-    Raises:
-        ConfigError: for a list of datasets that is none, or has a folder twice.
-    """
-    found = {}
-    for folder, dataset, options in _listed(study):
-        words = [dataset["name"], *(f"'{key}={_typed(value)}'" for key, value in options.items())]
-        found[folder] = {"name": dataset["name"], "words": " ".join(words)}
-    return OmegaConf.create(found)
-
-
-def _listed(study: Mapping[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Return (folder, dataset, options of preparation) of each of a study's datasets."""
-    from src.data.catalog import configure, folder_name
-    from src.data.errors import DataMistake
-
-    entries = study.get("datasets")
-    fits = isinstance(entries, list) and all(isinstance(entry, str | dict) for entry in entries)
-    if not fits:
-        raise ConfigError(f"study.datasets={entries}: must be a list of names, as [mnist]")
-    known: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {}
-    for entry in entries:
-        try:
-            # Where the stages will run, too.
-            with contextlib.chdir(ROOT):
-                dataset = configure(entry)
-                folder = folder_name(dataset)
-        except DataMistake as error:
-            raise ConfigError(f"study.datasets: {error}") from error
-        options = {} if isinstance(entry, str) else {k: v for k, v in entry.items() if k not in NO_PART}
-        if folder in known:
-            raise ConfigError(f"study.datasets={entries}: lists {folder} twice")
-        known[folder] = folder, dataset, options
-    return list(known.values())
-
-
-def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) -> DictConfig:
-    """Return the cells of a grid by name, each with its overrides for `src.train` and what it reads.
-
-    Each block of the grid maps keys to values or lists of values; its configurations are the Cartesian
-    product, and each is measured `repeat` times. A repetition is a cell of its own, so that one more doesn't
-    run the others again; the first has the configuration's name, later ones end in `-r2`, `-r3`, ... DVC runs
-    cells in this order: all first repetitions as the grid has them, then each further round shuffled, so that
-    neither a drift of the machine nor a cell's predecessor always favours the same.
-
-    For a short look at a long study, SCALEGUIDE_MAX_CELLS limits the number of configurations, and
-    SCALEGUIDE_MAX_MINUTES the minutes of each, which then appear in its name.
-
-    Raises:
-        ConfigError: for a cell with a wrong name, type or range, or one that occurs twice; for a wrong
-            `repeat`, a grid that is none, or a `study` whose name or datasets don't fit.
-    """
-    from src.config import compose
-
-    rows = _rows(OmegaConf.to_container(grid) if OmegaConf.is_config(grid) else grid)
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-        raise ConfigError(f"study.repeat={repeat}: must be a whole number, at least 1")
-    rows = rows[: _most_cells(len(rows))]
-    _check_name(study or {})
-    prepared: list[str | None] = [None] * len(rows)
-    if "datasets" in (study or {}):
-        listed = _listed(study or {})
-        chosen = [_choose(row, listed) for row in rows]
-        rows = [[*row, *words] for row, (_, words) in zip(rows, chosen, strict=True)]
-        prepared = [folder for folder, _ in chosen]
-    composed = zip(compose.name_rows(rows), prepared, strict=True)
-    described = {name: _describe_cell(raw, row, folder) for (name, raw, row), folder in composed}
-    if len(described) < len(rows):
-        raise ConfigError("the grid names a cell twice")
-    cells_by_name = {}
-    for repetition in range(1, repeat + 1):
-        names = list(described)
-        if repetition > 1:
-            random.Random(repetition).shuffle(names)
-        for name in names:
-            cell = name if repetition == 1 else f"{name}-r{repetition}"
-            cells_by_name[cell] = {**described[name], "configuration": name, "repetition": repetition}
-    return OmegaConf.create(cells_by_name)
-
-
-def _rows(grid: Any) -> list[list[str]]:
-    """Return the overrides of each configuration of a grid; raise `ConfigError` where it is no grid."""
-    form = "a list of blocks, as - {strategy: [single, ddp], model: cnn, dataset: mnist}"
-    if not isinstance(grid, list) or not grid:
-        raise ConfigError(f"study.grid={grid}: must be {form}")
-    rows = []
-    for number, block in enumerate(grid, 1):
-        if not isinstance(block, dict) or not block:
-            raise ConfigError(f"study.grid: block {number} is {block!r}; it must be {form}")
-        for key in NEEDED:
-            if key not in block:
-                has = ", ".join(map(str, block))
-                raise ConfigError(f"study.grid: block {number} lacks `{key}`; it has {has}")
-        for key, value in block.items():
-            values = value if isinstance(value, list) else [value]
-            if not isinstance(key, str):
-                raise ConfigError(f"study.grid: block {number} has the key {key!r}, which is no text")
-            if key in NEEDED and not all(isinstance(each, str) for each in values):
-                names = ", ".join(NEEDED)
-                raise ConfigError(f"study.grid: block {number}: {key}={value}: must be a name ({names})")
-            if not values:
-                raise ConfigError(f"study.grid: block {number}: {key}=[]: an empty list gives no cell")
-            if key in ("out", "tracking.study", "overwrite"):
-                raise ConfigError(f"study.grid: block {number}: {key}: is the study's to set; leave it away")
-        rows += [
-            [f"{key}={_typed(value)}" for key, value in zip(block, values, strict=True)]
-            for values in product(*(v if isinstance(v, list) else [v] for v in block.values()))
-        ]
-    return rows
-
-
-def _typed(value: Any) -> str:
-    """Return a value as it is typed in a command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
-
-
-def _most_cells(count: int) -> int:
-    """Return SCALEGUIDE_MAX_CELLS, or `count` without it; raise `ConfigError` where it is no number."""
-    limit = os.environ.get("SCALEGUIDE_MAX_CELLS") or str(count)
-    if not limit.isdecimal() or not int(limit):
-        raise ConfigError(f"SCALEGUIDE_MAX_CELLS={limit}: must be a whole number, at least 1")
-    return int(limit)
-
-
-def _check_name(study: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` where a study's name is none for a folder."""
-    name = study.get("name")
-    if "name" in study and (not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]*", name)):
-        raise ConfigError(f"study.name={name}: must be a word of letters, digits, '_', '-' and '.'")
-
-
-def _choose(
-    row: Sequence[str], listed: Sequence[tuple[str, dict[str, Any], dict[str, Any]]]
-) -> tuple[str, list[str]]:
-    """Return the folder that a row of the grid reads, and the overrides by which a run finds it.
-
-    Raises:
-        ConfigError: where none of the `listed` datasets of its name fits the row, or several do.
-    """
-    words = dict(word.split("=", 1) for word in row)
-    name = words["dataset"]
-    own = {key.removeprefix("dataset."): value for key, value in words.items() if key.startswith("dataset.")}
-    named = [each for each in listed if each[1]["name"] == name]
-    if not named:
-        raise ConfigError(f"study.datasets={[each[0] for each in listed]}: lacks {name}, which the grid uses")
-    fitting = [
-        each
-        for each in named
-        if all(own.get(key, _typed(each[1][key])) == _typed(each[1][key]) for key in TELLING)
-    ]
-    shown = ", ".join(each[0] for each in named)
-    if not fitting:
-        asked = " ".join(f"dataset.{key}={own[key]}" for key in TELLING if key in own)
-        raise ConfigError(
-            f"study.datasets: has {shown}, and the grid asks for {name} with {asked}; list it, too"
-        )
-    if len(fitting) > 1:
-        keys = [key for key in TELLING if len({_typed(each[1][key]) for each in fitting}) > 1]
-        raise ConfigError(
-            f"study.datasets: has {shown}; the grid must say which one it uses, as dataset.{keys[0]}="
-            f"{_typed(fitting[0][1][keys[0]])}"
-        )
-    ((folder, _, options),) = fitting
-    return folder, [f"dataset.{key}={_typed(value)}" for key, value in options.items() if key not in own]
-
-
-def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) -> dict[str, Any]:
-    """Return the entry of a cell with the composition `raw` and the overrides `row`, which reads `folder`."""
-    choices = dict(word.split("=", 1) for word in row)
-    return {
-        **{group: choices[group] for group in ("strategy", "model", "dataset")},
-        "data_source": raw["dataset"]["source"],
-        "folder": folder or choices["dataset"],
-        "hardware": choices.get("hardware", "local"),
-        "task": raw["task"]["name"],
-        "framework": raw["strategy"]["framework"],
-        "overrides": " ".join(f"'{word}'" for word in row),
-    }
 
 
 OmegaConf.register_new_resolver("cells", resolve, replace=True)

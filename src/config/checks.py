@@ -16,8 +16,8 @@ from src.config.choices import check_parity
 from src.config.clusters import check_cluster
 from src.config.compiler import check_compiler
 from src.config.devices import check_devices, check_speeds
+from src.config.emulated_links import check_links
 from src.config.frameworks import check_framework, check_model_and_task, check_target
-from src.config.links import check_links
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
 from src.config.schema import SYNCHRONOUS, leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from src.config import import_paths
-from src.config.links import check_crosses_hosts
+from src.config.emulated_links import check_crosses_hosts
 from src.config.mistakes import ConfigError
 from src.config.run_config import Config
 

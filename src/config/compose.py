@@ -20,11 +20,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, datasets, named_task, words
+from src.config import choices, datasets, named_task
 from src.config.checks import resolve
 from src.config.command_line import CommandLine
 from src.config.keys import GROUPS, key_of
 from src.config.mistakes import CannotRunHere, ConfigError, nearest
+from src.config.overrides import check as check_override
+from src.config.overrides import explain, first_line, no_such_key, parse
 from src.config.run_config import CONF, DEFAULT_TASK, Config
 from src.config.schema import check_types, flatten
 
@@ -42,9 +44,9 @@ def cells(line: CommandLine) -> list[Config]:
     extra = (
         [] if line.config_dir is None else [f"hydra.searchpath=[file://{Path(line.config_dir).absolute()}]"]
     )
-    parsed = words.parse(line.overrides)
+    parsed = parse(line.overrides)
     for override in parsed:
-        words.check(override, multirun=line.multirun)
+        check_override(override, multirun=line.multirun)
     swept = [override for override in parsed if override.is_sweep_override()]
     if swept and not line.multirun:
         raise ConfigError(f"{swept[0].input_line}: several values are a sweep; put -m before or after them")
@@ -53,7 +55,7 @@ def cells(line: CommandLine) -> list[Config]:
     except (HydraException, ValueError) as error:
         word = next((str(each.input_line) for each in swept), "")
         raise ConfigError(
-            f"{word}: {words.first_line(error)}; list the values instead, as in batch=64,128"
+            f"{word}: {first_line(error)}; list the values instead, as in batch=64,128"
         ) from error
     if not rows:
         raise ConfigError(f"{swept[0].input_line}: has no value, so that the sweep has no cell")
@@ -69,7 +71,7 @@ def cells(line: CommandLine) -> list[Config]:
 
 def swept(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that give several values, as they were typed."""
-    return [str(override.input_line) for override in words.parse(overrides) if override.is_sweep_override()]
+    return [str(override.input_line) for override in parse(overrides) if override.is_sweep_override()]
 
 
 def _compose_cell(
@@ -153,7 +155,7 @@ def _check_keys(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapp
             continue
         typed = [(w, w.lstrip("+").partition("=")[0]) for w in overrides]
         word, name = next(((w, k) for w, k in typed if f"{key}.".startswith(f"{k}.")), (key, key))
-        raise ConfigError(words.no_such_key(word, name, overrides, defaults))
+        raise ConfigError(no_such_key(word, name, overrides, defaults))
 
 
 def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any]) -> Config:
@@ -246,7 +248,7 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
         if group not in GROUPS:
             group, _, choice = str(error.missing_cfg_file).rpartition("/")
         if not error.options:
-            raise ConfigError(words.first_line(error)) from error
+            raise ConfigError(first_line(error)) from error
         options = sorted(error.options)
         raise ConfigError(
             f"{group}={choice}: no such {group}; there are {', '.join(options)}; "
@@ -255,7 +257,7 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     except yaml.YAMLError as error:
         raise ConfigError(choices.describe_yaml_error(error)) from error
     except (HydraException, OmegaConfBaseException, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigError(words.explain(error, overrides, defaults)) from error
+        raise ConfigError(explain(error, overrides, defaults)) from error
 
 
 def _select(raw: Mapping[str, Any], key: str) -> Any:
@@ -274,5 +276,5 @@ def _to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, RecursionError) as error:
-        raise ConfigError(words.explain(error, overrides, {})) from error
+        raise ConfigError(explain(error, overrides, {})) from error
     return {key: value for key, value in plain.items() if key != "hydra"}

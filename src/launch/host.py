@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from src.launch.spawn import Spawn
-from src.machine.links import Link
+from src.machine.link import Link
 
 COORDINATOR_HOST = "coordinator"
+# Name of the process that holds emulated hosts, and of its log.
+SWITCH = "switch"
 
 
 def worker_host(number: int) -> str:
@@ -67,7 +69,7 @@ class LocalHost:
 
     Attributes:
         link: the emulated link to the switch, `None` for this host.
-        made_by: what makes that link: `plain`, `tbf`, `netem` or `router` (`src/machine/switch.py`).
+        made_by: what makes that link: `plain`, `tbf`, `netem` or `router` (`src/launch/emulated/switch.py`).
     """
 
     address: str = "127.0.0.1"

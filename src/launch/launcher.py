@@ -12,9 +12,9 @@ from typing import Protocol
 from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
+from src.launch.local.warm_start import spawn_for
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import Spawn, spawn_child
-from src.launch.warm_start import spawn_for
 
 
 class Launcher(Protocol):

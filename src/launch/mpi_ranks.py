@@ -1,6 +1,6 @@
 """Launch ranks that `mpiexec` starts on this machine: MPICH's from pip, or any on the PATH.
 
-The parent starts one `mpiexec -n N python -m src.launch.mpi_agent`. Each of its processes asks the parent for
+The parent starts one `mpiexec -n N python -m src.launch.mpi.agent`. Each of its processes asks the parent for
 a rank to run, and sends back the rank's exit status. So a rank has the same environment, log and cores as
 under other launchers, the parent knows its process id and exit status, and `mpiexec` is watched like one more
 process of the run.
@@ -20,16 +20,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from src.config import CannotRunHere, Config
-from src.launch import processes, reaper
 from src.launch.cluster import mpi
 from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.host import worker_host
 from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
-from src.launch.mpi_agents import MPIAgents
+from src.launch.local import reaper
+from src.launch.mpi.agents import MPIAgents
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.launch.single_process import QUIET
 from src.launch.spawn import ChildProcess, Spawn, spawn_child
+from src.launch.supervise import processes
 from src.launch.torch_ranks import rendezvous_environments
 from src.machine import namespaces
 
@@ -101,7 +102,7 @@ class MPIRanks:
             reaper.remove_at_end("folder", folder)
             agents = MPIAgents(Path(folder))
             command = [str(program), "-n", str(config.workers)]
-            command += [sys.executable, "-m", "src.launch.mpi_agent", agents.address]
+            command += [sys.executable, "-m", "src.launch.mpi.agent", agents.address]
             place = {**os.environ, **hosts.environment}
             process = spawn_child(
                 namespaces.entering(command, place), {**OPEN_MPI, **hosts.environment}, log, [alive]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config, slurm
-from src.launch.failure import mistake_of, report_failure
-from src.launch.supervisor import Supervisor
+from src.launch.supervise.failure import mistake_of, report_failure
+from src.launch.supervise.supervisor import Supervisor
 from src.machine.devices import Device
 from src.measure import arithmetic, environment
 from src.measure.merge import merge
@@ -19,7 +19,7 @@ from src.measure.summary import describe, disturbance, summarize
 from src.run.directory import RunDirectory
 from src.run.status import Status
 from src.tracking.completion import send_unsent
-from src.tracking.parent import ParentTracker
+from src.tracking.live_tracker import ParentTracker
 
 # Statuses of runs that are measured again if they were disturbed.
 REPEATED = (Status.OK, Status.TIME_LIMIT)

@@ -28,7 +28,7 @@ FIRST, AGAIN = (2.0, 5), (0.1, 3)
 
 
 @dataclass(frozen=True)
-class Peaked:
+class PeakKey:
     """The device, precision and library that a peak is of.
 
     Attributes:
@@ -50,27 +50,27 @@ class Peaked:
         return f"{self.device} ({self.cores} core{plural})" if self.cores else self.device
 
 
-def facts(peaked: Peaked, multiply: Callable[[], float]) -> RankRecord:
+def facts(key: PeakKey, multiply: Callable[[], float]) -> RankRecord:
     """Return the peak of a device for a rank's record, measured now and compared with the kept one.
 
     A GPU's official peak is used where it is known and no product was faster, as Chowdhery 2022 (appendix B)
     defines model FLOPs utilisation.
 
     Args:
-        peaked: what the peak is of.
+        key: what the peak is of.
         multiply: multiplies two matrices once, waits for the product, and returns the FLOP of that.
     """
-    measured = raised(peaked, lambda known: fastest(multiply, *(FIRST if known is None else AGAIN)))
-    official = None if peaked.cores else gpu_peaks.official(peaked.device, peaked.precision)
-    source = f"measured: the fastest {peaked.precision} matrix product of {peaked.library} on this machine"
+    measured = raised(key, lambda known: fastest(multiply, *(FIRST if known is None else AGAIN)))
+    official = None if key.cores else gpu_peaks.official(key.device, key.precision)
+    source = f"measured: the fastest {key.precision} matrix product of {key.library} on this machine"
     peak = measured
     if official is not None and official[0] >= measured:
-        peak, source = official[0], f"official: {official[1]}, {peaked.precision}, dense"
+        peak, source = official[0], f"official: {official[1]}, {key.precision}, dense"
     return {
         "peak_flops": peak,
         "peak_source": source,
-        "peak_device": peaked.label,
-        "peak_precision": peaked.precision,
+        "peak_device": key.label,
+        "peak_precision": key.precision,
         "peak_measured_flops": measured,
         "peak_official_flops": None if official is None else official[0],
     }
@@ -90,30 +90,28 @@ def fastest(multiply: Callable[[], float], seconds: float, products: int) -> flo
     return best
 
 
-def raised(peaked: Peaked, measure: Callable[[float | None], float]) -> float:
+def raised(key: PeakKey, measure: Callable[[float | None], float]) -> float:
     """Return the larger one of the kept FLOP/s and a new measurement, and keep it.
 
     A file that is damaged is as none. Without a folder that can be written the measurement alone counts.
 
     Args:
-        peaked: what the peak is of.
+        key: what the peak is of.
         measure: measures the FLOP/s, given the kept ones or `None`.
     """
-    path = _path(peaked)
+    path = _path(key)
     measured = measure(_kept(path))
     with contextlib.suppress(OSError), _locked(path):
         # Another rank may have kept more meanwhile.
         kept = _kept(path)
         if kept is not None and kept >= measured:
             return kept
-        write_text(
-            path, json.dumps({**asdict(peaked), "flops": measured, "measured_at": time.time()}, indent=1)
-        )
+        write_text(path, json.dumps({**asdict(key), "flops": measured, "measured_at": time.time()}, indent=1))
     return measured
 
 
-def _path(peaked: Peaked) -> Path:
-    text = json.dumps(asdict(peaked), sort_keys=True)
+def _path(key: PeakKey) -> Path:
+    text = json.dumps(asdict(key), sort_keys=True)
     return cache_folder() / "peaks" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 

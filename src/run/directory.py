@@ -15,8 +15,8 @@ import yaml
 from src.config import Config, ConfigError
 from src.config.keys import key_of
 from src.config.schema import flatten
-from src.machine.exchange import exchange
 from src.machine.folders import obstacle
+from src.machine.swap_directories import swap_directories
 from src.run import files
 from src.run.status import Status
 from src.run.tables import write_text
@@ -140,7 +140,7 @@ class RunDirectory:
             return
         old = _beside(self.final, REPLACED)
         _remove_run(old)
-        if exchange(self.work, self.final):
+        if swap_directories(self.work, self.final):
             _remove_run(self.work)
             return
         os.replace(self.final, old)

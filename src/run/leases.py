@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from src.config import Config, ConfigError
 from src.config.mistakes import CommandError
-from src.machine import locks
-from src.machine.locks import Lease, NoFolder, Request, Taken
+from src.machine import device_locks
+from src.machine.device_locks import Lease, NoFolder, Request, Taken
 
 POLL_SECONDS = 0.2
 
@@ -52,7 +52,7 @@ def take(cells: Sequence[Config], *, wait_for_named: bool = False) -> Lease:
     said = None
     while True:
         try:
-            lease = locks.take(requests)
+            lease = device_locks.take(requests)
             lease.waited_seconds = time.monotonic() - begun
             return lease
         except NoFolder as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from src.machine.links import Link
+from src.machine.link import Link
 from src.machine.namespaces import NotAllowed
 from tests.cluster.installing import NotInstalled, ensure_slurm, python_with_ray
 from tests.cluster.machines import Machines

@@ -23,8 +23,8 @@ from typing import IO
 import psutil
 
 from src.data.catalog import cache_folder
-from src.machine import switch
-from src.machine.links import Link
+from src.launch.emulated import switch
+from src.machine.link import Link
 from src.machine.namespaces import NotAllowed
 from tests.cluster.boot import OWN_FOLDER, answer, boot, environment_folders
 from tests.cluster.network import ROOT, Network

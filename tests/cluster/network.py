@@ -1,4 +1,4 @@
-"""Join machines by the emulated switch (`src/machine/switch.py`), and cut their links without a sound."""
+"""Join machines by the switch of `src/launch/emulated/`, and cut their links without a sound."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from src.machine import switch
-from src.machine.links import Link
+from src.launch.emulated import switch
+from src.machine.link import Link
 from src.machine.namespaces import NotAllowed
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ class Network:
         self._down: set[int] = set()
         self._routed: set[int] = set()
         self._switch = subprocess.Popen(
-            [sys.executable, "-m", "src.machine.switch", str(os.getpid())],
+            [sys.executable, "-m", "src.launch.emulated.switch", str(os.getpid())],
             cwd=ROOT,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,

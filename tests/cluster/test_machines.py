@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from src.data.catalog import cache_folder
-from src.machine.links import Direction, Link
+from src.machine.link import Direction, Link
 from tests.cluster.boot import OWN_FOLDER
 from tests.cluster.machines import Machines, inner, left
 from tests.cluster.network import ROOT

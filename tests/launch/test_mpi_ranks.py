@@ -16,11 +16,12 @@ import pytest
 import yaml
 
 from src.config import ConfigError
-from src.launch import mpi_agent, processes
-from src.launch.hosts import LocalHosts
 from src.launch.launched import LaunchedProcess
+from src.launch.local.hosts import LocalHosts
+from src.launch.mpi import agent
 from src.launch.mpi_ranks import MPIRanks
-from src.launch.processes import Outcome
+from src.launch.supervise import processes
+from src.launch.supervise.processes import Outcome
 from src.run.status import Status
 from tests.support import config
 
@@ -132,10 +133,10 @@ def test_an_mpiexec_that_starts_nothing_is_to_blame(start: Start, tmp_path: Path
 
 
 def test_a_rank_s_number_is_found_under_either_mpi() -> None:
-    assert mpi_agent.rank_of({"PMI_RANK": "3"}) == 3
-    assert mpi_agent.rank_of({"OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}) == 2
+    assert agent.rank_of({"PMI_RANK": "3"}) == 3
+    assert agent.rank_of({"OMPI_COMM_WORLD_RANK": "2", "PMIX_RANK": "2"}) == 2
     with pytest.raises(SystemExit, match="not an MPI that is known"):
-        mpi_agent.rank_of({"RANK": "1"})
+        agent.rank_of({"RANK": "1"})
 
 
 def test_another_mpi_s_library_is_looked_for_beside_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.launch.parameter_servers import TFParameterServers
 from src.launch.single_process import SingleProcess
 from src.launch.tf_workers import TFWorkers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.launch.torch_ranks import TorchRanks
 from tests.support import config
 

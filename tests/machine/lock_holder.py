@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from src.machine.locks import Request, take
+from src.machine.device_locks import Request, take
 
 kind, shared, *numbers = sys.argv[1:]
 lease = take([Request(kind, 1, tuple(map(int, numbers)), shared == "shared", len(numbers))])

@@ -14,13 +14,13 @@ import torch
 
 from src.measure import peak
 from src.measure.gpu_peaks import official
-from src.measure.peak import Peaked, raised
+from src.measure.peak import PeakKey, raised
 from src.runtime.common.context import RankContext
 from src.runtime.torch import peak as torch_peak
 from tests.support import config
 
-CPU = Peaked("Example CPU", 1, "fp32", "torch 2.14.1")
-A100 = Peaked("NVIDIA A100-SXM4-80GB", 0, "bf16", "torch 2.14.1")
+CPU = PeakKey("Example CPU", 1, "fp32", "torch 2.14.1")
+A100 = PeakKey("NVIDIA A100-SXM4-80GB", 0, "bf16", "torch 2.14.1")
 
 
 @pytest.fixture(autouse=True)
@@ -51,14 +51,14 @@ def test_a_known_device_is_measured_again_with_what_is_known() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Peaked("Another CPU", 1, "fp32", "torch 2.14.1"),
-        Peaked("Example CPU", 2, "fp32", "torch 2.14.1"),
-        Peaked("Example CPU", 1, "bf16", "torch 2.14.1"),
-        Peaked("Example CPU", 1, "fp32", "torch 2.15.0"),
+        PeakKey("Another CPU", 1, "fp32", "torch 2.14.1"),
+        PeakKey("Example CPU", 2, "fp32", "torch 2.14.1"),
+        PeakKey("Example CPU", 1, "bf16", "torch 2.14.1"),
+        PeakKey("Example CPU", 1, "fp32", "torch 2.15.0"),
     ],
     ids=["name", "cores", "precision", "library"],
 )
-def test_each_device_precision_and_library_has_its_own(other: Peaked) -> None:
+def test_each_device_precision_and_library_has_its_own(other: PeakKey) -> None:
     raised(CPU, lambda _: 90e9)
     assert raised(other, lambda _: 1e9) == 1e9
     assert raised(CPU, lambda _: 1e9) == 90e9

@@ -161,9 +161,12 @@ LOCAL = ("strategy=ddp", "workers=1")
 @pytest.mark.parametrize(
     ("words", "there"),
     [
-        (("hardware.probe=true",), {"src/launch/exchange.py", "src/runtime/torch/exchange_profile.py"}),
+        (
+            ("hardware.probe=true",),
+            {"src/launch/supervise/exchange_benchmark.py", "src/runtime/torch/exchange_profile.py"},
+        ),
         (("profiler=true",), {"src/runtime/torch/step_profiler.py"}),
-        (("strategy=mpi",), {"src/launch/mpi_agent.py", "src/launch/mpi_agents.py"}),
+        (("strategy=mpi",), {"src/launch/mpi/agent.py", "src/launch/mpi/agents.py"}),
         (("strategy=tf_multiworker",), {"src/launch/tf_workers.py", "src/compat/keras.py"}),
         (("model=lstm",), {"src/models/torch/lstm.py"}),
         (("dataset=cifar10", "dataset.source=generated"), {"src/data/generated/cifar10.py"}),
@@ -177,7 +180,11 @@ def test_code_counts_where_a_run_uses_it(words: tuple[str, ...], there: set[str]
 
 def test_code_of_emulated_hosts_and_clusters_counts_there_alone() -> None:
     local = config(*LOCAL)
-    links = {"src/machine/switch.py", "src/machine/router.py", "src/machine/link_probe.py"}
+    links = {
+        "src/launch/emulated/switch.py",
+        "src/launch/emulated/router.py",
+        "src/launch/emulated/link_probe.py",
+    }
     cluster = {"src/launch/cluster/agent.py", "src/launch/cluster/ray_engine.py"}
 
     def files(**hardware: Any) -> set[str]:

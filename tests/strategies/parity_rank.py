@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from src.config import Config
 from src.config import run_config as configuration
 from src.data import available, order
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.measure import peak
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
@@ -43,7 +43,7 @@ from src.runtime.torch import checkpoint, feed, setup
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import fit
 from src.runtime.torch.lightning.module import TrainingModule
-from src.runtime.torch.parameter_server import coordination, norm_exchange
+from src.runtime.torch.parameter_server import async_processes, norm_exchange
 from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
@@ -263,7 +263,7 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     fit.TrainingModule = WatchedTraining
     stage_module.StageModule = WatchedStage
-    coordination.Replica = CoordinatorsReplica
+    async_processes.Replica = CoordinatorsReplica
     checkpoint.write = write_in_the_middle
     setup.build = build_alone
     # Weights are compared as training left them.

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 from src.config import Config
 from src.run.tables import EPOCH_FIELDS, STEP_FIELDS, TRACE_FIELDS
-from src.tracking.parent import ParentTracker
+from src.tracking.live_tracker import ParentTracker
 from tests.support import config
 
 STARTED = 1_000_000.0

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from src.run.tables import EPOCH_FIELDS
-from src.tracking import parent
+from src.tracking import live_tracker
 from src.tracking.completion import send_unsent
 from src.tracking.mlflow_run import MLflowRun
 from src.tracking.points import Point
@@ -60,7 +60,7 @@ def only_run(client: MlflowClient) -> Any:
 def test_whatever_is_lost_each_point_is_there_once(
     store: MlflowClient, away: Away, uri: str, monkeypatch: pytest.MonkeyPatch, until, loses: str, begin: str
 ) -> None:
-    monkeypatch.setattr(parent, "SEND_SECONDS", 0.01)
+    monkeypatch.setattr(live_tracker, "SEND_SECONDS", 0.01)
     folder = Path("run")
     away.loses = loses if begin == "open" else None
     tracker = opened(folder)

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from src.data import prepared
-from src.launch import reaper
 from src.launch.cluster import clocks, facts
 from src.launch.cluster.run_folder import Piece, RunFolder, write
-from src.launch.mpi_agents import MPIAgents
+from src.launch.local import reaper
+from src.launch.mpi.agents import MPIAgents
 from src.launch.spawn import Process, spawn_child
-from src.machine import locks
+from src.machine import device_locks
+from src.machine.device_locks import Lease, Request
 from src.machine.devices import Device
-from src.machine.locks import Lease, Request
 from src.measure.sampler import Sampler
 from src.run import files, variables
 
@@ -89,8 +89,8 @@ class HostAgent:
         """Take devices for a job, or return which of them are taken by whom."""
         self._lease.close()
         try:
-            self._lease = locks.take([request])
-        except (locks.Taken, locks.NoFolder) as error:
+            self._lease = device_locks.take([request])
+        except (device_locks.Taken, device_locks.NoFolder) as error:
             return str(error)
         return self._lease.of(request)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -15,11 +14,11 @@ from src.launch.cluster.cluster import cluster_of
 from src.launch.cluster.placement import NoRoom, place_servers, place_workers
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.cluster.run_folder import Piece, pieces_of
-from src.launch.host import COORDINATOR_HOST, LocalHost, server_host, worker_host
+from src.launch.host import COORDINATOR_HOST, server_host, worker_host
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
+from src.machine.device_locks import Request
 from src.machine.devices import Device
-from src.machine.locks import Request
 from src.run import files
 from src.run.progress import Phase
 
@@ -50,8 +49,6 @@ class ClusterHosts:
         """
         self.own: list[LaunchedProcess] = []
         self.environment: Mapping[str, str] = {}
-        self.placed: dict[str, LocalHost] = {}
-        self.facts: dict[str, Any] = {}
         self._config = config
         self._cluster = cluster_of(config)
         # What has ended the job, or an earlier run, may have been the loss of an agent.
@@ -105,9 +102,6 @@ class ClusterHosts:
         self._helpers[host] += 1
         every = self._taken[host] or list(host.facts.devices)
         return [every[(self._helpers[host] - 1) % len(every)]]
-
-    def give_up(self, reason: str) -> None:
-        """Do nothing: no host of a cluster is given up."""
 
     def free_address(self, name: str) -> str:
         """Return a `host:port` of the host of `name` that is free now."""

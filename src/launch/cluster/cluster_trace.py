@@ -13,7 +13,7 @@ from typing import Any
 from src.launch.cluster.engine import HostLost
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.launched import LaunchedProcess
-from src.launch.trace import followed
+from src.launch.local.trace import followed
 from src.measure.contention import Reading
 from src.run.tables import TRACE_FIELDS
 

@@ -1,7 +1,7 @@
 """Start MPI ranks on the hosts of a cluster, without ssh: MPICH's `mpiexec` says what to start, agents do it.
 
 `mpiexec -launcher manual` prints a command for each host, its proxy, and waits for these to connect to it.
-Each proxy starts as many of `src.launch.mpi_agent` as the host has ranks; these run the ranks for the agent.
+Each proxy starts as many of `src.launch.mpi.agent` as the host has ranks; these run the ranks for the agent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.cluster.remote_host import ASK_SECONDS, RemoteHost
 from src.launch.host import worker_host
 from src.launch.launched import LaunchedProcess
-from src.launch.mpi_agents import CONNECT_SECONDS
+from src.launch.mpi.agents import CONNECT_SECONDS
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import ChildProcess
 from src.run import files
@@ -24,7 +24,7 @@ from src.run.variables import PROCESS, RANK, STARTED
 
 # A host's own Python and socket, which `mpiexec`, with one command for all hosts, can't know.
 PYTHON, SOCKET = "SCALEGUIDE_PYTHON", "SCALEGUIDE_MPI_AGENTS"
-AGENT = f'exec "${PYTHON}" -m src.launch.mpi_agent "${SOCKET}"'
+AGENT = f'exec "${PYTHON}" -m src.launch.mpi.agent "${SOCKET}"'
 LAUNCH, LAST = "HYDRA_LAUNCH:", "HYDRA_LAUNCH_END"
 
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from src.config import CannotRunHere
-from src.launch import reaper
 from src.launch.cluster.engine import HostLost, Node
 from src.launch.cluster.facts import ROOT
+from src.launch.local import reaper
 
 # What Ray is given to connect, which may try for longer.
 CONNECT_SECONDS = 27.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from src.config import Config
-from src.launch import not_run
+from src.launch import skipped_cells
 from src.launch.slurm.scheduler import State
 from src.launch.slurm.script import ERR, LOG, OUT, STATUS
 from src.run.directory import status_of
@@ -97,7 +97,7 @@ class Job:
         reason = self._why()
         _say(f"error: {reason}")
         if self.config.tracking["study"] and status is None:
-            not_run.record(self.config, Status.FAILED, reason)
+            skipped_cells.record(self.config, Status.FAILED, reason)
         return Status.FAILED
 
     def _copy(self, file: IO[bytes], name: str, stream: IO[str]) -> None:

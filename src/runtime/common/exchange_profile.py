@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from src.measure import exchange
-from src.measure.exchange import Backend
+from src.measure import exchange_benchmark
+from src.measure.exchange_benchmark import Backend
 from src.measure.recorder import Recorder
 from src.run import files
 from src.run.status import Status
@@ -24,6 +24,6 @@ def run(context: RankContext, recorder: Recorder, backend: Backend) -> None:
     Every rank calls this function.
     """
     recorder.start()
-    rows = exchange.measure(context.config, backend)
+    rows = exchange_benchmark.measure(context.config, backend)
     write_text(recorder.folder / files.EXCHANGE, json.dumps(rows))
     recorder.finish(Status.OK)

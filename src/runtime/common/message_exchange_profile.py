@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from src.config import Config
-from src.measure import exchange
+from src.measure import exchange_benchmark
 from src.measure.recorder import Recorder
 from src.run import files
 from src.run.status import Status
@@ -74,7 +74,7 @@ def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
         servers = cluster.addresses.get("server") or cluster.addresses["coordinator"]
         measured = messages.connect(servers[0], seconds=CONNECT_SECONDS)
         name = "server-0" if cluster.addresses.get("server") else "coordinator"
-        rows = exchange.measure(config, MessageBackend(measured, name))
+        rows = exchange_benchmark.measure(config, MessageBackend(measured, name))
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / files.EXCHANGE, json.dumps(rows))
         messages.connect(cluster.addresses["coordinator"][0], seconds=CONNECT_SECONDS).ask("done")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from src.machine.devices import processor
 from src.measure import peak
-from src.measure.peak import Peaked
+from src.measure.peak import PeakKey
 from src.measure.rank_record import RankRecord
 from src.runtime.common.context import RankContext
 
@@ -26,7 +26,7 @@ def facts(context: RankContext) -> RankRecord:
         precision = "tf32"
     # A process that trains for several workers has a device for each, with an even share of its cores.
     cores = len(context.cores) // (context.config.workers // context.world_size)
-    peaked = Peaked(
+    peaked = PeakKey(
         device=details.get("device_name", "GPU") if kind == "GPU" else processor(),
         cores=0 if kind == "GPU" else max(1, cores),
         precision=precision,

@@ -9,7 +9,7 @@ import torch
 
 from src.machine.devices import processor
 from src.measure import peak
-from src.measure.peak import Peaked
+from src.measure.peak import PeakKey
 from src.measure.rank_record import RankRecord
 from src.runtime.common.context import RankContext
 
@@ -23,7 +23,7 @@ def facts(context: RankContext, device: torch.device) -> RankRecord:
     """Return the peak of a rank's `device` in the precision in which the rank computes, for its record."""
     precision = computing_precision(context.config.precision, device)
     gpu = device.type == "cuda"
-    peaked = Peaked(
+    peaked = PeakKey(
         device=torch.cuda.get_device_name(device) if gpu else processor(),
         cores=0 if gpu else len(context.cores),
         precision=precision,

@@ -17,7 +17,7 @@ from src.config import Config
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
-from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
+from src.runtime.torch.parameter_server.async_processes import coordinate, serve_worker
 from src.runtime.torch.parameter_server.ps_worker import SharedMemoryWorker
 from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore
 

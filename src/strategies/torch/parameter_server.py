@@ -39,7 +39,7 @@ from src.run.variables import ClusterSpec
 from src.runtime.common import update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
-from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker, wait_for_the_parent
+from src.runtime.torch.parameter_server.async_processes import coordinate, serve_worker, wait_for_the_parent
 from src.runtime.torch.parameter_server.ps_worker import PSWorker
 from src.runtime.torch.parameter_server.pushes import without_accumulated
 from src.runtime.torch.parameter_server.server import Server, ServerGroup

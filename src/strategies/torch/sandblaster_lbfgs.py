@@ -33,7 +33,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Head, Message
 from src.runtime.torch.feed import divisor_of
 from src.runtime.torch.parameter_server import answers
-from src.runtime.torch.parameter_server.coordination import coordinate, serve_worker
+from src.runtime.torch.parameter_server.async_processes import coordinate, serve_worker
 from src.runtime.torch.parameter_server.coordinator import TorchCoordinator
 from src.runtime.torch.parameter_server.lbfgs import LBFGS
 from src.runtime.torch.parameter_server.ps_worker import Worker

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.runtime.common import messages
 from src.runtime.common.listener import Listener
 from src.runtime.common.messages import Connection

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.runtime.common import messages
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Message

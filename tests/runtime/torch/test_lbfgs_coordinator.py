@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.runtime.common import messages
 from src.runtime.common.context import RankContext
 from src.strategies.torch.sandblaster_lbfgs import LBFGSCoordinator, VectorStore

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from src.launch.hosts import LocalHosts
+from src.launch.local.hosts import LocalHosts
 from src.run import variables
 from src.runtime.common import listener, messages
 from src.runtime.common.learning_rate import LearningRate

@@ -1,0 +1,1 @@
+"""Emulate hosts on this machine: network namespaces, joined by links to a switch."""

@@ -1,0 +1,1 @@
+"""Have `mpiexec` start processes, by an agent for each."""

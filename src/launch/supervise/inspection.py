@@ -1,0 +1,131 @@
+"""Look into a user's model and checkpoint before any rank is started, in a process that may import them.
+
+The process is `src.preflight`. It is forked from the framework's fork server where ranks are, so that the
+import isn't paid twice. Models of this project without a checkpoint need no look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from src.config import Config, ConfigError, OwnCodeError, import_paths
+from src.launch.launcher import LocalLauncher, launcher_of
+from src.launch.local.warm_start import spawn_for
+from src.launch.spawn import spawn_child
+from src.run.progress import Phase
+from src.run.variables import PARENT, THREADS
+
+# A mistake is told within this time, and then in one line.
+SILENT_SECONDS = 30.0
+
+
+def inspect(cells: Sequence[Config]) -> None:
+    """Build each model of the user's own among `cells`, and read each checkpoint, once.
+
+    Raises:
+        ConfigError: for a model that can't be built as configured, or a checkpoint that can't be resumed.
+        OwnCodeError: for an error in the user's own code.
+    """
+    for cell in {_key(cell): cell for cell in cells if is_needed(cell)}.values():
+        _inspect(cell)
+
+
+def is_needed(config: Config) -> bool:
+    """Return whether a run uses code or files that only a process with the framework can look into."""
+    paths = [config.strategy["entry"], config.strategy.get("serve")]
+    paths += [config.model[config.framework], config.task[config.framework]]
+    foreign = any(path is not None and not import_paths.is_own(path) for path in paths)
+    files = (config.resume, config.model.get("path"), config.model.get("pretrained"))
+    return foreign or any(value is not None for value in files)
+
+
+def _key(config: Config) -> str:
+    """Return a text that is the same for cells in which the process would find the same."""
+    parts: dict[str, Any] = {"strategy": config.strategy["entry"], "model": config.model}
+    parts |= {
+        "task": config.task,
+        "framework": config.framework,
+        "dataset": config.dataset,
+        "precision": config.precision,
+    }
+    if config.resume is not None:
+        keys = ("resume", "seed", "epochs", "global_batch", "optimizer")
+        parts |= {key: getattr(config, key) for key in keys}
+    return json.dumps(parts, sort_keys=True, default=str)
+
+
+def _inspect(config: Config) -> None:
+    """Run the process for one cell, and raise what it has found."""
+    what = [f"resume={config.resume}"] if config.resume is not None else []
+    what += [f"model={config.model['name']}"]
+    limit = 60 * config.hardware["grace_minutes"]
+    with (
+        tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
+        Phase(f"looking into {' and '.join(what)}", SILENT_SECONDS),
+    ):
+        given, answer, log = (Path(folder, name) for name in ("config.yaml", "answer.json", "log"))
+        given.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))
+        # A launcher of another kind starts its ranks in its own way.
+        local = isinstance(launcher_of(config), LocalLauncher)
+        spawn = spawn_for(config) if local else spawn_child
+        environment = {**dict.fromkeys(THREADS, "1"), "CUDA_VISIBLE_DEVICES": "", PARENT: str(os.getpid())}
+        # What the user's code leaves among temporary files goes with the folder.
+        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TMPDIR": folder}
+        command = [sys.executable, "-u", "-m", "src.preflight", str(given), str(answer)]
+        process = spawn(command, environment, log)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise OwnCodeError(
+                f"{_blamed(config)}: took longer than hardware.grace_minutes="
+                f"{config.hardware['grace_minutes']:g} to be built"
+            ) from None
+        finally:
+            process.signal_group(signal.SIGKILL)
+            process.wait()
+        _judge(config, code, _read(answer), log)
+
+
+def _judge(config: Config, code: int, answer: Mapping[str, str] | None, log: Path) -> None:
+    """Raise what the process with the exit status `code` has answered, or that it didn't answer."""
+    if answer is None:
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+        printed = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        last = f": {printed[-1].strip()}" if printed else ""
+        raise OwnCodeError(f"{_blamed(config)}: the process that built it {how}{last}")
+    if "mistake" in answer:
+        raise ConfigError(answer["mistake"])
+    if "failure" in answer:
+        raise OwnCodeError(f"{_blamed(config)}: {answer['failure']}")
+
+
+def _blamed(config: Config) -> str:
+    """Return the key and value that name the user's own code."""
+    if config.model.get("path") is not None:
+        return f"model.path={config.model['path']}"
+    builder = config.model[config.framework]
+    if not import_paths.is_own(builder):
+        return f"model.{config.framework}={builder}"
+    task, entry = config.task[config.framework], config.strategy["entry"]
+    if not import_paths.is_own(task):
+        return f"task.{config.framework}={task}"
+    return f"model={config.model['name']}" if import_paths.is_own(entry) else f"strategy.entry={entry}"
+
+
+def _read(answer: Path) -> dict[str, str] | None:
+    """Return the answer of the process, `None` if it gave none."""
+    try:
+        return json.loads(answer.read_text())
+    except (OSError, ValueError):
+        return None

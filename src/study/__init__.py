@@ -1,0 +1,1 @@
+"""Turn a study file into the cells and folders that DVC runs."""

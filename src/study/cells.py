@@ -1,0 +1,123 @@
+"""Expand a study's grid into its cells, each with the overrides of its run.
+
+The stage `train` of dvc.yaml runs each cell.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from src.config import compose
+from src.config.mistakes import ConfigError
+from src.study.folders import choose, listed, typed
+
+NEEDED = ("strategy", "model", "dataset")
+
+
+def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) -> DictConfig:
+    """Return the cells of a grid by name, each with its overrides for `src.train` and what it reads.
+
+    Each block of the grid maps keys to values or lists of values; its configurations are the Cartesian
+    product, and each is measured `repeat` times. A repetition is a cell of its own, so that one more doesn't
+    run the others again; the first has the configuration's name, later ones end in `-r2`, `-r3`, ... DVC runs
+    cells in this order: all first repetitions as the grid has them, then each further round shuffled, so that
+    neither a drift of the machine nor a cell's predecessor always favours the same.
+
+    For a short look at a long study, SCALEGUIDE_MAX_CELLS limits the number of configurations, and
+    SCALEGUIDE_MAX_MINUTES the minutes of each, which then appear in its name.
+
+    Raises:
+        ConfigError: for a cell with a wrong name, type or range, or one that occurs twice; for a wrong
+            `repeat`, a grid that is none, or a `study` whose name or datasets don't fit.
+    """
+    rows = _rows(OmegaConf.to_container(grid) if OmegaConf.is_config(grid) else grid)
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
+        raise ConfigError(f"study.repeat={repeat}: must be a whole number, at least 1")
+    rows = rows[: _most_cells(len(rows))]
+    _check_name(study or {})
+    prepared: list[str | None] = [None] * len(rows)
+    if "datasets" in (study or {}):
+        datasets = listed(study or {})
+        chosen = [choose(row, datasets) for row in rows]
+        rows = [[*row, *words] for row, (_, words) in zip(rows, chosen, strict=True)]
+        prepared = [folder for folder, _ in chosen]
+    composed = zip(compose.name_rows(rows), prepared, strict=True)
+    described = {name: _describe_cell(raw, row, folder) for (name, raw, row), folder in composed}
+    if len(described) < len(rows):
+        raise ConfigError("the grid names a cell twice")
+    cells_by_name = {}
+    for repetition in range(1, repeat + 1):
+        names = list(described)
+        if repetition > 1:
+            random.Random(repetition).shuffle(names)
+        for name in names:
+            cell = name if repetition == 1 else f"{name}-r{repetition}"
+            cells_by_name[cell] = {**described[name], "configuration": name, "repetition": repetition}
+    return OmegaConf.create(cells_by_name)
+
+
+def _rows(grid: Any) -> list[list[str]]:
+    """Return the overrides of each configuration of a grid; raise `ConfigError` where it is no grid."""
+    form = "a list of blocks, as - {strategy: [single, ddp], model: cnn, dataset: mnist}"
+    if not isinstance(grid, list) or not grid:
+        raise ConfigError(f"study.grid={grid}: must be {form}")
+    rows = []
+    for number, block in enumerate(grid, 1):
+        if not isinstance(block, dict) or not block:
+            raise ConfigError(f"study.grid: block {number} is {block!r}; it must be {form}")
+        for key in NEEDED:
+            if key not in block:
+                has = ", ".join(map(str, block))
+                raise ConfigError(f"study.grid: block {number} lacks `{key}`; it has {has}")
+        for key, value in block.items():
+            values = value if isinstance(value, list) else [value]
+            if not isinstance(key, str):
+                raise ConfigError(f"study.grid: block {number} has the key {key!r}, which is no text")
+            if key in NEEDED and not all(isinstance(each, str) for each in values):
+                names = ", ".join(NEEDED)
+                raise ConfigError(f"study.grid: block {number}: {key}={value}: must be a name ({names})")
+            if not values:
+                raise ConfigError(f"study.grid: block {number}: {key}=[]: an empty list gives no cell")
+            if key in ("out", "tracking.study", "overwrite"):
+                raise ConfigError(f"study.grid: block {number}: {key}: is the study's to set; leave it away")
+        rows += [
+            [f"{key}={typed(value)}" for key, value in zip(block, values, strict=True)]
+            for values in product(*(v if isinstance(v, list) else [v] for v in block.values()))
+        ]
+    return rows
+
+
+def _most_cells(count: int) -> int:
+    """Return SCALEGUIDE_MAX_CELLS, or `count` without it; raise `ConfigError` where it is no number."""
+    limit = os.environ.get("SCALEGUIDE_MAX_CELLS") or str(count)
+    if not limit.isdecimal() or not int(limit):
+        raise ConfigError(f"SCALEGUIDE_MAX_CELLS={limit}: must be a whole number, at least 1")
+    return int(limit)
+
+
+def _check_name(study: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` where a study's name is none for a folder."""
+    name = study.get("name")
+    if "name" in study and (not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]*", name)):
+        raise ConfigError(f"study.name={name}: must be a word of letters, digits, '_', '-' and '.'")
+
+
+def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) -> dict[str, Any]:
+    """Return the entry of a cell with the composition `raw` and the overrides `row`, which reads `folder`."""
+    choices = dict(word.split("=", 1) for word in row)
+    return {
+        **{group: choices[group] for group in ("strategy", "model", "dataset")},
+        "data_source": raw["dataset"]["source"],
+        "folder": folder or choices["dataset"],
+        "hardware": choices.get("hardware", "local"),
+        "task": raw["task"]["name"],
+        "framework": raw["strategy"]["framework"],
+        "overrides": " ".join(f"'{word}'" for word in row),
+    }

@@ -1,0 +1,52 @@
+"""A model of the user's own and a checkpoint are looked into once each, and nothing else is."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from src.config import Config
+from src.launch.supervise import inspection
+from tests.support import ROOT, config
+
+OWN = ("model=custom", "model.path=torchvision.models.resnet34")
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("model=resnet18",), ("strategy=tf_single", "model=mlp"), ("strategy=ddp",)]
+)
+def test_what_the_project_brings_needs_no_look(words: tuple[str, ...]) -> None:
+    assert not inspection.is_needed(config(*words))
+
+
+def test_each_model_and_checkpoint_is_looked_into_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "c.pt").touch()
+    looked: list[Config] = []
+    monkeypatch.setattr(inspection, "_inspect", looked.append)
+    cells = [config(*OWN, f"batch={batch}", f"seed={seed}") for batch in (64, 128) for seed in (0, 1)]
+    cells += [config(*OWN, "strategy=ddp"), config(), config(*OWN, "+model.options.weights=null")]
+    inspection.inspect(cells)
+    assert len(looked) == 3
+    # What of a checkpoint must fit also depends on the seed.
+    looked.clear()
+    inspection.inspect([config(f"resume={tmp_path}/c.pt", f"seed={seed}", "epochs=2") for seed in (0, 0, 1)])
+    assert len(looked) == 2
+
+
+@pytest.mark.slow
+def test_code_that_joins_mpi_leaves_it_again(mnist: None, tmp_path: Path) -> None:
+    chosen = config("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "model=mlp")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
+    command = ["-m", "src.preflight", f"{tmp_path}/config.yaml", f"{tmp_path}/answer.json"]
+    process = subprocess.Popen([sys.executable, *command], cwd=ROOT)
+    assert process.wait(60) == 0
+    assert (tmp_path / "answer.json").read_text() == "{}"
+    # MPICH names its shared memory by the process.
+    assert list(Path("/dev/shm").glob(f"mpich_shm_{process.pid:x}_*")) == []
