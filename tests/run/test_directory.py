@@ -190,7 +190,7 @@ def test_a_run_is_complete_whenever_the_command_that_replaces_it_is_killed(
 
     for exchanges in (True, False):
         if not exchanges:
-            monkeypatch.setattr(directory, "exchange", lambda first, second: False)
+            monkeypatch.setattr(directory, "swap_directories", lambda first, second: False)
         # The command is killed before its first step, before its second one, and so on.
         for survived in range(20):
             place = RunDirectory.claim(make(seed=survived))
@@ -206,7 +206,7 @@ def test_a_run_is_complete_whenever_the_command_that_replaces_it_is_killed(
                 return maybe
 
             with monkeypatch.context() as patched, contextlib.suppress(Killed):
-                for owner, name in ((directory, "exchange"), (os, "replace"), (os, "unlink"), (os, "rmdir")):
+                for owner, name in ((directory, "swap_directories"), (os, "replace"), (os, "unlink"), (os, "rmdir")):
                     patched.setattr(owner, name, step(getattr(owner, name)))
                 place.commit()
                 # It came to its end.
