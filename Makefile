@@ -34,10 +34,10 @@ run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables
 	@python -m src.software
 	dvc repro
 
-test: $(INSTALLED)  ## the tests of eight to eleven minutes: every strategy runs, lint included
+test: $(INSTALLED)  ## the tests of six minutes: every strategy runs, lint included
 	python -m pytest -n 2 -m 'not slow and not long' $(PYTEST_ARGS)
 
-test-all: $(INSTALLED)  ## all other tests, about half an hour: kills, resumes, studies, types
+test-all: $(INSTALLED)  ## all other tests, 17 minutes: kills, resumes, studies, types
 	python -m pytest -n 2 -m 'slow and not long' $(PYTEST_ARGS)
 
 study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
@@ -51,7 +51,7 @@ retry: $(INSTALLED)  ## run the study's failed and skipped cells again, then the
 ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs, or the address of your server's
 	@python -m src.ui --port $(PORT)
 
-bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal: three hours
+bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal, and the long tests: four hours
 	python -m bench $(BENCH_ARGS)
 	$(if $(BENCH_ARGS),,python -m pytest -m long)
 	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.feed && python -m bench.start && python -m bench.text_detection && python -m bench.unequal && python -m bench.sampling && python -m bench.links && python -m bench.link_accuracy && python -m bench.checkpoint_wait)

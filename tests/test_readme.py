@@ -72,6 +72,30 @@ def test_every_choice_is_named(group: str, name: str) -> None:
     assert any(pattern.search(page.read_text()) for page in PAGES), f"conf/{group}/{name}.yaml"
 
 
+def map_of_the_code() -> list[tuple[str, str]]:
+    """Questions and answers of CONTRIBUTING.md's map."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.partition("## Where is what?")[2].partition("\n## ")[0]
+    return re.findall(r"^\| (.+\?) \| (.+) \|$", table, re.MULTILINE)
+
+
+def test_a_newcomers_questions_are_answered_by_paths_that_lead_to_what_they_name() -> None:
+    answers = map_of_the_code()
+    assert len(answers) >= 20
+    for question, answer in answers:
+        words = re.findall(r"`([^`]+)`", answer)
+        assert words and "/" in words[0], question
+        path = ROOT
+        for word in words:
+            if "/" in word:
+                path = ROOT / word
+                assert path.exists(), f"{question} {word}"
+                continue
+            # It is defined there, and not merely mentioned.
+            defined = rf"^ *(?:def |class |async def )?{re.escape(word)}\b *[=:(]"
+            assert re.search(defined, path.read_text(), re.MULTILINE), f"{question} {path.name}: {word}"
+
+
 def test_the_mistake_is_answered_as_shown() -> None:
     shown = re.search(r"\$ python -m src\.train (strategy=dpd)\n    error: ((?:.+\n)+)", README.read_text())
     assert shown is not None

@@ -206,7 +206,12 @@ def test_a_run_is_complete_whenever_the_command_that_replaces_it_is_killed(
                 return maybe
 
             with monkeypatch.context() as patched, contextlib.suppress(Killed):
-                for owner, name in ((directory, "swap_directories"), (os, "replace"), (os, "unlink"), (os, "rmdir")):
+                for owner, name in (
+                    (directory, "swap_directories"),
+                    (os, "replace"),
+                    (os, "unlink"),
+                    (os, "rmdir"),
+                ):
                     patched.setattr(owner, name, step(getattr(owner, name)))
                 place.commit()
                 # It came to its end.
