@@ -178,7 +178,7 @@ class Command:
         """
         if not line.uses_plugin:
             self._lease = leases.take(cells)
-        elif named := [cell for cell in cells if cell.hardware.get("devices") is not None]:
+        elif named := [cell for cell in cells if cell.hardware.devices is not None]:
             leases.take(named).close()
 
     def _run_hydra_job(self, cfg: DictConfig) -> None:
@@ -196,7 +196,7 @@ class Command:
         if not is_submitted(config):
             self._statuses.append(self._run_cell(config, sweep=sweep))
             return
-        self._end_jobs(config.hardware["jobs"] - 1)
+        self._end_jobs(config.hardware.jobs - 1)
         if not self._jobs.submit(config, words, command_line.parse(sys.argv[1:]).config_dir):
             self._statuses.append(Status.FAILED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from src.config.compiler import check_compiler
 from src.config.devices import check_devices, check_speeds
 from src.config.emulated_links import check_links
 from src.config.frameworks import check_framework, check_model_and_task, check_target
+from src.config.hardware import Hardware
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
 from src.config.schema import SYNCHRONOUS, leaf
@@ -44,19 +46,19 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     """
     check_parity(raw["strategy"])
     supports = raw["strategy"]["supports"]
-    hardware = dict(raw["hardware"])
-    if hardware["device"] == "auto":
+    hardware = Hardware(**raw["hardware"])
+    if hardware.device == "auto":
         # Emulated hosts have CPU devices alone.
-        gpus = "gpu" in supports["devices"] and hardware["links"] is None and devices.gpu_indices()
-        hardware["device"] = "gpu" if gpus else "cpu"
-    if hardware["repeat_disturbed"] is None:
-        hardware["repeat_disturbed"] = int(_repetitions(raw["tracking"]["study"]) > 1)
+        gpus = "gpu" in supports["devices"] and hardware.links is None and devices.gpu_indices()
+        hardware = replace(hardware, device="gpu" if gpus else "cpu")
+    if hardware.repeat_disturbed is None:
+        again = int(_repetitions(raw["tracking"]["study"]) > 1)
+        hardware = replace(hardware, repeat_disturbed=again)
     workers = raw["workers"] or supports["workers"]["default"]
-    hardware["hosts"] = hosts_of(hardware, workers)
     filled = {
         "workers": workers,
         "microbatches": raw["microbatches"] or supports["microbatches"]["default"],
-        "hardware": hardware,
+        "hardware": replace(hardware, hosts=hosts_of(hardware, workers)),
         "out": out,
     }
     filled["dataset"] = datasets.filled(raw["dataset"])
@@ -133,9 +135,9 @@ def _check_supported(config: Config) -> None:
     for key, chosen in (("batchnorm", config.batchnorm), ("precision", config.precision)):
         if chosen not in supports[key]:
             raise ConfigError(f"{key}={chosen}: strategy {name} supports {', '.join(supports[key])}")
-    if config.hardware["device"] not in supports["devices"]:
+    if config.hardware.device not in supports["devices"]:
         kinds = ", ".join(supports["devices"])
-        raise ConfigError(f"hardware.device={config.hardware['device']}: strategy {name} runs on {kinds}")
+        raise ConfigError(f"hardware.device={config.hardware.device}: strategy {name} runs on {kinds}")
 
 
 def _check_batch(config: Config) -> None:
@@ -248,9 +250,9 @@ def _check_profiler(config: Config) -> None:
         raise ConfigError(
             f"profiler=true: the steps of strategy {config.strategy['name']} can't be profiled; leave it away"
         )
-    if config.hardware["warmup_steps"] < LEAST_FOR_PROFILER:
+    if config.hardware.warmup_steps < LEAST_FOR_PROFILER:
         raise ConfigError(
-            f"hardware.warmup_steps={config.hardware['warmup_steps']}: profiler=true needs "
+            f"hardware.warmup_steps={config.hardware.warmup_steps}: profiler=true needs "
             f"{LEAST_FOR_PROFILER} at least, of which it traces three"
         )
 

@@ -11,7 +11,7 @@ def check_devices(config: Config) -> None:
     """Raise `CannotRunHere` where the machine lacks a device for each worker; a cluster has others."""
     if config.on_cluster:
         return
-    kind, per_device = config.hardware["device"], config.hardware["cores_per_device"]
+    kind, per_device = config.hardware.device, config.hardware.cores_per_device
     all_devices = devices.find(kind, per_device)
     count = len(all_devices)
     if not count and kind == "gpu":
@@ -21,13 +21,13 @@ def check_devices(config: Config) -> None:
             f"hardware.cores_per_device={per_device}: this process may use "
             f"{len(devices.usable_cores())} core(s); choose at most that"
         )
-    numbers = config.hardware.get("devices")
+    numbers = config.hardware.devices
     known = [device.index for device in all_devices]
     if numbers is not None and not set(numbers) <= set(known):
         raise CannotRunHere(
             f"hardware.devices={numbers}: the {kind} devices here are {', '.join(map(str, known))}"
         )
-    if config.hardware["share_devices"]:
+    if config.hardware.share_devices:
         return
     if numbers is not None and config.workers > len(numbers):
         raise ConfigError(
@@ -44,7 +44,7 @@ def check_devices(config: Config) -> None:
 
 def check_speeds(config: Config) -> None:
     """Raise `ConfigError` unless `hardware.speeds` has a speed for each worker, and can slow devices here."""
-    speeds = config.hardware["speeds"]
+    speeds = config.hardware.speeds
     if speeds is None:
         return
     key = f"hardware.speeds={speeds}"
@@ -52,7 +52,7 @@ def check_speeds(config: Config) -> None:
         raise ConfigError(f"{key}: has {len(speeds)} entries, and workers={config.workers} need one each")
     if not all(isinstance(speed, int | float) and 0 < speed <= 1 for speed in speeds):
         raise ConfigError(f"{key}: must be above 0 and at most 1, a device's full speed")
-    if config.hardware["device"] != "cpu":
+    if config.hardware.device != "cpu":
         raise ConfigError(f"{key}: slows CPU devices down; choose hardware.device=cpu")
     if any(speed < 1 for speed in speeds):
         try:

@@ -35,22 +35,23 @@ def link_of(config: Config, name: str) -> Link:
         own = {key: value[int(number or 0)] for key, value in values.items() if isinstance(value, list)}
         return Direction(**{**values, **own})
 
-    described = config.hardware["links"][job]
+    assert config.hardware.links is not None
+    described = config.hardware.links[job]
     return Link(of(described["up"]), of(described["down"]))
 
 
 def check_links(config: Config) -> None:
     """Raise `ConfigError` where a run can't have the emulated hosts that `hardware.links` describes."""
-    links = config.hardware.get("links")
+    links = config.hardware.links
     if links is None:
         return
-    key = f"hardware={config.hardware['name']}"
+    key = f"hardware={config.hardware.name}"
     if config.on_cluster:
         raise ConfigError(f"{key}: has hosts of a cluster (engine) or emulated ones (links), and not both")
     check_crosses_hosts(config)
-    if config.hardware["device"] != "cpu":
+    if config.hardware.device != "cpu":
         raise ConfigError(f"{key}: emulated hosts have CPU devices; choose hardware.device=cpu")
-    if config.hardware["isolate"] == "never":
+    if config.hardware.isolate == "never":
         raise ConfigError(
             f"hardware.isolate=never: {key} has networks of its own, which lead nowhere else; leave it away"
         )
@@ -72,7 +73,7 @@ def check_links(config: Config) -> None:
 
 def check_crosses_hosts(config: Config) -> None:
     """Raise `ConfigError` where the processes of a strategy must be on one host."""
-    key, strategy = f"hardware={config.hardware['name']}", config.strategy["name"]
+    key, strategy = f"hardware={config.hardware.name}", config.strategy["name"]
     # True, or for some options the values with which processes share no memory.
     supports = config.strategy["supports"].get("hosts", False)
     if not supports:

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from src.config.hardware import Hardware
+
 CONF = Path(__file__).parents[2] / "conf"
 # The task of a dataset that names none.
 DEFAULT_TASK = "classification"
@@ -22,14 +24,14 @@ DEFAULT_TASK = "classification"
 class Config:
     """The resolved configuration of one run, as its `config.yaml` holds it.
 
-    Each of the groups `strategy`, `model`, `dataset`, `hardware` and `task` is the mapping of the chosen file
-    in `conf/`.
+    Each of the groups `strategy`, `model`, `dataset` and `task` is the mapping of the chosen file in `conf/`;
+    `hardware` may be given as that, too.
     """
 
     strategy: Mapping[str, Any]
     model: Mapping[str, Any]
     dataset: Mapping[str, Any]
-    hardware: Mapping[str, Any]
+    hardware: Hardware
     task: Mapping[str, Any]
     workers: int
     scaling: str
@@ -52,6 +54,11 @@ class Config:
     resume: str | None = None
     profiler: bool = False
 
+    def __post_init__(self) -> None:
+        """Make the hardware of its mapping."""
+        if not isinstance(self.hardware, Hardware):
+            object.__setattr__(self, "hardware", Hardware(**self.hardware))
+
     @property
     def framework(self) -> str:
         """Return the strategy's framework, `torch` or `tensorflow`."""
@@ -60,12 +67,12 @@ class Config:
     @property
     def across_hosts(self) -> bool:
         """Return whether the run's processes are on several hosts, which share no memory."""
-        return self.hardware.get("links") is not None or self.on_cluster
+        return self.hardware.links is not None or self.on_cluster
 
     @property
     def on_cluster(self) -> bool:
         """Return whether the run's processes are on hosts of a cluster, which share no files either."""
-        return self.hardware.get("engine") is not None
+        return self.hardware.engine is not None
 
     @property
     def synchronous(self) -> bool:
@@ -107,7 +114,7 @@ class Config:
         Steps that a strategy executes and times as one group are left out as one.
         """
         group = self.strategy.get("steps_per_execution", 1)
-        return math.ceil(self.hardware["warmup_steps"] / group) * group
+        return math.ceil(self.hardware.warmup_steps / group) * group
 
     @property
     def evaluation_batch(self) -> int:

@@ -69,7 +69,7 @@ class MPIRanks:
 
     def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
         """Return a rank for each worker, on a host each."""
-        library = library_environment(config) | (ACROSS_HOSTS if config.hardware.get("links") else {})
+        library = library_environment(config) | (ACROSS_HOSTS if config.hardware.links else {})
         # Lightning itself needs a process group, over gloo.
         rendezvous: Sequence[Mapping[str, str]] = (
             rendezvous_environments(config, hosts)

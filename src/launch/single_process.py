@@ -16,8 +16,8 @@ class SingleProcess(LocalLauncher):
 
     def check(self, config: Config) -> None:
         """Raise `ConfigError` where workers have speeds of their own, which one process can't give them."""
-        if config.hardware["speeds"] is not None and config.workers > 1:
-            name, speeds = config.strategy["name"], config.hardware["speeds"]
+        if config.hardware.speeds is not None and config.workers > 1:
+            name, speeds = config.strategy["name"], config.hardware.speeds
             raise ConfigError(f"hardware.speeds={speeds}: strategy {name} has all its devices in one process")
 
     def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -96,7 +95,7 @@ def beginning() -> str:
     return str(find().folder / f"{PREFIX}{os.getpid()}-")
 
 
-def prepare(hardware: Mapping[str, Any], rank: int, cores: int) -> dict[str, str]:
+def prepare(speeds: Sequence[float] | None, period_ms: float, rank: int, cores: int) -> dict[str, str]:
     """Make the cgroup of a rank with a slowed device; return the environment variables that name it.
 
     There are none for a device at full speed.
@@ -104,14 +103,13 @@ def prepare(hardware: Mapping[str, Any], rank: int, cores: int) -> dict[str, str
     Raises:
         NotAllowed: if no cgroup can be made.
     """
-    speeds = hardware["speeds"]
     if speeds is None or speeds[rank] == 1:
         return {}
     groups = find()
     _forget_others(groups.folder)
     with contextlib.suppress(FileExistsError):
         groups.make(str(rank))
-    limit, period = quota_of(speeds[rank], cores, round(1000 * hardware["speed_period_ms"]))
+    limit, period = quota_of(speeds[rank], cores, round(1000 * period_ms))
     return {
         CGROUP: str(groups.folder / f"{PREFIX}{os.getpid()}-{rank}"),
         QUOTA: f"{groups.version} {limit} {period}",

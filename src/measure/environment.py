@@ -46,7 +46,7 @@ def describe(config: Config) -> dict[str, Any]:
             "model": processor(),
             "count": os.cpu_count(),
             "usable": usable_cores(),
-            "cores_per_device": config.hardware["cores_per_device"],
+            "cores_per_device": config.hardware.cores_per_device,
             "siblings": _siblings(),
         },
         "gpus": gpu_names(),

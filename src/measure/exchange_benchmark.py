@@ -94,17 +94,16 @@ def _ring(processes: int) -> Iterator[tuple[int, int]]:
 def _sizes(config: Config, crossings: int) -> Iterator[tuple[int, int]]:
     """Yield each size in bytes that isn't too large to be measured, with the number of its repetitions."""
     rate, trip = _slowest(config)
-    limit = float(config.hardware["probe_seconds"])
     for size in SIZES:
         predicted = OVERHEAD_SECONDS + trip + crossings * size * 8e-6 / rate
-        if size == SIZES[0] or predicted <= limit:
+        if size == SIZES[0] or predicted <= config.hardware.probe_seconds:
             count = int(REPEAT_SECONDS / predicted)
             yield size, max(LEAST if predicted < REPEAT_SECONDS else 1, min(MOST, count))
 
 
 def _slowest(config: Config) -> tuple[float, float]:
     """Return the least rate in Mbit/s and the longest round trip in seconds between two hosts of a run."""
-    if config.hardware.get("links") is None:
+    if config.hardware.links is None:
         return UNLIMITED_MBIT, 0.0
     names = [f"worker-{number}" for number in range(config.workers)]
     names += [f"server-{number}" for number in range(config.strategy.get("servers", 0))]

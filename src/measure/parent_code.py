@@ -51,7 +51,7 @@ FIGURES = (
 
 
 def _has_links(config: Config) -> bool:
-    return config.hardware.get("links") is not None
+    return config.hardware.links is not None
 
 
 # What does so for some runs alone.
@@ -65,7 +65,7 @@ SOMETIMES: dict[str, Callable[[Config], bool]] = {
     "src.launch.emulated.switch": _has_links,
     "src.launch.mpi.agent": lambda config: "mpiexec" in config.strategy,
     "src.launch.mpi.agents": lambda config: "mpiexec" in config.strategy,
-    "src.launch.supervise.exchange_benchmark": lambda config: bool(config.hardware.get("probe")),
+    "src.launch.supervise.exchange_benchmark": lambda config: config.hardware.probe,
     "src.machine.link": _has_links,
 }
 # What touches no figure, and why.

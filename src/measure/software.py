@@ -81,7 +81,7 @@ def _rank_paths(config: Config) -> list[str]:
     paths += [dataset["reader"], dataset.get("in_memory")]
     if dataset["source"] == datasets.GENERATED:
         paths.append(dataset.get("generator"))
-    if config.hardware.get("probe"):
+    if config.hardware.probe:
         paths.append((strategy.get("exchange") or {}).get("profile"))
     if config.profiler:
         paths.append(f"src.runtime.{config.framework}.step_profiler")
@@ -90,7 +90,7 @@ def _rank_paths(config: Config) -> list[str]:
 
 def _parent_paths(config: Config) -> list[str]:
     """Return the import paths that a configuration names of what the parent imports."""
-    return [path for path in (config.strategy["launcher"], config.hardware.get("engine")) if path]
+    return [path for path in (config.strategy["launcher"], config.hardware.engine) if path]
 
 
 def _named(module: str, path: Path) -> str:

@@ -11,7 +11,7 @@ from src.measure import arithmetic
 
 def describe(config: Config) -> str:
     """Return a sentence on what a run trains."""
-    kind, data = config.hardware["device"], config.dataset["name"]
+    kind, data = config.hardware.device, config.dataset["name"]
     if config.dataset["source"] != "original":
         data += f" ({config.dataset['source']})"
     batch = f"batch {config.global_batch}" + (

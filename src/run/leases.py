@@ -21,12 +21,11 @@ class WaitedTooLong(CommandError):
 def request_of(config: Config) -> Request:
     """Return the devices that a run needs: one a worker."""
     hardware = config.hardware
-    numbers = hardware.get("devices")
     return Request(
-        kind=hardware["device"],
-        cores_per_device=hardware["cores_per_device"],
-        numbers=None if numbers is None else tuple(numbers),
-        shared=bool(hardware["share_devices"]),
+        kind=hardware.device,
+        cores_per_device=hardware.cores_per_device,
+        numbers=None if hardware.devices is None else tuple(hardware.devices),
+        shared=hardware.share_devices,
         # Those of a cluster's hosts are taken there.
         count=0 if config.on_cluster else config.workers,
     )
@@ -47,7 +46,7 @@ def take(cells: Sequence[Config], *, wait_for_named: bool = False) -> Lease:
     """
     requests = [request_of(cell) for cell in cells]
     named = [request for request in requests if request.numbers is not None]
-    minutes = max(cell.hardware.get("wait_minutes", 60) for cell in cells)
+    minutes = max(cell.hardware.wait_minutes for cell in cells)
     begun = time.monotonic()
     said = None
     while True:

@@ -35,7 +35,7 @@ def tags(config: Config) -> dict[str, str]:
         "model": config.model["name"],
         "dataset": config.dataset["name"],
         "data_source": config.dataset["source"],
-        "hardware": config.hardware["name"],
+        "hardware": config.hardware.name,
         "workers": str(config.workers),
         "out": config.out,
         DESCRIPTION: f"{describe(config)}.",

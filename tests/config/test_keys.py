@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def changed(config: Mapping[str, Any], key: str) -> dict[str, Any]:
 def test_all_who_ask_of_a_key_have_one_answer(config: Config) -> None:
     RunDirectory.claim(config).commit()
     write_text(Path("run/metrics.json"), '{"status": "ok"}')
-    one = vars(config)
+    one = dataclasses.asdict(config)
     for key in flatten(one):
         if find(key) is not KEYS.get(key) or key in ("out", "overwrite"):
             continue
@@ -118,7 +119,7 @@ def test_what_is_no_part_of_a_comparison_makes_no_variant(key: str) -> None:
 def test_a_finished_run_is_repeated_on_other_devices_and_watched_in_another_way(config: Config) -> None:
     RunDirectory.claim(config).commit()
     write_text(Path("run/metrics.json"), '{"status": "ok"}')
-    hardware = {**config.hardware, "devices": [1], "sample_seconds": 0.1}
-    check_out(Config(**{**vars(config), "hardware": hardware, "checkpoint_every": 5}))
+    hardware = dataclasses.replace(config.hardware, devices=[1], sample_seconds=0.1)
+    check_out(dataclasses.replace(config, hardware=hardware, checkpoint_every=5))
     with pytest.raises(ConfigError, match=r"\(max_minutes: 5 there, 6 here\)"):
-        check_out(Config(**{**vars(config), "max_minutes": 6}))
+        check_out(dataclasses.replace(config, max_minutes=6))

@@ -417,7 +417,7 @@ def test_a_study_with_repetitions_measures_disturbed_runs_again(
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"study": {"name": "thrice", "repeat": 3}}))
     monkeypatch.chdir(tmp_path)
     of_study = () if study is None else (f"tracking.study={study}",)
-    assert cells(*of_study, *words)[0].hardware["repeat_disturbed"] == attempts
+    assert cells(*of_study, *words)[0].hardware.repeat_disturbed == attempts
 
 
 def test_a_framework_has_one_reference() -> None:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,11 +31,6 @@ def test_quota_and_period(speed: float, cores: int, expected: tuple[int, int]) -
 
 def test_a_longer_period_has_a_longer_part() -> None:
     assert quota.quota_of(0.05, 1, 100_000) == (5_000, 100_000)
-
-
-def hardware(*speeds: float) -> dict[str, Any]:
-    """What a configuration says of them."""
-    return {"speeds": list(speeds), "speed_period_ms": 10}
 
 
 @pytest.fixture
@@ -77,7 +71,7 @@ def used(environment: dict[str, str], then: str = "") -> float:
     ],
 )
 def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float) -> None:
-    environment = quota.prepare(hardware(1.0, speed), 1, 1)
+    environment = quota.prepare([1.0, speed], 10, 1, 1)
     # It never has more; on a busy machine it may have less.
     shares = [used(environment) for _ in range(3)]
     assert max(shares) == pytest.approx(speed, rel=0.2)
@@ -85,7 +79,7 @@ def test_a_process_has_that_part_of_the_time(groups: quota.Groups, speed: float)
 
 @pytest.mark.parametrize("then", ["quota.lift()", pytest.param("quota.join()", marks=pytest.mark.slow)])
 def test_it_has_all_of_it_once_that_ends_or_another_takes_its_place(groups: quota.Groups, then: str) -> None:
-    environment = quota.prepare(hardware(1.0, 0.25), 1, 1)
+    environment = quota.prepare([1.0, 0.25], 10, 1, 1)
     assert max(used(environment, then) for _ in range(3)) > 0.5
 
 
@@ -98,17 +92,17 @@ def test_a_slowed_rank_that_polls_leaves_its_quota_alone(monkeypatch: pytest.Mon
 
 
 def test_full_speed_needs_no_group() -> None:
-    assert quota.prepare(hardware(1.0, 0.5), 0, 1) == {}
-    assert quota.prepare({"speeds": None}, 0, 1) == {}
+    assert quota.prepare([1.0, 0.5], 10, 0, 1) == {}
+    assert quota.prepare(None, 10, 0, 1) == {}
 
 
 def test_what_a_killed_job_left_goes_with_the_next(groups: quota.Groups) -> None:
-    make = f"from src.machine import quota; quota.prepare({hardware(0.5)}, 0, 1)"
+    make = "from src.machine import quota; quota.prepare([0.5], 10, 0, 1)"
     code = f"import os; {make}; os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", code], check=False)
     before = set(groups.folder.glob(f"{quota.PREFIX}*"))
     assert before
-    quota.prepare(hardware(0.5), 0, 1)
+    quota.prepare([0.5], 10, 0, 1)
     assert not before & set(groups.folder.glob(f"{quota.PREFIX}*"))
 
 
@@ -119,7 +113,7 @@ def test_version_2_has_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (folder / "cgroup.controllers").write_text("cpu memory\n")
     monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
     monkeypatch.setattr(quota, "MOUNT", tmp_path / "mount")
-    environment = quota.prepare(hardware(0.25), 0, 1)
+    environment = quota.prepare([0.25], 10, 0, 1)
     assert (folder / "cgroup.subtree_control").read_text() == "+cpu"
     monkeypatch.setenv(quota.CGROUP, environment[quota.CGROUP])
     monkeypatch.setenv(quota.QUOTA, environment[quota.QUOTA])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ def test_the_parents_failure_stands_above_a_ranks_own_result(run: Written) -> No
 
 def test_staleness_is_averaged_over_timed_updates_and_losses_stay_each_ranks_own(run: Written) -> None:
     synchronous = config(*WORDS)
-    stale = Config(**{**vars(synchronous), "strategy": {**synchronous.strategy, "parity": "asynchronous"}})
+    stale = replace(synchronous, strategy={**synchronous.strategy, "parity": "asynchronous"})
     run.rank(0, [[1, 1, 0.1, 4, 2.0, 9], [1, 2, 0.1, 4, 2.0, 9], [1, 3, 0.1, 4, 2.0, 1]], **OK)
     # A resumed worker's warm-up begins at a step of its own.
     run.rank(1, [[1, n, 0.1, 4, 1.0, 9 if n < 9 else 4] for n in (7, 8, 9)], **OK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,8 +189,8 @@ def test_code_of_emulated_hosts_and_clusters_counts_there_alone() -> None:
     cluster = {"src/launch/cluster/agent.py", "src/launch/cluster/ray_engine.py"}
 
     def files(**hardware: Any) -> set[str]:
-        changed = {**local.hardware, **hardware}
-        return set(software_of(local.__class__(**{**vars(local), "hardware": changed}))["files"])
+        changed = replace(local, hardware=replace(local.hardware, **hardware))
+        return set(software_of(changed)["files"])
 
     assert not files() & (links | cluster)
     assert files() | links <= files(links={}) and not files(links={}) & cluster

@@ -7,12 +7,12 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from src.config import CannotRunHere, Config, ConfigError, import_paths
+from src.config.hardware import Hardware
 from src.data import prepared
 from src.launch.cluster import clocks, facts
 from src.launch.cluster.engine import Engine, HostLost, Node
@@ -45,13 +45,13 @@ class Cluster:
             CannotRunHere: where there is no such cluster, or it has too few hosts.
             ConfigError: where a host would compute otherwise than this one.
         """
-        self._key = f"hardware={config.hardware['name']}"
+        self._key = f"hardware={config.hardware.name}"
         self._engine = _engine_of(config.hardware)
         self._closed = False
         self.hosts: list[RemoteHost] = []
         self._shipped: set[str] = set()
         try:
-            nodes = self._nodes(config.hardware["hosts"])
+            nodes = self._nodes(config.hardware.hosts)
             with ThreadPoolExecutor(len(nodes)) as pool:
                 starting = [pool.submit(self._start, node, config) for node in nodes]
             # Those that were started are closed where another one wasn't.
@@ -83,7 +83,7 @@ class Cluster:
     def _start(self, node: Node, config: Config, seconds: float | None = None) -> RemoteHost:
         """Start the agent of a node, and wait for it for so many seconds, by default `START_SECONDS`."""
         hardware = config.hardware
-        lost_seconds = hardware["lost_seconds"]
+        lost_seconds = hardware.lost_seconds
         connection = self._engine.start_agent(node, lost_seconds)
         try:
             described = connection.call("describe", *_asked(config), seconds=seconds or START_SECONDS)
@@ -203,7 +203,7 @@ class Cluster:
 def _asked(config: Config) -> tuple[str, int, list[str]]:
     """Return what a host is asked to describe: devices of a kind and size, and a run's libraries."""
     libraries = [name for name in software_of(config)["libraries"] if name != "python"]
-    return config.hardware["device"], config.hardware["cores_per_device"], libraries
+    return config.hardware.device, config.hardware.cores_per_device, libraries
 
 
 def _data_files(folder: Path) -> Iterator[Path]:
@@ -218,11 +218,12 @@ _users: Counter[str] = Counter()
 _clusters: dict[str, Cluster] = {}
 
 
-def _engine_of(hardware: Mapping[str, Any]) -> Engine:
+def _engine_of(hardware: Hardware) -> Engine:
     """Return the engine that `hardware` names, to which a process connects once."""
-    key = repr([hardware[name] for name in ("engine", "address", "token_file")])
+    assert hardware.engine is not None
+    key = repr([hardware.engine, hardware.address, hardware.token_file])
     if key not in _engines:
-        _engines[key] = import_paths.resolve("hardware.engine", hardware["engine"])(hardware)
+        _engines[key] = import_paths.resolve("hardware.engine", hardware.engine)(hardware)
     _users[key] += 1
     return _engines[key]
 

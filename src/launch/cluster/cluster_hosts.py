@@ -54,7 +54,7 @@ class ClusterHosts:
         # What has ended the job, or an earlier run, may have been the loss of an agent.
         self._cluster.renew(config)
         hosts = self._cluster.alive()
-        asked = config.hardware["hosts"] or 1
+        asked = config.hardware.hosts or 1
         if len(hosts) < asked and resume is None and not (out / files.RANKS / "0").exists():
             raise CannotRunHere(
                 f"hardware.hosts={asked}: {len(hosts)} host(s) of the cluster are left, and a run begins on "
@@ -120,18 +120,18 @@ class ClusterHosts:
         """Take devices on all hosts for the workers there; wait while others have them."""
         hardware = self._config.hardware
         taken: dict[RemoteHost, list[Device]] = {}
-        deadline = time.monotonic() + 60 * hardware["wait_minutes"]
+        deadline = time.monotonic() + 60 * hardware.wait_minutes
         with Phase("waiting for devices", SILENT_SECONDS):
             # In one order for all commands, of which none so has what another one waits for.
             for host in sorted(used, key=lambda host: host.address):
                 count = workers.count(hosts.index(host))
                 request = Request(
-                    hardware["device"], hardware["cores_per_device"], None, hardware["share_devices"], count
+                    hardware.device, hardware.cores_per_device, None, hardware.share_devices, count
                 )
                 while isinstance(answer := host.call("take", request), str):
                     if time.monotonic() > deadline:
                         raise CannotRunHere(
-                            f"waited {hardware['wait_minutes']:g} minutes (hardware.wait_minutes) for "
+                            f"waited {hardware.wait_minutes:g} minutes (hardware.wait_minutes) for "
                             f"devices of host {host.address}: {answer}"
                         )
                     time.sleep(POLL_SECONDS)
@@ -168,16 +168,16 @@ def placed_workers(config: Config, hosts: Sequence[RemoteHost]) -> list[int]:
     """
     hardware = config.hardware
     if not hosts:
-        raise CannotRunHere(f"hardware={hardware['name']}: no host of the cluster is left")
+        raise CannotRunHere(f"hardware={hardware.name}: no host of the cluster is left")
     try:
         return place_workers(
             [len(host.facts.devices) for host in hosts],
             config.workers,
-            hardware["hosts"],
-            share=hardware["share_devices"],
+            hardware.hosts,
+            share=hardware.share_devices,
         )
     except NoRoom as error:
-        kind = hardware["device"]
+        kind = hardware.device
         raise CannotRunHere(
             f"workers={config.workers}: {error}, {kind} devices all; choose fewer workers, or "
             "hardware.share_devices=true to check correctness only"

@@ -110,7 +110,7 @@ class EmulatedHosts(OneMachine):
                 else "root lacks CAP_SYS_ADMIN, CAP_NET_ADMIN or /dev/net/tun, as in a container"
             )
             raise CannotRunHere(
-                f"hardware={self._config.hardware['name']}: emulated hosts need the right to make network "
+                f"hardware={self._config.hardware.name}: emulated hosts need the right to make network "
                 f"namespaces, and iproute2 ({answer['error']}); {way}"
             )
         return answer

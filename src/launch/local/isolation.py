@@ -20,7 +20,7 @@ def isolates(config: Config) -> bool:
     Under `auto` they are unless the strategy's file says `loopback: true`: its processes listen on the
     loopback interface alone, and examine what comes there.
     """
-    choice = config.hardware["isolate"]
+    choice = config.hardware.isolate
     if config.across_hosts:
         return False
     return choice == "always" or (choice == "auto" and not config.strategy.get("loopback", False))
@@ -28,7 +28,7 @@ def isolates(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Raise `CannotRunHere` where every run is to have a namespace, and the system forbids that."""
-    if config.hardware["isolate"] == "always" and (reason := _why_forbidden()) is not None:
+    if config.hardware.isolate == "always" and (reason := _why_forbidden()) is not None:
         raise CannotRunHere(
             f"hardware.isolate=always: this system lets no network namespace be made ({reason}); choose auto "
             "or never"

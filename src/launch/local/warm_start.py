@@ -92,8 +92,8 @@ def spawn_for(config: Config) -> Spawn:
     Processes are forked where `hardware.start_method` asks for that, or leaves it open and the device is the
     CPU. They are spawned where a variable of `AT_START` is set, or no fork server can be started.
     """
-    forks = config.hardware["start_method"] == "forkserver" or (
-        config.hardware["start_method"] == "auto" and config.hardware["device"] == "cpu"
+    forks = config.hardware.start_method == "forkserver" or (
+        config.hardware.start_method == "auto" and config.hardware.device == "cpu"
     )
     if not forks or any(name in os.environ for name in AT_START):
         return spawn_child

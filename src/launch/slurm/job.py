@@ -53,7 +53,7 @@ class Job:
         self._folder = folder_of(config)
         self._read = {OUT: 0, ERR: 0}
         # Its lines may be among those of other jobs.
-        self._prefix = f"job {number}: " if config.hardware["jobs"] > 1 else ""
+        self._prefix = f"job {number}: " if config.hardware.jobs > 1 else ""
         _say(f"  job {number} is submitted: {Path(config.out).name}")
 
     def update(self, state: State) -> None:
@@ -129,7 +129,7 @@ class Job:
         """Return a sentence on a job that has ended before its command did."""
         assert self.state is not None
         log = self._folder / LOG
-        ended = f"hardware={self.config.hardware['name']}: job {self.number} has ended before its run did"
+        ended = f"hardware={self.config.hardware.name}: job {self.number} has ended before its run did"
         ended += f" ({self.state.name or 'UNKNOWN'}, {self.state.reason})"
         if log.exists():
             return f"{ended}; its output is {log}"

@@ -26,7 +26,7 @@ def check(config: Config) -> None:
     Raises:
         CannotRunHere: where Slurm or Ray isn't on this machine.
     """
-    key = f"hardware={config.hardware['name']}"
+    key = f"hardware={config.hardware.name}"
     if (program := scheduler.missing_program()) is not None:
         raise CannotRunHere(
             f"{key}: needs Slurm, and there is no {program} here; submit from a host that has it"
@@ -121,4 +121,4 @@ def _refusal(config: Config, reason: Refused) -> str:
         for key in ("partition", "account", "hosts")
         if hardware[key] is not None
     ]
-    return f"hardware={hardware['name']}: Slurm refuses the job ({', '.join(asked)}): {reason}"
+    return f"hardware={hardware.name}: Slurm refuses the job ({', '.join(asked)}): {reason}"

@@ -61,7 +61,7 @@ def script_of(config: Config, folder: Path, words: Sequence[str]) -> str:
         job=JOB,
         **{"log": LOG, "out": OUT, "err": ERR, "status": STATUS},
         cpus=_cores(config),
-        nodes=config.hardware["hosts"],
+        nodes=config.hardware.hosts,
         command=" ".join(map(shlex.quote, command)),
     )
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(config, folder)), body])
@@ -76,7 +76,7 @@ def run_words(words: Sequence[str], config: Config, config_dir: str | None) -> l
         config_dir: the folder of the user's own choices.
     """
     out = config.out.replace("\\", r"\\").replace("'", r"\'")
-    decided = {"out": f"'{out}'", "hardware.device": config.hardware["device"]}
+    decided = {"out": f"'{out}'", "hardware.device": config.hardware.device}
     kept = [word for word in words if word.lstrip("+").partition("=")[0] not in decided]
     flags = [] if config_dir is None else ["--config-dir", config_dir]
     return [*flags, *kept, *(f"{key}={value}" for key, value in decided.items())]
@@ -84,7 +84,7 @@ def run_words(words: Sequence[str], config: Config, config_dir: str | None) -> l
 
 def _cores(config: Config) -> int:
     """Return how many cores a job needs on each of its nodes."""
-    each = config.hardware["cores_per_device"] if config.hardware["device"] == "cpu" else 1
+    each = config.hardware.cores_per_device if config.hardware.device == "cpu" else 1
     return devices_per_host(config) * int(each)
 
 
@@ -97,7 +97,7 @@ def _options(config: Config, folder: Path) -> list[str]:
         "output": str(folder / LOG).replace("%", "%%"),
         "open-mode": "append",
         "export": "ALL",
-        "nodes": hardware["hosts"],
+        "nodes": hardware.hosts,
         "ntasks-per-node": 1,
         "cpus-per-task": _cores(config),
         # What is measured has its nodes to itself, and so has Ray, which knows one cluster a node.
@@ -106,10 +106,10 @@ def _options(config: Config, folder: Path) -> list[str]:
         # After a preemption or the loss of a node the job is started again.
         "requeue": None,
     }
-    if hardware["device"] == "gpu":
+    if hardware.device == "gpu":
         chosen["gpus-per-node"] = devices_per_host(config)
     chosen |= {key: hardware[key] for key in ("partition", "account") if hardware[key] is not None}
-    chosen |= hardware["options"]
+    chosen |= hardware.options
     return [
         f"--{name}" if value is None else f"--{name}={shlex.quote(str(value))}"
         for name, value in chosen.items()

@@ -56,4 +56,4 @@ def hosts_of(config: Config, out: Path, resume: Path | None = None) -> Hosts:
 def trace_of(config: Config, out: Path) -> Trace:
     """Prepare the trace of a run in the directory `out`."""
     kind = ClusterTrace if config.on_cluster else LocalTrace
-    return kind(out / files.TRACE, config.hardware["sample_seconds"])
+    return kind(out / files.TRACE, config.hardware.sample_seconds)

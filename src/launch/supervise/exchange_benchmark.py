@@ -31,7 +31,7 @@ class NotMeasured(CommandError):
 
 def check(config: Config) -> None:
     """Raise `ConfigError` where the exchanges of a strategy are to be measured that has none."""
-    if config.hardware.get("probe") and profile_of(config) is None:
+    if config.hardware.probe and profile_of(config) is None:
         raise ConfigError(
             f"hardware.probe=true: no exchange of strategy {config.strategy['name']} can be measured by "
             "itself; leave it away"
@@ -68,13 +68,13 @@ def measure(config: Config, folder: Path, devices: Sequence[Device] | None = Non
     with Phase(f"measuring what {config.strategy['name']} exchanges", SILENT_SECONDS), isolation(measuring):
         started = processes.start(measuring, folder, started=time.time(), own_devices=devices)
         try:
-            limit = 60 * config.hardware["grace_minutes"]
+            limit = 60 * config.hardware.grace_minutes
             outcome = processes.wait(started, limit=limit, tick=lambda: None)
         finally:
             processes.stop(started)
     if outcome.timed_out:
         raise NotMeasured(
-            f"hardware.grace_minutes={config.hardware['grace_minutes']}: the exchanges took longer; with a "
+            f"hardware.grace_minutes={config.hardware.grace_minutes}: the exchanges took longer; with a "
             "smaller hardware.probe_seconds the longest are left out"
         )
     if outcome.code:

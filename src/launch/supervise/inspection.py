@@ -69,7 +69,7 @@ def _inspect(config: Config) -> None:
     """Run the process for one cell, and raise what it has found."""
     what = [f"resume={config.resume}"] if config.resume is not None else []
     what += [f"model={config.model['name']}"]
-    limit = 60 * config.hardware["grace_minutes"]
+    limit = 60 * config.hardware.grace_minutes
     with (
         tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
         Phase(f"looking into {' and '.join(what)}", SILENT_SECONDS),
@@ -89,7 +89,7 @@ def _inspect(config: Config) -> None:
         except subprocess.TimeoutExpired:
             raise OwnCodeError(
                 f"{_blamed(config)}: took longer than hardware.grace_minutes="
-                f"{config.hardware['grace_minutes']:g} to be built"
+                f"{config.hardware.grace_minutes:g} to be built"
             ) from None
         finally:
             process.signal_group(signal.SIGKILL)

@@ -78,12 +78,12 @@ def start(
     """
     launcher, logs = launcher_of(config), out / files.LOGS
     hardware = config.hardware
-    all_devices = own_devices or devices.find(hardware["device"], hardware["cores_per_device"])
+    all_devices = own_devices or devices.find(hardware.device, hardware.cores_per_device)
     common = {variables.PARENT: str(os.getpid())}
     for ready in files.of_every_rank(out, files.READY).values():
         # An earlier start of this job has left it.
         ready.unlink()
-    if any(speed != 1 for speed in hardware["speeds"] or ()):
+    if any(speed != 1 for speed in hardware.speeds or ()):
         reaper.remove_at_end("cgroups", quota.beginning())
     hosts = hosts_of(config, out, resume)
     processes = list(hosts.own)
@@ -112,7 +112,8 @@ def start(
             if spec.helper:
                 environment["CUDA_VISIBLE_DEVICES"] = ""
             elif len(spec.workers) == 1:
-                environment |= quota.prepare(hardware, spec.workers[0], len(own[0].cores))
+                speeds, period_ms = hardware.speeds, hardware.speed_period_ms
+                environment |= quota.prepare(speeds, period_ms, spec.workers[0], len(own[0].cores))
             if spec.serves:
                 environment[variables.SERVES] = "1"
             spec = dataclasses.replace(spec, environment=environment)

@@ -86,7 +86,7 @@ class Supervisor:
             # In a thread, which imports MLflow while the ranks import their framework.
             self._tracker.start(self._out, started=started, sweep=sweep)
             begun = time.time()
-            if self._config.hardware.get("probe"):
+            if self._config.hardware.probe:
                 exchange_benchmark.measure_before(self._config, self._out, self._own_devices)
                 # Nobody's start-up is what that took.
                 started += time.time() - begun
@@ -128,7 +128,7 @@ class Supervisor:
     def _watch(self) -> None:
         """Wait for the end of the training, and restart the job as often as allowed."""
         config, result = self._config, self.result
-        deadline = time.monotonic() + (2 * config.max_minutes + config.hardware["grace_minutes"]) * 60
+        deadline = time.monotonic() + (2 * config.max_minutes + config.hardware.grace_minutes) * 60
         samples = prepared.samples(config.dataset)
         with self._trace, LiveProgress(config, self._out, samples) as progress:
             while True:

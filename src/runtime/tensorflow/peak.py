@@ -18,7 +18,7 @@ AMPERE = (8, 0)
 
 def facts(context: RankContext) -> RankRecord:
     """Return the peak of this process's first device, in the precision of its run, for a rank's record."""
-    kind = "GPU" if context.config.hardware["device"] == "gpu" else "CPU"
+    kind = "GPU" if context.config.hardware.device == "gpu" else "CPU"
     details = tf.config.experimental.get_device_details(tf.config.list_physical_devices(kind)[0])
     precision = context.config.precision
     capable = details.get("compute_capability", (0, 0)) >= AMPERE

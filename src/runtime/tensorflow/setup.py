@@ -50,7 +50,7 @@ def configure(context: RankContext) -> list[str]:
         # AutoGraph writes the code that it generates into files, and would remove them at an orderly exit.
         tempfile.tempdir = str(folder)
     count = context.config.workers // context.world_size
-    kind = "GPU" if context.config.hardware["device"] == "gpu" else "CPU"
+    kind = "GPU" if context.config.hardware.device == "gpu" else "CPU"
     physical = tf.config.list_physical_devices(kind)
     if count > len(physical):
         share = {"memory_limit": SHARED_GPU_MIB} if kind == "GPU" else {}
@@ -129,7 +129,7 @@ def facts(parts: Sequence[keras.Model]) -> RankRecord:
 
 def peak_memory(context: RankContext) -> PeakMemory:
     """Return the peak of TensorFlow's allocator on the GPU where it is highest, or on a CPU the process's."""
-    if context.config.hardware["device"] != "gpu":
+    if context.config.hardware.device != "gpu":
         return memory.peak()
     # In a cluster the other processes' GPUs have logical devices here, too.
     own = range(context.config.workers // context.world_size)

@@ -22,13 +22,13 @@ from src.tasks.torch.task import Task
 
 def root_device(context: RankContext) -> torch.device:
     """Return the rank's device: the one GPU that the launcher lets the rank see, or the CPU."""
-    return torch.device("cuda", 0) if context.config.hardware["device"] == "gpu" else torch.device("cpu")
+    return torch.device("cuda", 0) if context.config.hardware.device == "gpu" else torch.device("cpu")
 
 
 def process_group_backend(context: RankContext) -> str:
     """Return the backend for the rank's device: NCCL between GPUs, gloo on CPUs and where a GPU is shared."""
-    gpu = context.config.hardware["device"] == "gpu"
-    return "nccl" if gpu and not context.config.hardware["share_devices"] else "gloo"
+    gpu = context.config.hardware.device == "gpu"
+    return "nccl" if gpu and not context.config.hardware.share_devices else "gloo"
 
 
 def prepare_process(context: RankContext) -> None:

@@ -67,9 +67,9 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
-    gpus = context.config.hardware["device"] == "gpu"
+    gpus = context.config.hardware.device == "gpu"
     # GPUs are for the workers alone; the coordinator sees none.
-    hardware = {**context.config.hardware, "device": "cpu"}
+    hardware = replace(context.config.hardware, device="cpu")
     setup.configure(replace(context, config=replace(context.config, hardware=hardware)))
     strategy = join_cluster(context)
     pool = tf.distribute.coordinator.ClusterCoordinator(strategy)

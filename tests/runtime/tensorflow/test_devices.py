@@ -20,7 +20,7 @@ from tests.support import config
 
 def context(strategy, workers, world_size):
     chosen = config(f"strategy={strategy}", f"workers={workers}")
-    chosen = dataclasses.replace(chosen, hardware={**chosen.hardware, "device": "gpu"})
+    chosen = dataclasses.replace(chosen, hardware=dataclasses.replace(chosen.hardware, device="gpu"))
     from src.runtime.common.context import RankContext
     return RankContext(chosen, 0, world_size, None, __import__("pathlib").Path("/nowhere"), (0,))
 """

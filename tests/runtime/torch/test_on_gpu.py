@@ -116,7 +116,7 @@ def rehearse(arrays: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         strategy: str, *words: str, rank: int = 0, world: int = 1, host_alone: bool = False
     ) -> Recorder:
         chosen = config(f"strategy={strategy}", f"workers={world}", *WORDS, *words)
-        hardware = {**chosen.hardware, "device": "gpu", "share_devices": host_alone}
+        hardware = dataclasses.replace(chosen.hardware, device="gpu", share_devices=host_alone)
         chosen = dataclasses.replace(chosen, hardware=hardware)
         for name, number in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world}.items():
             monkeypatch.setenv(name, str(number))

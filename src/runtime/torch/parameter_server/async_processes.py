@@ -95,9 +95,9 @@ def coordinate(
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
-    gpus = context.config.hardware["device"] == "gpu"
+    gpus = context.config.hardware.device == "gpu"
     # GPUs are for the workers alone.
-    config = replace(context.config, hardware={**context.config.hardware, "device": "cpu"})
+    config = replace(context.config, hardware=replace(context.config.hardware, device="cpu"))
     context = replace(context, config=config)
     setup.prepare_process(context)
     recorders = [recorder, *(recorder.for_rank(rank) for rank in range(1, config.workers))]

@@ -149,7 +149,7 @@ class StageModule(TrainingModule):
         super().__init__(context, stage)
         self.automatic_optimization = False
         self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
-        self.timeline = Timeline(first=context.config.hardware["warmup_steps"], clock=recorder)
+        self.timeline = Timeline(first=context.config.hardware.warmup_steps, clock=recorder)
         self._timed_stage = TimedStage(
             stage,
             context.rank,
