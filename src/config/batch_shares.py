@@ -34,7 +34,7 @@ def check_batch_shares(config: Config) -> None:
         return
     key = f"batch_shares={shares}"
     # True, or the options under which workers have shares of their own.
-    supports = config.strategy["supports"].get("batch_shares", False)
+    supports = config.supports.batch_shares
     if not supports:
         raise ConfigError(f"{key}: workers of strategy {name} have no shares of a batch; leave it away")
     if isinstance(supports, Mapping) and any(config.strategy[k] != v for k, v in supports.items()):

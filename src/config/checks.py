@@ -24,6 +24,7 @@ from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
 from src.config.schema import SYNCHRONOUS, leaf
 from src.config.slurm import check_slurm, hosts_of
+from src.config.supports import Supports
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices
 
@@ -45,19 +46,19 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         ConfigError: for a combination that can't run.
     """
     check_parity(raw["strategy"])
-    supports = raw["strategy"]["supports"]
+    supports = Supports.of(raw["strategy"])
     hardware = Hardware(**raw["hardware"])
     if hardware.device == "auto":
         # Emulated hosts have CPU devices alone.
-        gpus = "gpu" in supports["devices"] and hardware.links is None and devices.gpu_indices()
+        gpus = "gpu" in supports.devices and hardware.links is None and devices.gpu_indices()
         hardware = replace(hardware, device="gpu" if gpus else "cpu")
     if hardware.repeat_disturbed is None:
         again = int(_repetitions(raw["tracking"]["study"]) > 1)
         hardware = replace(hardware, repeat_disturbed=again)
-    workers = raw["workers"] or supports["workers"]["default"]
+    workers = raw["workers"] or supports.workers.default
     filled = {
         "workers": workers,
-        "microbatches": raw["microbatches"] or supports["microbatches"]["default"],
+        "microbatches": raw["microbatches"] or supports.microbatches.default,
         "hardware": replace(hardware, hosts=hosts_of(hardware, workers)),
         "out": out,
     }
@@ -126,17 +127,17 @@ def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:
 
 def _check_supported(config: Config) -> None:
     """Raise `ConfigError` for a value that the strategy's `supports` leaves out."""
-    name, supports = config.strategy["name"], config.strategy["supports"]
-    for key in ("workers", "microbatches"):
-        value, low, high = getattr(config, key), supports[key]["min"], supports[key]["max"]
+    name, supports = config.strategy["name"], config.supports
+    for key, bounds in (("workers", supports.workers), ("microbatches", supports.microbatches)):
+        value, low, high = getattr(config, key), bounds.min, bounds.max
         if value < low or (high is not None and value > high):
             span = f"exactly {low}" if low == high else f"{low} to {high}" if high else f"at least {low}"
             raise ConfigError(f"{key}={value}: strategy {name} takes {span}")
-    for key, chosen in (("batchnorm", config.batchnorm), ("precision", config.precision)):
-        if chosen not in supports[key]:
-            raise ConfigError(f"{key}={chosen}: strategy {name} supports {', '.join(supports[key])}")
-    if config.hardware.device not in supports["devices"]:
-        kinds = ", ".join(supports["devices"])
+    for key, supported in (("batchnorm", supports.batchnorm), ("precision", supports.precision)):
+        if (chosen := getattr(config, key)) not in supported:
+            raise ConfigError(f"{key}={chosen}: strategy {name} supports {', '.join(supported)}")
+    if config.hardware.device not in supports.devices:
+        kinds = ", ".join(supports.devices)
         raise ConfigError(f"hardware.device={config.hardware.device}: strategy {name} runs on {kinds}")
 
 
@@ -185,7 +186,7 @@ def _check_needs(config: Config) -> None:
     whose value is the least (`at_least`). A need with `when` holds only under the option values listed there.
     The key `machine` is the processor's kind, as `uname -m` has it.
     """
-    for need in config.strategy["supports"].get("needs", ()):
+    for need in config.supports.needs:
         if any(config.strategy[option] != value for option, value in need.get("when", {}).items()):
             continue
         key = need["key"]
@@ -212,7 +213,7 @@ def _check_files(config: Config) -> None:
     """Refuse checkpoints that the strategy can't write, or a file that isn't there or doesn't fit."""
     checkpoint_keys = {"checkpoint_every": config.checkpoint_every, "resume": config.resume}
     for key, value in checkpoint_keys.items():
-        if value is not None and not config.strategy["supports"].get("checkpoints", False):
+        if value is not None and not config.supports.checkpoints:
             raise ConfigError(f"{key}={value}: strategy {config.strategy['name']} writes no checkpoints")
     if config.checkpoint_keep > 1 and config.checkpoint_every is None:
         raise ConfigError(
@@ -246,7 +247,7 @@ def _check_profiler(config: Config) -> None:
     """Raise `ConfigError` where steps are to be profiled that can't be, or that would be timed."""
     if not config.profiler:
         return
-    if not config.strategy["supports"].get("profiler", False):
+    if not config.supports.profiler:
         raise ConfigError(
             f"profiler=true: the steps of strategy {config.strategy['name']} can't be profiled; leave it away"
         )

@@ -25,7 +25,7 @@ def check_cluster(config: Config) -> None:
                 )
         return
     import_paths.check("hardware.engine", hardware.engine)
-    if config.workers > 1 or config.strategy["supports"].get("hosts", False):
+    if config.workers > 1 or config.supports.hosts:
         check_crosses_hosts(config)
     if hardware.speeds is not None:
         raise ConfigError(

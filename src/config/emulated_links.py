@@ -75,7 +75,7 @@ def check_crosses_hosts(config: Config) -> None:
     """Raise `ConfigError` where the processes of a strategy must be on one host."""
     key, strategy = f"hardware={config.hardware.name}", config.strategy["name"]
     # True, or for some options the values with which processes share no memory.
-    supports = config.strategy["supports"].get("hosts", False)
+    supports = config.supports.hosts
     if not supports:
         raise ConfigError(
             f"{key}: the processes of strategy {strategy} don't talk over a network; choose hardware=local"

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from src.config.hardware import Hardware
+from src.config.supports import Supports
 
 CONF = Path(__file__).parents[2] / "conf"
 # The task of a dataset that names none.
@@ -64,6 +66,11 @@ class Config:
         """Return the strategy's framework, `torch` or `tensorflow`."""
         return self.strategy["framework"]
 
+    @cached_property
+    def supports(self) -> Supports:
+        """Return what the strategy can do."""
+        return Supports.of(self.strategy)
+
     @property
     def across_hosts(self) -> bool:
         """Return whether the run's processes are on several hosts, which share no memory."""
@@ -90,7 +97,7 @@ class Config:
     @property
     def data_parallel_degree(self) -> int:
         """Return how many workers divide each global batch among them; 1 where each worker sees all."""
-        return self.workers if self.strategy["supports"]["shares_batch"] else 1
+        return self.workers if self.supports.shares_batch else 1
 
     @property
     def global_batch(self) -> int:

@@ -119,7 +119,7 @@ def _timing(run: RunRecords) -> dict[str, Any]:
     trained = max(train_seconds) if train_seconds else None
     per_epoch = run.first.get("steps_per_epoch")
     # Ranks that share the batch have seen it together; otherwise each rank has seen all of it.
-    shared = config.strategy["supports"]["shares_batch"]
+    shared = config.supports.shares_batch
     seen = run.steps.values() if shared else [run.steps.get(0, [])]
     samples = sum(row["samples"] for rows in seen for row in rows)
     epochs = samples / (per_epoch * config.global_batch) if per_epoch else None
@@ -148,7 +148,7 @@ def _rate(config: Config, ranks: Sequence[Sequence[Row]]) -> float | None:
     known = [rate for rate in rates if rate is not None]
     if not known or len(known) < len(rates):
         return None
-    return arithmetic.job_rate(known, config.strategy["supports"]["shares_batch"])
+    return arithmetic.job_rate(known, config.supports.shares_batch)
 
 
 def _last_evaluation(epochs: Sequence[Row]) -> dict[str, Any]:
