@@ -67,6 +67,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
+        lambda config: config.degrees.check(config.workers),
         check_links,
         check_cluster,
         check_slurm,

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from src.config.degrees import Degrees
 from src.config.hardware import Hardware
 from src.config.supports import Supports
 
@@ -71,6 +72,13 @@ class Config:
         """Return what the strategy can do."""
         return Supports.of(self.strategy)
 
+    @cached_property
+    def degrees(self) -> Degrees:
+        """Return into how many parts the training is divided along each axis; today's strategies fill one."""
+        if self.supports.shares_batch:
+            return Degrees(data=self.workers)
+        return Degrees(pipeline=self.workers)
+
     @property
     def across_hosts(self) -> bool:
         """Return whether the run's processes are on several hosts, which share no memory."""
@@ -97,7 +105,7 @@ class Config:
     @property
     def data_parallel_degree(self) -> int:
         """Return how many workers divide each global batch among them; 1 where each worker sees all."""
-        return self.workers if self.supports.shares_batch else 1
+        return self.degrees.batch
 
     @property
     def global_batch(self) -> int:
