@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import SupportsFloat
+from collections.abc import Sequence
+from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from src.measure.rank_record import RankRecord
@@ -22,20 +24,25 @@ from src.tasks.torch.outputs import model_outputs
 class TrainingModule(pl.LightningModule):
     """A model under Lightning, trained by the task's loss.
 
-    A strategy whose ranks hold stages of the model overrides the methods that differ for a stage.
+    A strategy whose ranks hold parts of the model says so by `prefix`, `holders` and `whole_facts`, and
+    overrides the methods that differ for a part.
 
     Attributes:
-        model: the model.
+        model: the model, or this rank's part of it.
         task: the configured task.
         sums: what `scoring.training_sums` gives, of all samples since the last evaluation, float64.
         step_loss: what the present step's samples so far add to the global batch's summed loss [].
         step_samples: number of the present step's samples so far.
         split: how batches are split among ranks.
         pieces: number of micro-batches of all ranks in a global batch.
+        prefix: what this rank's parameter names have before those in the whole model.
+        holders: the ranks that together hold the whole model; all others hold copies of their parts.
+        whole_facts: the facts of the whole model from before it was divided; `None` where `model` is that.
     """
 
-    # Prefix of this rank's parameter names that the names in the whole model don't have.
     prefix = ""
+    holders: Sequence[int] = range(1)
+    whole_facts: RankRecord | None = None
 
     def __init__(self, context: RankContext, model: nn.Module) -> None:
         super().__init__()
@@ -125,12 +132,19 @@ class TrainingModule(pl.LightningModule):
         return scoring.score(self.context, self.task, self.model, part, device)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
-        """Gather a checkpoint's tensors on rank 0; return `None` on others. All ranks call this method."""
-        return [checkpoint.rank_state(self.model, optimizer)] if self.context.rank == 0 else None
+        """Gather the holders' tensors on rank 0; return `None` on others. All ranks call this method."""
+        rank, state = self.context.rank, None
+        if rank in self.holders:
+            state = checkpoint.rank_state(self.model, optimizer, self.prefix)
+        gathered: list[Any] = [state] * self.context.world_size
+        if len(self.holders) > 1:
+            dist.gather_object(state, gathered if rank == 0 else None, 0)
+        return [gathered[holder] for holder in self.holders] if rank == 0 else None
 
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, its costs measured on `device`.
 
         Every rank calls this method after training, since a synchronised BatchNorm waits for the other ranks.
         """
-        return setup.facts(self.context, self.model, device) | peak.facts(self.context, device)
+        whole = self.whole_facts or setup.facts(self.context, self.model, device)
+        return whole | peak.facts(self.context, device)

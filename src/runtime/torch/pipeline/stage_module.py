@@ -21,7 +21,6 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 from src.compat.torch import has_batch_statistics
 from src.measure import memory
-from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition import plan as planning
@@ -31,17 +30,7 @@ from src.partition.torch.saved_tensors import saved_by_stage
 from src.partition.torch.stage import Stage, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import (
-    checkpoint,
-    compilation,
-    model_cost,
-    peak,
-    process_group,
-    scoring,
-    setup,
-    update_rule,
-)
-from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch import compilation, model_cost, process_group, scoring, setup, update_rule
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
@@ -179,8 +168,9 @@ class StageModule(TrainingModule):
             microbatches=context.config.microbatches,
         )
         self._example = received
-        # Facts of the whole model before the cut, except the saved tensors, which are this stage's.
-        self._facts: RankRecord = {
+        self.holders = range(context.world_size)
+        # These are of the whole model, except the saved tensors, which are this stage's.
+        self.whole_facts = {
             "parameters": parameters,
             "batch_statistics": has_batch_statistics(whole),
             "flops_per_sample": flops,
@@ -240,17 +230,6 @@ class StageModule(TrainingModule):
         """
         with scoring.evaluating(self.model):
             return self._evaluation.run(self._stage, device)
-
-    def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
-        """Gather every stage's tensors on rank 0; return `None` on others. All ranks call this method."""
-        state = checkpoint.rank_state(self.model, optimizer, self.prefix)
-        gathered: list[Any] | None = [None] * self.context.world_size if self.first else None
-        dist.gather_object(state, gathered, 0)
-        return gathered
-
-    def facts(self, device: torch.device) -> RankRecord:
-        """Return the facts of the whole model for the record, and the measured peak of `device`."""
-        return self._facts | peak.facts(self.context, device)
 
 
 def _release() -> None:
