@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from src.config import Config, ConfigError
+from src.config.strategy_options import StrategyOptions
 from src.measure import arithmetic
 from src.partition import balance, model_profile
 from src.partition.balance import Problem
@@ -71,6 +72,24 @@ class Plan:
         return json.dumps(asdict(self), indent=1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CutOptions(StrategyOptions):
+    """The options of a strategy that cuts the model.
+
+    Attributes:
+        partition, speeds: as `Demands` has them; without speeds all devices are alike.
+        memory_gib: what one device has for the model, `None` without a limit.
+        schedule: of a pipeline; `None` where one micro-batch follows the other.
+        recompute: which micro-batches' activations are computed again for backward.
+    """
+
+    partition: str | Sequence[float | str]
+    speeds: Sequence[float] | None = None
+    memory_gib: float | None = None
+    schedule: str | None = None
+    recompute: str = "none"
+
+
 @dataclass(frozen=True)
 class Demands:
     """The demands of a configuration on a cut.
@@ -96,27 +115,20 @@ class Demands:
 
 def demands_of(config: Config, *, overlaps: bool) -> Demands:
     """Return a configuration's demands on the cut; `overlaps` says whether stages work at the same time."""
-    options, optimizer = config.strategy, config.optimizer
-    limit = options.get("memory_gib")
+    options, optimizer = CutOptions.of(config), config.optimizer
+    stages, limit = config.workers, options.memory_gib
+    schedule = options.schedule if options.recompute == "none" else None
     return Demands(
-        partition=options["partition"],
+        partition=options.partition,
         microbatches=config.microbatches,
         overlaps=overlaps,
         state={"adam": 4, "adamw": 4, "adagrad": 3, "sgd": 3 if optimizer["momentum"] else 2}[
             optimizer["name"]
         ],
-        in_flight=_in_flight(config),
-        speeds=options.get("speeds") or [1.0] * config.workers,
+        in_flight=[in_flight(schedule, stage, stages, config.microbatches) for stage in range(stages)],
+        speeds=options.speeds or [1.0] * stages,
         memory_limit=None if limit is None else limit * 2**30,
     )
-
-
-def _in_flight(config: Config) -> list[int]:
-    """Return the most micro-batches whose activations each stage holds at once."""
-    options, stages = config.strategy, config.workers
-    if options.get("recompute", "none") != "none" or "schedule" not in options:
-        return [1] * stages
-    return [in_flight(options["schedule"], stage, stages, config.microbatches) for stage in range(stages)]
 
 
 def make(model: ModelProfile, costs: Costs, link: Link, demands: Demands) -> Plan:

@@ -7,6 +7,8 @@ compressed: see `src/runtime/torch/compression/`.
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -16,9 +18,19 @@ from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
 from src.runtime.torch.compression.groups import CountedGroup
 from src.runtime.torch.compression.hooks import CompressedAllReduce, without_momentum
+from src.runtime.torch.compression.options import Compression
 from src.runtime.torch.lightning.data_parallel import Hook, HookedDDPStrategy, fit_copies
 from src.runtime.torch.lightning.fit import cluster_environment
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Compression):
+    """The options of conf/strategy/ddp.yaml."""
+
+    backend: str
+    all_reduce: str
+    bucket_mb: float
 
 
 def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -35,19 +47,17 @@ def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.F
 
 def train(context: RankContext, recorder: Recorder) -> None:
     """Train this rank's copy of the model on the rank's part of every batch."""
-    options = context.config.strategy
+    options = Options.of(context.config)
     device = setup.root_device(context)
-    backend = options["backend"]
-    if backend == "auto":
-        backend = setup.process_group_backend(context)
-    compresses = options["compression"] != "none"
-    possible = device.type == "cpu" and SUPPORTED and not context.config.across_hosts and not compresses
-    shared_memory = options["all_reduce"] == "shared_memory" or (options["all_reduce"] == "auto" and possible)
+    backend = setup.process_group_backend(context) if options.backend == "auto" else options.backend
+    on_one_host = device.type == "cpu" and SUPPORTED and not context.config.across_hosts
+    possible = on_one_host and not options.compresses
+    shared_memory = options.all_reduce == "shared_memory" or (options.all_reduce == "auto" and possible)
     if not shared_memory and device.type == "cpu":
         # The backend's threads take time on the rank's own cores: a rank's waiting can't be told from that.
         recorder.communication_seconds = None
     hook: Hook = SharedAllReduce(recorder.note).hook if shared_memory else backend_hook
-    if compresses:
+    if options.compresses:
         hook = CompressedAllReduce(context.config, CountedGroup).hook
     strategy = HookedDDPStrategy(
         recorder,
@@ -56,6 +66,6 @@ def train(context: RankContext, recorder: Recorder) -> None:
         parallel_devices=[device] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend=backend,
-        bucket_cap_mb=options["bucket_mb"],
+        bucket_cap_mb=options.bucket_mb,
     )
     fit_copies(without_momentum(context), recorder, strategy)

@@ -10,6 +10,8 @@ group. Gradients may be compressed: see `src/runtime/torch/compression/`.
 
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
@@ -21,8 +23,16 @@ from src.runtime.common.mpi_world import MPIWorld, wait
 from src.runtime.torch import setup
 from src.runtime.torch.compression.hooks import CompressedAllReduce, without_momentum
 from src.runtime.torch.compression.mpi_group import MPIGroup
+from src.runtime.torch.compression.options import Compression
 from src.runtime.torch.lightning.data_parallel import HookedDDPStrategy, fit_copies
 from src.runtime.torch.lightning.fit import cluster_environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Compression):
+    """The options of conf/strategy/mpi.yaml that ranks read."""
+
+    bucket_mb: float
 
 
 class MPIAllReduce:
@@ -67,14 +77,14 @@ def train(context: RankContext, recorder: Recorder) -> None:
         ConfigError: when mpiexec and mpi4py belong to different MPIs.
     """
     world = MPIWorld(context, recorder)
-    compresses = context.config.strategy["compression"] != "none"
+    options = Options.of(context.config)
     strategy = HookedDDPStrategy(
         recorder,
-        CompressedAllReduce(context.config, MPIGroup).hook if compresses else MPIAllReduce().hook,
+        CompressedAllReduce(context.config, MPIGroup).hook if options.compresses else MPIAllReduce().hook,
         parallel_devices=[setup.root_device(context)] * context.world_size,
         cluster_environment=cluster_environment(),
         process_group_backend="gloo",
-        bucket_cap_mb=context.config.strategy["bucket_mb"],
+        bucket_cap_mb=options.bucket_mb,
     )
     fit_copies(without_momentum(context), recorder, strategy)
     world.leave()

@@ -27,9 +27,9 @@ has the workers evaluate, and keeps the records of all workers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import torch
 
@@ -39,10 +39,28 @@ from src.run.variables import ClusterSpec
 from src.runtime.common import update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
+from src.runtime.common.update_terms import WorkerTerms
+from src.runtime.torch.compression.options import Compression
 from src.runtime.torch.parameter_server.async_processes import coordinate, serve_worker, wait_for_the_parent
 from src.runtime.torch.parameter_server.ps_worker import PSWorker
 from src.runtime.torch.parameter_server.pushes import without_accumulated
 from src.runtime.torch.parameter_server.server import Server, ServerGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Compression):
+    """The options of conf/strategy/parameter_server.yaml; all modes but downpour fetch and push each step."""
+
+    mode: str
+    staleness: int
+    fetch_every: int
+    push_every: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the options that a run has, as its mode takes them."""
+        options = super().of(config)
+        return options if options.mode == "downpour" else replace(options, fetch_every=1, push_every=1)
 
 
 def make_worker(context: RankContext, addresses: Mapping[str, Sequence[str]]) -> PSWorker:
@@ -52,7 +70,16 @@ def make_worker(context: RankContext, addresses: Mapping[str, Sequence[str]]) ->
         context: the worker's context.
         addresses: those of all processes by job.
     """
-    return PSWorker(context, addresses)
+    options = Options.of(context.config)
+    return PSWorker(
+        context,
+        addresses,
+        fetch_every=options.fetch_every,
+        push_every=options.push_every,
+        merges=options.mode == "shat",
+        # The servers clip and decay the sum of a step's gradients, which is one update.
+        terms=WorkerTerms() if options.mode == "sync" else None,
+    )
 
 
 def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
@@ -77,12 +104,11 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
-    options = context.config.strategy
+    options = Options.of(context.config)
     rule = update_rule(context.config)
     # Checkpoints hold the state of the servers' optimizer, which in some modes isn't the configured one.
     rate = LearningRate.of(context.config, context.arrays.train_samples)
     context = replace(context, config=replace(context.config, optimizer=rule["optimizer"]))
-    downpour = options["mode"] == "downpour"
     coordinate(
         context,
         recorder,
@@ -90,19 +116,19 @@ def train(context: RankContext, recorder: Recorder) -> None:
         # Under bound 0 no worker is ahead. If no worker takes two parts of a batch either, the pushes of one
         # clock are those of one batch.
         fixed=rule["bound"] == 0,
-        fetches=1 / options["fetch_every"] if downpour else 1,
-        pushes=1 / options["push_every"] if downpour else 1,
+        fetches=1 / options.fetch_every,
+        pushes=1 / options.push_every,
     )
 
 
 def update_rule(config: Config) -> Mapping[str, Any]:
     """Return the rule by which the servers apply pushes, as `ServerGroup` takes it, without the rate."""
-    mode = config.strategy["mode"]
+    options = Options.of(config)
     optimizer = without_accumulated(config, update_terms.served_optimizer(config))
     return {
         "workers": config.workers,
-        "bound": {"sync": 0, "ssp": config.strategy["staleness"]}.get(mode),
-        "sum_per_clock": mode == "sync",
-        "optimizer": optimizer if mode == "sync" else update_terms.of_servers(optimizer),
-        "compression": config.strategy["compression"],
+        "bound": {"sync": 0, "ssp": options.staleness}.get(options.mode),
+        "sum_per_clock": options.mode == "sync",
+        "optimizer": optimizer if options.mode == "sync" else update_terms.of_servers(optimizer),
+        "compression": options.compression,
     }

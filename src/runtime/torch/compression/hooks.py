@@ -14,6 +14,7 @@ from src.config import Config
 from src.data.random_streams import RandomStream, key
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
+from src.runtime.torch.compression.options import Compression
 from src.runtime.torch.compression.topk import TopK, TopKHook
 
 # Steps before PowerSGD begins, in which gradients are averaged as they are: the fewest that torch allows.
@@ -52,27 +53,27 @@ class CompressedAllReduce:
 def without_momentum(context: RankContext) -> RankContext:
     """Return the context in which gradients are averaged: under `topk` momentum is in these already."""
     config = context.config
-    if config.strategy["compression"] != "topk":
+    if Compression.of(config).compression != "topk":
         return context
     return replace(context, config=replace(config, optimizer={**config.optimizer, "momentum": 0.0}))
 
 
 def average_of(config: Config, group: dist.ProcessGroup) -> Average:
     """Return the function that averages buckets over `group` by `strategy.compression`."""
-    options = config.strategy
-    if options["compression"] == "fp16":
+    options = Compression.of(config)
+    if options.compression == "fp16":
         return lambda bucket: fp16_compress_hook(group, bucket)
-    if options["compression"] == "bf16":
+    if options.compression == "bf16":
         return lambda bucket: bf16_compress_hook(group, bucket)
-    if options["compression"] == "powersgd":
+    if options.compression == "powersgd":
         # With its residuals ("error feedback") and the last step's factors (Vogels 2019, algorithms 1 and 2).
         state = PowerSGDState(
             process_group=group,
-            matrix_approximation_rank=options["compression_rank"],
+            matrix_approximation_rank=options.compression_rank,
             start_powerSGD_iter=POWERSGD_START,
             orthogonalization_epsilon=EPSILON,
             random_seed=key(RandomStream.COMPRESSION, config.seed),
         )
         return lambda bucket: powerSGD_hook(state, bucket)
-    assert options["compression"] == "topk"
-    return TopKHook(group, TopK(options["compression_ratio"], config.optimizer["momentum"]))
+    assert options.compression == "topk"
+    return TopKHook(group, TopK(options.compression_ratio, config.optimizer["momentum"]))

@@ -115,14 +115,28 @@ class Worker(ABC):
 class PSWorker(Worker):
     """A worker with parameter servers, which in some modes takes local steps between fetches."""
 
-    def __init__(self, context: RankContext, addresses: Mapping[str, Sequence[str]]) -> None:
-        """Connect to the coordinator and the servers; `addresses` holds those of all processes by job."""
+    def __init__(
+        self,
+        context: RankContext,
+        addresses: Mapping[str, Sequence[str]],
+        *,
+        fetch_every: int,
+        push_every: int,
+        merges: bool,
+        terms: WorkerTerms | None,
+    ) -> None:
+        """Connect to the coordinator and the servers.
+
+        Args:
+            context: the worker's context.
+            addresses: those of all processes by job.
+            fetch_every: steps between fetches, in which the worker steps on its own.
+            push_every: steps whose gradients are pushed together.
+            merges: whether fetched parameters are merged with the worker's own, which it steps on.
+            terms: what is added to each gradient; `None` for an asynchronous worker's terms.
+        """
         super().__init__(context, addresses["coordinator"][0])
-        options = context.config.strategy
-        downpour = options["mode"] == "downpour"
-        self._merges = options["mode"] == "shat"
-        self._fetch_every = options["fetch_every"] if downpour else 1
-        self._push_every = options["push_every"] if downpour else 1
+        self._merges, self._fetch_every, self._push_every = merges, fetch_every, push_every
         self._servers = ServerGroup(addresses["server"], pushes.compressor(context.config))
         self._steps = 0
         self._versions: list[int] = []
@@ -132,9 +146,7 @@ class PSWorker(Worker):
         self._items: list[tuple[int, int]] = []
         # Global batches before that of the gradient that was gathered last.
         self._step = 0
-        if options["mode"] == "sync":
-            # The servers clip and decay the sum of a step's gradients, which is one update.
-            self._terms = WorkerTerms()
+        self._terms = self._terms if terms is None else terms
 
     def register(self) -> None:
         """Register this worker with the servers."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from src.config import Config
 from src.runtime.common.messages import Head, WrongMessage
+from src.runtime.torch.compression.options import Compression
 from src.runtime.torch.compression.topk import TopK
 
 INDEX = "int32"
@@ -30,13 +31,13 @@ Parts = Callable[[slice], list[np.ndarray]]
 
 def compressor(config: Config) -> Callable[[Tensor], Parts]:
     """Return the function by which a worker compresses a gradient [elements], by `strategy.compression`."""
-    name = config.strategy["compression"]
-    if name == "fp16":
+    options = Compression.of(config)
+    if options.compression == "fp16":
         return lambda gradient: _of(gradient.half().numpy())
-    if name == "bf16":
+    if options.compression == "bf16":
         return lambda gradient: _of(gradient.bfloat16().view(torch.int16).numpy())
-    if name == "topk":
-        chosen = TopK(config.strategy["compression_ratio"], accumulated_momentum(config))
+    if options.compression == "topk":
+        chosen = TopK(options.compression_ratio, accumulated_momentum(config))
         return lambda gradient: _sparse(*chosen.choose("gradient", gradient))
     return whole
 
@@ -61,7 +62,7 @@ def _sparse(indices: Tensor, values: Tensor) -> Parts:
 def accumulated_momentum(config: Config) -> float:
     """Return the momentum that workers accumulate instead of the servers: under `topk`, of SGD."""
     downpour = config.strategy.get("mode") == "downpour"
-    if config.strategy["compression"] != "topk" or downpour:
+    if Compression.of(config).compression != "topk" or downpour:
         return 0.0
     momentum: float = config.optimizer["momentum"]
     return momentum
@@ -74,11 +75,11 @@ def without_accumulated(config: Config, optimizer: Mapping[str, Any]) -> Mapping
 
 def pushed_bytes(config: Config, elements: int, element_bytes: int) -> int:
     """Return the bytes of all arrays of a push of so many elements of so many bytes."""
-    name = config.strategy.get("compression", "none")
-    if name in HALVES:
-        return elements * np.dtype(HALVES[name]).itemsize
-    if name == "topk":
-        count = TopK(config.strategy["compression_ratio"], 0.0).count(elements)
+    options = Compression.of(config)
+    if options.compression in HALVES:
+        return elements * np.dtype(HALVES[options.compression]).itemsize
+    if options.compression == "topk":
+        count = TopK(options.compression_ratio, 0.0).count(elements)
         return count * (np.dtype(INDEX).itemsize + element_bytes)
     return elements * element_bytes
 

@@ -123,6 +123,7 @@ class StageModule(TrainingModule):
 
         The arguments are those of `train_stages`, which says what is raised.
         """
+        options = planning.CutOptions.of(context.config)
         whole = setup.build(context).to(device)
         parameters = sum(p.numel() for p in whole.parameters())
         cutting.check_batchnorm(context, whole)
@@ -147,22 +148,21 @@ class StageModule(TrainingModule):
             inputs,
             timeline=self.timeline,
             recorder=recorder,
-            recomputes=RECOMPUTES[context.config.strategy.get("recompute", "none")],
+            recomputes=RECOMPUTES[options.recompute],
         )
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
         self._stage, self._divisor = stage, 1.0
         self._step_targets: Tensors = ()
         self._evaluation = StageEvaluation(context, self.task, graph, start, device)
         received = inputs if self.first else receive_buffers(stage.received, device)
-        options = context.config.strategy
         with compilation.without(context):
             few = context.arrays.train.read(slice(context.config.microbatch)).targets
             targets = target_tensors(self.task, few, device)
             saved = saved_by_stage(stage, received, self.task, targets, precision=precision)
         saved_bytes = most_bytes(
             saved,
-            schedule=options.get("schedule"),
-            recompute=options.get("recompute", "none"),
+            schedule=options.schedule,
+            recompute=options.recompute,
             stage=context.rank,
             stages=context.world_size,
             microbatches=context.config.microbatches,
