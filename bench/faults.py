@@ -65,7 +65,7 @@ FAULTS: dict[str, Callable[[Run], None]] = {
     "link down 5 s": _cut_link,
     "disk full": _fill_disk,
 }
-# Those after which the machines are made anew.
+# The machines are made anew after these.
 BREAKING = ("host killed", "disk full", "link down 5 s")
 
 

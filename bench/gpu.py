@@ -30,7 +30,7 @@ from src.run import files, leases
 from src.run.tables import read_table
 
 OUT = Path("bench/out/gpu")
-# Of losses in fp32, relative to those above 1; tensor cores' TF32 is switched off for it.
+# The bound of losses in fp32, relative to those above 1; tensor cores' TF32 is switched off for it.
 PARITY_BOUND = 1e-4
 # Between the energy of the trace and the power that NVML gives, integrated; the driver averages that itself.
 ENERGY_BOUND = 0.05

@@ -31,7 +31,7 @@ from src.data.arrays import Split
 from src.tasks.torch.text_detection.matching import Counts, count
 
 Grid = Mapping[str, Sequence[Any]]
-# Of the best random points of a grid, those from which the search goes on.
+# The search goes on from so many of the best random points of a grid.
 STARTS = 3
 GRID = {
     "lowest": (3, 4, 5, 6, 7, 8),

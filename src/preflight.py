@@ -54,7 +54,7 @@ def look_into(config: Config, folder: Path) -> None:
 
     for key in ("entry", "serve"):
         path = config.strategy.get(key)
-        # Those of the project are known, and one under mpiexec would start MPI here.
+        # The project's own are known, and one under mpiexec would start MPI here.
         if path is not None and not import_paths.is_own(path):
             import_paths.resolve(f"strategy.{key}", path)
     arrays = prepared.load(config.dataset)

@@ -134,7 +134,7 @@ class Command:
                 check_launch(cell)
         except CannotRunHere as error:
             if line.multirun or line.informational:
-                # Of several cells none is run before all can be.
+                # None of several cells is run before all can be.
                 raise ConfigError(str(error)) from error
             raise
         if line.informational:

@@ -13,7 +13,10 @@ from tests.support import ROOT
 
 # Beginnings of fragments, which answer a question that the reader doesn't see.
 FRAGMENTS = ("What", "Of", "The same", "Its", "Rank 0's")
-MOST_LINES = 300
+# 300 lines are a hint to look for a second idea.
+MOST_LINES = 400
+# How comments begin that say what there is without a verb.
+COMMENT = re.compile(r"#\s(?:Of|Those|Whose)\b")
 
 
 def _sources(*folders: str) -> list[Path]:
@@ -62,6 +65,28 @@ def test_a_property_that_names_a_noun_is_a_fragment() -> None:
     )
     assert len(list(_fragments(Path("a.py"), source))) == 1
     assert not list(_fragments(Path("a.py"), source.replace("Size of", "Return the size of")))
+
+
+def _comment_fragments(path: Path, source: str) -> Iterator[str]:
+    """Yield file:line and text of each comment that begins as a fragment."""
+    before = ""
+    for number, line in enumerate(map(str.strip, source.splitlines()), 1):
+        if COMMENT.match(line) and not before.startswith("#"):
+            yield f"{path}:{number}: {line}"
+        before = line
+
+
+def test_no_comment_begins_as_a_fragment() -> None:
+    paths = _sources("src", "bench", "conf/hydra_plugins")
+    fragments = [
+        line for p in paths for line in _comment_fragments(p.relative_to(ROOT), p.read_text(encoding="utf-8"))
+    ]
+    assert not fragments, "say what is so, with a verb:\n" + "\n".join(fragments)
+
+
+def test_a_fragment_of_a_comment_is_named_by_file_and_line() -> None:
+    source = "x = 1\n# Of the host.\ny = 2\n# It is that\n# Of the host.\n"
+    assert list(_comment_fragments(Path("a.py"), source)) == ["a.py:2: # Of the host."]
 
 
 def test_no_source_file_is_too_long() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from src.config.mistakes import ConfigError
 
 ORIGINAL, GENERATED = SOURCES = ("original", "generated")
-# What a dataset's file means where it doesn't say otherwise.
+# A dataset's file means this where it doesn't say otherwise.
 DEFAULTS: dict[str, Any] = {
     "task": "classification",
     "in_memory": None,

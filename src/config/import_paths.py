@@ -18,7 +18,7 @@ from typing import Any
 
 from src.config.mistakes import ConfigError, OwnCodeError, nearest
 
-# What the import paths of this project's own code begin with.
+# The import paths of this project's own code begin so.
 OWN = "src."
 # Calls by which a module may define names that its text doesn't show.
 HIDDEN = {"globals", "setattr", "exec", "vars", "locals"}

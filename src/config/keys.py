@@ -179,7 +179,7 @@ KEYS: dict[str, Key] = {
     "dataset.fraction": Key(Changes.WORK, Rule(float, minimum=0, maximum=1, above=True)),
     "dataset.generator_seed": Key(Changes.WORK, _SEED),
     "dataset.size": Key(Changes.WORK, Rule(int, minimum=8, optional=True)),
-    # Of a dataset that doesn't say itself, by its `allowed`, what suits it.
+    # This holds for a dataset that doesn't say itself, by its `allowed`, what suits it.
     "dataset.augment": Key(Changes.WORK, Rule(str, ("none", "crop_flip"))),
     # Below that a window has no blocks of several samples (src/data/order.py).
     "dataset.shuffle_window": Key(Changes.WORK, Rule(int, minimum=32, optional=True)),

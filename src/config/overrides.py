@@ -108,7 +108,7 @@ def no_such_key(word: str, key: str, overrides: Sequence[str], defaults: Mapping
         return f"{word}: Hydra has no such key"
     if group in GROUPS and "." in key:
         options = [k for k in keys if k.startswith(f"{group}.")]
-        # Of a mapping, its own keys.
+        # A mapping's own keys come first.
         options = [k for k in options if k.rpartition(".")[0] == key.rpartition(".")[0]] or options
         if key in options:
             return f"{word}: is a mapping; add to it with +{key}.name=value"

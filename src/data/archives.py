@@ -202,7 +202,7 @@ class _Bounded:
         self._file = file
         self._left = most
         self._place = 0
-        # What was read last.
+        # This was read last.
         self.last = b""
 
     def tell(self) -> int:

@@ -17,7 +17,7 @@ from src.data.shards import Rows, ShardedArray
 from src.machine.memory_limit import memory_limit
 
 SPLITS = ("train", "test")
-# Of the memory that this process may use, the part that maps may fill and stay: training needs the rest.
+# Maps may fill this part of the memory that the process may use, and stay: training needs the rest.
 LARGEST_KEPT = 0.5
 
 

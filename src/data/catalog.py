@@ -21,7 +21,7 @@ from src.machine.folders import obstacle
 
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
-# What a study's `datasets` may say of a dataset besides its name.
+# A study's `datasets` may say this of a dataset besides its name.
 STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 # The file in the folder of a dataset that has none.
 NO_FILES = "none"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from src.data.errors import DataError
 from src.data.shard_writer import Note
 
-# Of a split's samples, the largest part that may be damaged.
+# The largest part of a split's samples that may be damaged.
 MOST_DAMAGED = 0.01
 # Warnings that are printed at most.
 MOST_WARNINGS = 20

@@ -23,7 +23,7 @@ SMALL_BYTES = 1 << 24
 # A writer that is larger holds arrays, of which each process would get a copy.
 LARGEST_WRITER = 1 << 26
 
-# Of a worker process: what it unpickles with its first shard, where an error reaches the parent.
+# A worker process unpickles this with its first shard, where an error reaches the parent.
 _pickled_writer = b""
 _writer: ShardWriter | None = None
 

@@ -76,7 +76,7 @@ def _cached_name(dataset: Mapping[str, Any], file: str) -> str:
     """Return the name in the cache of a file, which tells it from others of its name."""
     checksum = dataset["files"][file]
     if checksum is None:
-        # Of a file without a checksum all is known by where it comes from.
+        # A file without a checksum is known by where it comes from alone.
         origin = repr((dataset["name"], file, dataset["sources"]))
         checksum = f"unverified-{hashlib.sha256(origin.encode()).hexdigest()[:16]}"
     return f"{checksum.replace(':', '-')}-{PurePosixPath(file).name}"
@@ -188,7 +188,7 @@ def _alone(folder: Path, purpose: str) -> Iterator[None]:
         folder.mkdir(exist_ok=True)
         try:
             for left in folder.glob("work-*"):
-                # Of a process that was killed.
+                # A process that was killed has left it.
                 shutil.rmtree(left)
             yield
         finally:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-# Where the kernel shows its objects as files, and keeps nothing that is written; and what of it is a disk.
+# Here the kernel shows its objects as files, and keeps nothing that is written; but this part is a disk.
 PSEUDO, EXCEPTIONS = ("/proc", "/sys", "/dev"), ("/dev/shm",)
 # Characters that names and paths below a folder may need besides the folder's own.
 SPARE_NAME, SPARE_PATH = 16, 160

@@ -21,7 +21,7 @@ from src.machine.link import rate_between, round_trip_between
 SIZES = tuple(1024 * 4**power for power in range(9))
 # Repetitions take about as long as this, and are so many at least and at most.
 REPEAT_SECONDS, LEAST, MOST = 3.0, 3, 20
-# What is taken for the rate of a link that isn't limited, and the least that an exchange takes.
+# A link that isn't limited is taken to have this rate, and an exchange to take this at least.
 UNLIMITED_MBIT, OVERHEAD_SECONDS = 10_000.0, 1e-3
 # Smaller exchanges say nothing of the bandwidth.
 LEAST_FOR_BANDWIDTH = 256 * 1024

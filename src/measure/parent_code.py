@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from src.config import Config
 
-# What prepares samples; starts, pins, paces and samples ranks; and works out their figures.
+# These prepare samples; start, pin, pace and sample ranks; and work out their figures.
 FIGURES = (
     "src.data.archives",
     "src.data.damage",
@@ -54,7 +54,7 @@ def _has_links(config: Config) -> bool:
     return config.hardware.links is not None
 
 
-# What does so for some runs alone.
+# These do so for some runs alone.
 SOMETIMES: dict[str, Callable[[Config], bool]] = {
     "src.config.emulated_links": _has_links,
     "src.launch.cluster": lambda config: config.on_cluster,
@@ -68,7 +68,7 @@ SOMETIMES: dict[str, Callable[[Config], bool]] = {
     "src.launch.supervise.exchange_benchmark": lambda config: config.hardware.probe,
     "src.machine.link": _has_links,
 }
-# What touches no figure, and why.
+# These touch no figure, for the reason that stands beside each.
 NO_FIGURE = {
     "src.compat": "reads command lines and MLflow's store",
     "src.config": "makes a configuration of a command line; a run keeps it, and is compared by it",

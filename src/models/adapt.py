@@ -78,7 +78,7 @@ def call(path: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) ->
     try:
         signature = inspect.signature(factory)
     except ValueError:
-        # Of a function that is not written in Python.
+        # A function that isn't written in Python has no signature.
         return factory(**options)
     given = {**accepted(signature, arguments), **options}
     _check_options(path, signature, given)

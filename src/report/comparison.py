@@ -61,7 +61,7 @@ def hardware(run: StudyRun) -> dict[str, Any]:
         "names": ", ".join(sorted({str(name) for name in names or []})),
         "cores_per_device": chosen.get("cores_per_device"),
         "speeds": None if not speeds or all(speed == 1 for speed in speeds) else tuple(speeds),
-        # Those of a cluster have no more than a name.
+        # Links of a cluster have no more than a name.
         "links": chosen.get("links") or (None if chosen.get("engine") is None else chosen["name"]),
         "driver": seen.get("driver"),
     }

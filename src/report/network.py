@@ -56,7 +56,7 @@ def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
     if None not in parts:
         row["expected_seconds"] = parts[0] + parts[1] + parts[2] * run.get("link_round_trip_ms") / 1e3
         row["expected_ratio"] = fraction(step, row["expected_seconds"])
-    # Of its busier direction: one that carries in turn, as much each way, is full at a half.
+    # The busier direction counts: a link that carries in turn, as much each way, is full at a half.
     row["link_utilization"] = fraction(fraction(run.get("wire_seconds"), batches), step)
     return row
 

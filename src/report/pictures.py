@@ -67,7 +67,7 @@ def groups(rows: Sequence[Row]) -> tuple[list[Group], int]:
         for row in rows
         if row["status"] in MEASURED and (row["run"].directory / files.PREDICTIONS).exists()
     ]
-    # Of several repetitions the first one.
+    # The first of several repetitions is shown.
     first = {point.run.configuration: point for point in reversed(drawn)}
     panels = canvas.panels([point for point in drawn if point is first[point.run.configuration]])
     addresses: dict[str, str] = {}

@@ -51,11 +51,11 @@ _SIZE = (
 _SPEEDUP, _STATUS = Column("speedup", "speed-up", "ratio"), Column("status", "status")
 # Names that a note lists before it only counts them.
 NAMES = 6
-# What marks figures of disturbed runs, and ratios of runs between which the machine's speed changed.
+# These mark figures of disturbed runs, and ratios of runs between which the machine's speed changed.
 DISTURBED, PROBE = "\N{DAGGER}", "*"
-# What marks figures of runs that their input bound.
+# This marks figures of runs that their input bound.
 INPUT = "\N{DOUBLE DAGGER}"
-# What marks rates of few steps that took long.
+# This marks rates of few steps that took long.
 FEW = "\N{SECTION SIGN}"
 # Columns of tasks that have another first metric than the accuracy.
 OF_OTHER_TASKS = ("metric", "score")
@@ -116,7 +116,7 @@ KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
 # Columns that stand once above the table when every run has the same value.
 SAID_ONCE = ("model", "dataset", "data_source", "scaling", "seed", "over")
-# Of these, a value that stands above the table says more with other words than the column's heading.
+# A value of these that stands above the table says more with other words than the column's heading.
 ONCE = {"over": "speed-up over"}
 # Columns that are left out when every run has the same value.
 UNSAID = ("hardware",)

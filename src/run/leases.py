@@ -26,7 +26,7 @@ def request_of(config: Config) -> Request:
         cores_per_device=hardware.cores_per_device,
         numbers=None if hardware.devices is None else tuple(hardware.devices),
         shared=hardware.share_devices,
-        # Those of a cluster's hosts are taken there.
+        # Devices of a cluster's hosts are taken there.
         count=0 if config.on_cluster else config.workers,
     )
 

@@ -58,7 +58,7 @@ class _RankProgress:
             self.samples, self.seconds = 0.0, 0.0
         for row in rows:
             if self.samples == 0:
-                # Of a run that resumes a checkpoint the first step isn't step 1; earlier ones were alike.
+                # The first step of a run that resumes a checkpoint isn't step 1; earlier ones were alike.
                 self.samples = (row["step"] - 1) * row["samples"]
             self.samples += row["samples"]
             self.loss = row["loss"]

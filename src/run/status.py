@@ -55,7 +55,7 @@ class Status(StrEnum):
 
 # Runs that were measured; those of another status have no figures to compare.
 MEASURED = (Status.OK, Status.TIME_LIMIT, Status.DIVERGED)
-# What an exit status is added to by the parent, if the process didn't announce it.
+# The parent adds this to an exit status that the process didn't announce.
 UNANNOUNCED = 256
 # The status of a process whose host was lost, as far as the parent knows.
 HOST_LOST = 1000

@@ -34,7 +34,7 @@ FORK_SERVERS = "SCALEGUIDE_FORK_SERVERS"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # Name, in the folder of all ranks' records, of the file through which torch's ranks find each other.
 STORE = "SCALEGUIDE_STORE"
-# What the processes of a parameter-server job show each other: a secret of this start of the job.
+# The processes of a parameter-server job show each other this: a secret of this start of the job.
 TOKEN, TOKEN_CHARACTERS = "SCALEGUIDE_TOKEN", 64
 # The processes of a parameter-server job, as JSON (`ClusterSpec`).
 CLUSTER = "SCALEGUIDE_CLUSTER"

@@ -17,7 +17,7 @@ from src.config.run_config import CONF
 from src.data.catalog import configure, folder_name
 from src.data.errors import DataMistake
 
-# Of the options of a study's dataset, those that tell its folders apart, and those that don't change them.
+# Options of a study's dataset that tell its folders apart, and keys that don't change them.
 TELLING, NO_PART = ("source", "size", "fraction", "generator_seed"), ("name", "data_dir")
 # A folder, the dataset in it, and the options by which it was prepared.
 Listed = tuple[str, dict[str, Any], dict[str, Any]]

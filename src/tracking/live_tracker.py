@@ -34,7 +34,7 @@ FILE_PATIENCE_SECONDS = 60.0
 # Least and greatest time between two attempts to send while the ranks train.
 SEND_SECONDS = 2.0
 RETRY_SECONDS = 30.0
-# What sending may use of one core while the ranks train, for the parent shares their cores.
+# Sending may use this part of one core while the ranks train, for the parent shares their cores.
 CPU_SHARE = 0.01
 
 
@@ -66,7 +66,7 @@ class ParentTracker:
         self._warned = Warned(
             "the MLflow store can't be reached; training goes on, and the run is sent later"
         )
-        # Of the run's end; `None` is the last.
+        # Work at the run's end; `None` is the last.
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._tried = threading.Event()
         self._whole = True

@@ -16,7 +16,7 @@ from src.tracking.points import Point
 from src.tracking.store import import_client, locked, open_store
 from src.tracking.unsent import RunNote, note_of
 
-# Of a run, its `RunNote.key`.
+# The tag holds a run's `RunNote.key`.
 KEY_TAG = "scaleguide.key"
 # MLflow's limit for one request.
 BATCH = 1000
@@ -56,7 +56,7 @@ class MLflowRun:
         """
         certain, self._certain = self._certain, False
         if self._client is None:
-            # Of what takes long, this is no fault of the store.
+            # This takes long, which is no fault of the store.
             self._ask(import_client)
             self._client, self._experiment = self._ask(open_store, self._note.uri)
         if not certain:

@@ -25,7 +25,7 @@ EXPERIMENT_TAGS = {
     "mlflow.note.content": "Trainings by Scaleguide: one run a training, and one a sweep over its trainings.",
 }
 ROOT = Path(__file__).parents[2]
-# Where DVC runs the experiments of `dvc exp run --queue` and `--temp`, in copies that it throws away.
+# DVC runs the experiments of `dvc exp run --queue` and `--temp` here, in copies that it throws away.
 DVC_COPIES = (".dvc", "tmp", "exps")
 # A request that isn't answered is repeated later, from the record.
 REQUEST_SECONDS = 10

@@ -30,7 +30,7 @@ from src.data.samples import Samples
 TURN = 10.0
 SCALES = (0.7, 1.5)
 CONTRASTS = (0.8, 1.25)
-# Of 255, lighter or darker.
+# Levels, of 255, get so much lighter or darker.
 BRIGHTNESS = 24.0
 MIDDLE = 127.5
 

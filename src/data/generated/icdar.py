@@ -32,7 +32,7 @@ SIZES = {
     "quadrilaterals": ((1280, 720),),
     "boxes": ((640, 480), (1024, 768), (1280, 960), (960, 1280), (1600, 1200)),
 }
-# What images are called, and how a line of a text file is written.
+# Images are called so, and a line of a text file is written so.
 NAMES = {
     ("quadrilaterals", "train"): lambda place: f"img_{place + 1}",
     ("quadrilaterals", "test"): lambda place: f"img_{place + 1}",

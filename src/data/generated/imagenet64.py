@@ -14,7 +14,7 @@ from src.data.generated.randomness import Stream
 from src.data.generated.scenes import Difficulty, draw
 from src.data.generated.split_sizes import LEAST_TEST, labels, scaled, share, spread
 
-# Which of the training set's files each archive holds.
+# Each archive holds these of the training set's files.
 TRAIN_ARCHIVES = {
     "Imagenet64_train_part1_npz.zip": range(1, 6),
     "Imagenet64_train_part2_npz.zip": range(6, 11),

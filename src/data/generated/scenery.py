@@ -82,7 +82,7 @@ class _Shape:
     """
 
     def __init__(self, draws: Draws, height: int, width: int, *, least: int, most: int) -> None:
-        # Its half axes, in pixels, near a right angle to each other and somewhat turned.
+        # The half axes, in pixels, are near a right angle to each other and somewhat turned.
         a, b = draws.whole(least, most), draws.whole(least, most)
         turn = draws.between(-0.3, 0.3)
         axes = ((a, int(a * turn)), (int(-b * turn * draws.between(0.5, 1.5)), b))

@@ -8,7 +8,7 @@ from typing import Any
 
 from src.data.errors import DataError
 
-# What systems and archivers add to folders.
+# Systems and archivers add these to folders.
 FOREIGN = ("__MACOSX",)
 
 

@@ -28,7 +28,7 @@ class Arrivals:
         self._host = host
         self._lock = threading.Lock()
         self._ended = False
-        # What was told once, and couldn't be written here yet.
+        # These were told once, and couldn't be written here yet.
         self._unwritten: list[Piece] = []
         self._held: Path | None = None
         self._holds = 0

@@ -54,7 +54,7 @@ class Cluster:
             nodes = self._nodes(config.hardware.hosts)
             with ThreadPoolExecutor(len(nodes)) as pool:
                 starting = [pool.submit(self._start, node, config) for node in nodes]
-            # Those that were started are closed where another one wasn't.
+            # Agents that were started are closed where another one wasn't.
             self.hosts = [each.result() for each in starting if each.exception() is None]
             for each in starting:
                 each.result()

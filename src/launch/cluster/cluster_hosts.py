@@ -24,7 +24,7 @@ from src.run.progress import Phase
 
 POLL_SECONDS = 1.0
 SILENT_SECONDS = 5.0
-# What a job that is started again needs of what the ranks have recorded.
+# A job that is started again needs these of what the ranks have recorded.
 RECORDS = (files.STEPS, files.EPOCHS)
 # Folder, in the run's on a host, of files that the configuration names.
 GIVEN = "given"

@@ -28,7 +28,7 @@ class ClusterTrace:
         self.readings: list[Reading] = []
         self._path, self._interval = path, interval
         self._hosts: list[RemoteHost] = []
-        # Of each host: CPU seconds of its sampler, and of the helpers there.
+        # CPU seconds of each host's sampler, and of the helpers there.
         self._sampling: dict[RemoteHost, float] = {}
         self._helping: dict[RemoteHost, float] = {}
         self._stop = threading.Event()

@@ -23,7 +23,7 @@ from src.machine.interfaces import LOOPBACK
 from src.measure.environment import gpu_names
 
 ROOT = Path(__file__).parents[3]
-# What an engine sets for processes of its own.
+# An engine sets these for processes of its own.
 ENGINES = ("RAY_",)
 SET_BY_ENGINES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONPATH")
 

@@ -25,7 +25,7 @@ from src.launch.cluster.engine import HostLost, Node
 from src.launch.cluster.facts import ROOT
 from src.launch.local import reaper
 
-# What Ray is given to connect, which may try for longer.
+# Ray, which may try for longer, is given so many seconds to connect.
 CONNECT_SECONDS = 27.0
 # Ray tries for so long whether a token is wrong, by default for 20 seconds.
 TOKEN_SECONDS = "5"
@@ -38,7 +38,7 @@ HEADLESS_SECONDS = "86400"
 HEAD_LOST = "the head of the Ray cluster doesn't answer any more"
 # Calls to an agent that may be under way at once: for ends of processes, files, samples, and others.
 CALLS = 8
-# What agents and ranks need of the project.
+# Agents and ranks need these of the project.
 CODE = ("src", "conf")
 # Ray hides GPUs from an actor that asks for none; agents see what `ray start` saw.
 ENVIRONMENT = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -175,7 +175,7 @@ def _reason(error: BaseException, *, named: bool) -> str:
 def _code() -> Path:
     """Return a folder with the project's code alone, which Ray brings to hosts, until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="scaleguide-code-"))
-    # Where this process is killed.
+    # This is for a process that is killed.
     reaper.remove_at_end("folder", str(folder))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in CODE:

@@ -93,7 +93,7 @@ class RemoteHost:
         self._answered = time.monotonic()
         self._processes: dict[str, RemoteProcess] = {}
         self._folder: Path | None = None
-        # What comes from there, while a job goes on.
+        # This is what comes from there while a job goes on.
         self._arrivals: Arrivals | None = None
         self._installing = threading.Lock()
         self._closed = threading.Event()

@@ -39,13 +39,13 @@ from src.launch.emulated.router import HEADER, Port, Router
 from src.machine import namespaces, process
 from src.machine.link import Direction, Link
 
-# Of the addresses for private use (RFC 1918); nobody outside sees them.
+# Addresses are some of those for private use (RFC 1918); nobody outside sees them.
 NETWORK = "10.93"
 # The name of each host's interface.
 INTERFACE = "eth0"
 # The router's priority: above all processes that have none of their own.
 PRIORITY = 50
-# What a tc-tbf sends at once, more than the longest packet; and how long one waits at most.
+# A tc-tbf sends so much at once, more than the longest packet, and lets one wait so long at most.
 BURST_KB, LATENCY_MS = 128, 100
 # Packets that tc-netem holds back, enough for the delay at a high rate.
 NETEM_PACKETS = 100_000

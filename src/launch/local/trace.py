@@ -75,7 +75,7 @@ def followed(processes: Sequence[LaunchedProcess]) -> dict[str, Any]:
             if each.spec.helper or not each.devices
         ],
         "networks": {name: str(host.holder) for name, host in hosts.items()},
-        # Those without a network of their own are on the one host that there is.
+        # Processes without a network of their own are on the one host that there is.
         "host_of": {each.rank: each.spec.host for each in training if each.spec.host in hosts},
         "switch": next(iter(switch), None),
     }

@@ -62,7 +62,7 @@ def submit(script: str) -> str:
     Raises:
         Refused: where Slurm doesn't take it.
     """
-    # Of several clusters, the name of one follows.
+    # The name of one of several clusters follows.
     return _ask(["sbatch", "--parsable"], script).strip().partition(";")[0]
 
 

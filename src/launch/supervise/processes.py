@@ -249,7 +249,7 @@ def _blame(processes: list[LaunchedProcess], failures: list[tuple[int, int]]) ->
     failures.sort(key=order)
     index, code = failures[0]
     if code == HOST_LOST:
-        # Of those that were there a rank says more than what a launcher has started, however it was lost.
+        # A rank that was there says more than what a launcher has started, however it was lost.
         host = processes[index].host
         there = [each for each, _ in failures if processes[each].host is host and processes[each].devices]
         index = min(there, default=index)

@@ -61,10 +61,10 @@ class Supervisor:
         self._out = out
         self._tracker = tracker
         self._memory_kills = MemoryKills()
-        # Those that Slurm has decided on don't count against the strategy's.
+        # Restarts that Slurm has decided on don't count against the strategy's.
         self.result.restarts = slurm.restarts()
         self._max_restarts: int = config.strategy["max_restarts"] + self.result.restarts
-        # Of a job of Slurm's that is started again.
+        # A job of Slurm's that is started again goes on at its checkpoint.
         self._checkpoint = files.checkpoint_in(out) if slurm.restarts() else None
         # The version of the checkpoint at which the job was last started.
         self._resumed = _version(self._checkpoint)
@@ -106,7 +106,7 @@ class Supervisor:
             }
             self._watched = time.time()
             self._watch()
-            # Of the last start: hosts and devices may be others than at the first.
+            # The last start counts: hosts and devices may be others than at the first.
             result.environment |= {
                 "devices": describe_devices(result.processes),
                 **describe_hosts(result.processes),

@@ -186,7 +186,7 @@ def _not_finite(whole: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _save(whole: Mapping[str, Any], path: Path) -> None:
-    # Of a path numpy would change the ending.
+    # numpy would change the ending of a path.
     with path.open("wb") as file:
         np.savez(file, **whole)
 

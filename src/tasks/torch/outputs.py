@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Of a mapping, or an object with attributes: what a task takes where there are logits, in this order.
+# A task takes these of a mapping, or of an object's attributes, where there are logits; in this order.
 NAMED = ("logits", "penalty")
 
 

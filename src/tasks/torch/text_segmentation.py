@@ -94,7 +94,7 @@ def fill(quadrilaterals: Tensor, x: Tensor, y: Tensor) -> Tensor:
     for begin, end in zip(quadrilaterals.unbind(1), quadrilaterals.roll(-1, 1).unbind(1), strict=True):
         (x1, y1), (x2, y2) = begin[..., None].unbind(1), end[..., None].unbind(1)
         spans = (y1 <= y) != (y2 <= y)
-        # Of a level edge it isn't finite, and none spans a row.
+        # It isn't finite for a level edge, which spans no row.
         crossing = x1 + (x2 - x1) * (y - y1) / (y2 - y1)
         inside ^= spans[..., None] & (x < crossing[..., None])
     return inside

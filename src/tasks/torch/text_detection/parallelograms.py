@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Of each corner, the one that follows it.
+# Each corner is followed by this one.
 NEXT = [1, 2, 3, 0]
 
 
@@ -49,7 +49,7 @@ def _within_unit_square(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     begin, end = y + (start - x) * slope, y + (stop - x) * slope
     low, high = np.clip(begin, 0, 1), np.clip(end, 0, 1)
     rise = end - begin
-    # Of an edge, the share between y = 0 and 1, and that above.
+    # These are the shares of an edge between y = 0 and 1, and above.
     between = np.divide(high - low, rise, out=np.ones_like(rise), where=rise != 0)
     above = np.maximum(end, 1) - np.maximum(begin, 1)
     above = np.divide(above, rise, out=np.zeros_like(rise), where=rise != 0)
