@@ -26,6 +26,8 @@ from pathlib import Path
 # Limit for the processes in a cgroup to end; no event of version 1 tells of that.
 LIMIT_SECONDS = 10.0
 POLL_SECONDS = 0.02
+# The kernel gives files the time of its last tick, which is up to 1/100 s before that of the clock.
+TICK_SECONDS = 0.01
 DETACHED = "--detached"
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -110,7 +112,7 @@ def _remove_segments(since: float) -> None:
     for segment in Path("/dev/shm").glob("mpich_shm_*"):
         with contextlib.suppress(OSError):
             status = segment.stat()
-            if status.st_uid == os.getuid() and status.st_mtime >= since:
+            if status.st_uid == os.getuid() and status.st_mtime >= since - TICK_SECONDS:
                 segments.append(segment)
     used = ""
     for maps in Path("/proc").glob("[0-9]*/maps"):

@@ -84,10 +84,11 @@ def test_all_is_removed_once_the_command_and_those_that_inherit_have_ended(
 
 
 def test_a_command_waits_for_the_removal_as_it_ends(tmp_path: Path) -> None:
-    code = f"from src.launch import reaper; reaper.remove_at_end('folder', {str(tmp_path / 'made')!r})"
-    subprocess.run(
-        [sys.executable, "-c", f"{code}; import os; os.mkdir({str(tmp_path / 'made')!r})"], cwd=ROOT
-    )
+    made = str(tmp_path / "made")
+    code = f"from src.launch.local import reaper; reaper.remove_at_end('folder', {made!r})"
+    code += f"; import os; os.mkdir({made!r}); print(os.listdir({str(tmp_path)!r}))"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "['made']\n"), ended.stderr
     assert list(tmp_path.iterdir()) == []
 
 
