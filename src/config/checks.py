@@ -15,8 +15,7 @@ from src.config import datasets
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
 from src.config.clusters import check_cluster
-from src.config.compiler import check_compiler
-from src.config.devices import check_devices, check_speeds
+from src.config.devices import check_compiler, check_devices, check_speeds
 from src.config.emulated_links import check_links
 from src.config.frameworks import check_framework, check_model_and_task, check_target
 from src.config.hardware import Hardware

@@ -1,6 +1,9 @@
-"""Check that the machine has the devices that a run asks for, and can slow them down."""
+"""Check that the machine has what a run asks for: devices that it can slow down, and a compiler."""
 
 from __future__ import annotations
+
+import os
+import shutil
 
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
@@ -59,3 +62,13 @@ def check_speeds(config: Config) -> None:
             quota.find()
         except quota.NotAllowed as error:
             raise CannotRunHere(f"{key}: {error}") from error
+
+
+def check_compiler(config: Config) -> None:
+    """Raise `CannotRunHere` where a model is to be compiled and torch finds no C++ compiler."""
+    compiler = os.environ.get("CXX", "g++")
+    if config.strategy.get("compile", False) and shutil.which(compiler) is None:
+        raise CannotRunHere(
+            f"strategy.compile=true: torch.compile needs a C++ compiler, and there is no {compiler} here; "
+            "install one, name yours by the variable CXX, or choose strategy.compile=false"
+        )

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from src.config.datasets import GENERATED
-from src.report import activity, canvas, comparison, figures, findings, learning, pictures, repeats
+from src.report import activity, canvas, comparison, figures, findings, pictures, repeats
 from src.report.runs import Row, StudyRun, retry_command
 from src.report.views import DISTURBED, KINDS, show, views
 from src.run.status import Status
@@ -224,13 +224,13 @@ def _named(key: str, value: Any) -> str:
 def _drawn(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     """Draw the figures that this study has runs for; return title, caption and `data:` address of each."""
     points, look = picture(runs, rows)
-    learned, batches = learning.curves(points, look, "epoch"), figures.batches(points, look)
+    learned, batches = figures.curves(points, look, "epoch"), figures.batches(points, look)
     drawn = (
         figures.bars(points, look, "samples_per_second", "training samples/s"),
         None if batches else figures.bars(points, look, "seconds_per_epoch", "seconds of training per epoch"),
         figures.speedups(points, look),
         learned,
-        learning.curves(points, look, "train_seconds"),
+        figures.curves(points, look, "train_seconds"),
         None if learned or batches else figures.bars(points, look, "accuracy", "test accuracy"),
         batches,
         activity.staleness(points, look),

@@ -14,12 +14,13 @@ from src.measure.arithmetic import (
     few_steps,
     fraction,
     ideal_bubble,
+    model_flops_utilization,
     probes_differ,
     scaling_efficiency,
     speedup,
     train_time_efficiency,
 )
-from src.report import comparison, peaks
+from src.report import comparison
 from src.report.network import NETWORK
 from src.report.parity import parity
 from src.report.runs import Row, StudyRun
@@ -79,10 +80,36 @@ def utilization(runs: Sequence[StudyRun]) -> list[Row]:
         | {
             "utilization_label": _utilization_label(run),
             "bound": bound(run.get("input_wait_fraction")),
-            "model_flops_utilization": peaks.model_flops_utilization(run, runs),
+            "model_flops_utilization": _model_flops_utilization(run, runs),
         }
         for run in runs
     ]
+
+
+def _model_flops_utilization(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
+    """Return a run's model FLOPs utilisation over the largest peak of its device and precision in `runs`.
+
+    A kept peak rises when a run measures a faster product, so that two runs of a study may have divided by
+    different numbers (`src/measure/peak.py`). Here the largest one counts for both. A run that doesn't
+    say what its peak is of keeps the figure of its own.
+    """
+    kind = _peak_kind(run)
+    peaks = [
+        other.environment.get("peak_flops")
+        for other in runs
+        if kind is not None and _peak_kind(other) == kind
+    ]
+    known = [float(peak) for peak in peaks if isinstance(peak, int | float)]
+    if not known:
+        return run.get("model_flops_utilization")
+    return model_flops_utilization(
+        run.get("flops_per_sample"), run.get("samples_per_second"), run.get("workers") or 1, max(known)
+    )
+
+
+def _peak_kind(run: StudyRun) -> tuple[str, str] | None:
+    device, precision = (run.environment.get(key) for key in ("peak_device", "peak_precision"))
+    return None if device is None or precision is None else (device, precision)
 
 
 def curves(runs: Sequence[StudyRun]) -> list[Row]:

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from src import aggregate
-from src.report import activity, canvas, figures, findings, learning, page, repeats, tables, views
+from src.report import activity, canvas, figures, findings, page, repeats, tables, views
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun, labels
 from tests.report.conftest import Study
@@ -123,8 +123,8 @@ def pictures(mixed: Study) -> Iterator[list[Figure]]:
     drawn = (
         figures.bars(points, look, "samples_per_second", "samples/s"),
         figures.speedups(points, look),
-        learning.curves(points, look, "epoch"),
-        learning.curves(points, look, "train_seconds"),
+        figures.curves(points, look, "epoch"),
+        figures.curves(points, look, "train_seconds"),
         activity.traces(points, look),
         figures.overview(points, look),
     )

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from src import aggregate
-from src.report import canvas, figures, learning, page
+from src.report import canvas, figures, page
 from src.report import runs as study_runs
 from tests.report.conftest import Study
 
@@ -70,14 +70,14 @@ def test_learning_is_drawn_at_equal_epochs_and_at_equal_times(
     drawn: Drawn, over: str, xs: list[float]
 ) -> None:
     # epochs.csv has the seconds since the last evaluation, 30 and 30.
-    accuracy, loss = learning.curves(*drawn, over).axes[:2]
+    accuracy, loss = figures.curves(*drawn, over).axes[:2]
     assert lines(accuracy)["ddp, 2 w, weak"] == (xs, [0.9, 0.94])
     assert lines(loss)["ddp, 2 w"] == (xs, [0.4, 0.25])
 
 
 def test_frameworks_share_a_panel_over_epochs_and_never_over_time(drawn: Drawn) -> None:
-    assert "tf_single, 1 w" in lines(learning.curves(*drawn, "epoch").axes[0])
-    torch_axes, tensorflow_axes = learning.curves(*drawn, "train_seconds").axes[::2]
+    assert "tf_single, 1 w" in lines(figures.curves(*drawn, "epoch").axes[0])
+    torch_axes, tensorflow_axes = figures.curves(*drawn, "train_seconds").axes[::2]
     assert "tf_single, 1 w" not in lines(torch_axes)
     assert "tf_single, 1 w" in lines(tensorflow_axes)
 
