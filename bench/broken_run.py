@@ -21,11 +21,11 @@ from tests.cluster.ray_cluster import TOKEN, RayCluster
 ROOT = Path(__file__).parents[1]
 EPOCHS, STEPS, WORKERS = 40, 30, 2
 WORDS = (
-    *("model=mlp", "model.dropout=0", f"epochs={EPOCHS}", "batch=128", f"workers={WORKERS}", "max_minutes=3"),
-    *(f"dataset.limit={128 * STEPS}", "dataset.test_limit=640", "checkpoint_every=20"),
-    *("hardware=cluster", "hardware.hosts=2", "hardware.device=cpu", f"hardware.token_file={TOKEN}"),
-    *("hardware.grace_minutes=4", "tracking.backend=none", "out=run", "overwrite=true"),
-)
+    "model=mlp", "model.dropout=0", f"epochs={EPOCHS}", "batch=128", f"workers={WORKERS}", "max_minutes=3",
+    f"dataset.limit={128 * STEPS}", "dataset.test_limit=640", "checkpoint_every=20",
+    "hardware=cluster", "hardware.hosts=2", "hardware.device=cpu", f"hardware.token_file={TOKEN}",
+    "hardware.grace_minutes=4", "tracking.backend=none", "out=run", "overwrite=true",
+)  # fmt: skip
 STRATEGIES = {
     "ddp": ("strategy.all_reduce=backend",),
     "mpi": ("strategy.mpiexec=mpiexec",),
@@ -168,8 +168,15 @@ class Run:
             if any(word in line for word in TELLING)
         ]
         return Trial(
-            *(self.strategy, fault, repetition, status, None if noticed is None else round(noticed, 1)),
-            *(restarts, lost, " ".join(self.left()), " / ".join(said)[:200]),
+            self.strategy,
+            fault,
+            repetition,
+            status,
+            None if noticed is None else round(noticed, 1),
+            restarts,
+            lost,
+            " ".join(self.left()),
+            " / ".join(said)[:200],
         )
 
     def left(self) -> list[str]:

@@ -47,8 +47,13 @@ def _run(strategy: str = "pipeline", *words: str, m: int = MICROBATCHES) -> dict
     """Train two stages; return the run's metrics, with its `cut` and its `timeline`."""
     out = runs.OUT / f"{strategy}-{MODEL}"
     return runs.train(
-        *(f"strategy={strategy}", "workers=2", f"model={MODEL}", f"batch={BATCH}", f"microbatches={m}"),
-        *(f"dataset.limit={BATCH * STEPS}", *words),
+        f"strategy={strategy}",
+        "workers=2",
+        f"model={MODEL}",
+        f"batch={BATCH}",
+        f"microbatches={m}",
+        f"dataset.limit={BATCH * STEPS}",
+        *words,
         out=out,
     )
 

@@ -119,9 +119,17 @@ def run_trial(kind: Kind, out: Path, *, kill_after: int | None) -> Trial:
     shutil.rmtree(out, ignore_errors=True)
     words = (
         *kind.words,
-        *("workers=2", "model=cnn", f"batch={BATCH}", f"dataset.limit={kind.steps * BATCH // 2}", "epochs=2"),
-        *("checkpoint_every=20", "hardware.device=cpu", "hardware.share_devices=true"),
-        *(f"out={out}", "tracking.backend=none", "max_minutes=10"),
+        "workers=2",
+        "model=cnn",
+        f"batch={BATCH}",
+        f"dataset.limit={kind.steps * BATCH // 2}",
+        "epochs=2",
+        "checkpoint_every=20",
+        "hardware.device=cpu",
+        "hardware.share_devices=true",
+        f"out={out}",
+        "tracking.backend=none",
+        "max_minutes=10",
     )
     command = [sys.executable, "-m", "src.train", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as parent:

@@ -31,8 +31,13 @@ def main() -> int:
         first = number % len(contestants)
         for strategy, method in contestants[first:] + contestants[:first]:
             words = (
-                *(f"strategy={strategy}", f"hardware.start_method={method}", f"model={MODEL}", "workers=2"),
-                *(f"batch={BATCH}", f"dataset.limit={BATCH * STEPS}", "dataset.test_limit=1000"),
+                f"strategy={strategy}",
+                f"hardware.start_method={method}",
+                f"model={MODEL}",
+                "workers=2",
+                f"batch={BATCH}",
+                f"dataset.limit={BATCH * STEPS}",
+                "dataset.test_limit=1000",
             )
             cells = runs.sweep(*words, seeds=SEEDS, out=runs.OUT / f"start-{strategy}-{method}")
             started_by = {cell["environment"]["start_method"] for cell in cells}

@@ -26,9 +26,9 @@ GOAL, BOUND = 0.80, 0.30
 OTSU = "Otsu's"
 DATA = ("dataset=icdar2015", "dataset.source=generated", "dataset.fraction=1.0", "model=east")
 TRAINING = (
-    *("model.width=16", "batch=16", "epochs=14", "evaluate_every=434", "hardware.cores_per_device=2"),
-    *("optimizer.name=adam", "optimizer.lr=0.003", "optimizer.schedule=cosine"),
-)
+    "model.width=16", "batch=16", "epochs=14", "evaluate_every=434", "hardware.cores_per_device=2",
+    "optimizer.name=adam", "optimizer.lr=0.003", "optimizer.schedule=cosine",
+)  # fmt: skip
 
 
 def main() -> int:

@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 WIDTH = 120
 # Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
 SPARED = (
-    *("T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target"),
-    *("stolen", "waited", "step", "seed", "scaling", "data", "rounding", "gap", "epoch", "ideal b."),
-    *("bubble", "effic.", "over", "router", "payload/b.", "trips"),
-)
+    "T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target",
+    "stolen", "waited", "step", "seed", "scaling", "data", "rounding", "gap", "epoch", "ideal b.",
+    "bubble", "effic.", "over", "router", "payload/b.", "trips",
+)  # fmt: skip
 # Widths to which texts may be folded: the first column, and any other. Numbers are never folded.
 FOLDED = 26, 14
 # Figures of each cell that `dvc metrics show` and `dvc exp show` list.
 METRICS = (
-    *("status", "accuracy", "loss", "samples_per_second", "train_seconds", "speedup", "scaling_efficiency"),
-    *("bubble_fraction", "memory_peak_bytes", "parity_gap", "parity", "data_source"),
-)
+    "status", "accuracy", "loss", "samples_per_second", "train_seconds", "speedup", "scaling_efficiency",
+    "bubble_fraction", "memory_peak_bytes", "parity_gap", "parity", "data_source",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,9 +14,9 @@ from src.run.status import MEASURED
 Claim = Mapping[str, Any]
 # Rows with the same of these differ by seed and repetition alone, and may be averaged.
 ALIKE = (
-    *("framework", "strategy", "label", "model", "dataset", "data_source", "precision"),
-    *("hardware", "workers", "batch", "scaling"),
-)
+    "framework", "strategy", "label", "model", "dataset", "data_source", "precision",
+    "hardware", "workers", "batch", "scaling",
+)  # fmt: skip
 
 
 class UnlikeError(ValueError):

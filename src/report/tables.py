@@ -26,37 +26,37 @@ from src.report.parity import parity
 from src.report.runs import Row, StudyRun
 
 SCALING = (
-    *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware"),
-    *("workers", "batch", "scaling", "microbatches", "samples_per_second"),
-    *("step_seconds_median", "step_seconds_p25", "step_seconds_p75"),
-    *("train_seconds", "seconds_per_epoch", "startup_seconds"),
-    *("speedup", "scaling_efficiency", "speedup_own", "efficiency_own", "train_time_efficiency"),
-    *("bubble_fraction", "bubble_ideal", "busy_fraction", "probe_flag", "shared_device"),
-    *("repetitions", "speedup_low", "speedup_high", "speedup_word", "baseline", "baseline_note", "runs"),
-    *("cpu_wait_fraction", "steal_fraction", "disturbed", "bound", "few_steps"),
-)
+    "cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware",
+    "workers", "batch", "scaling", "microbatches", "samples_per_second",
+    "step_seconds_median", "step_seconds_p25", "step_seconds_p75",
+    "train_seconds", "seconds_per_epoch", "startup_seconds",
+    "speedup", "scaling_efficiency", "speedup_own", "efficiency_own", "train_time_efficiency",
+    "bubble_fraction", "bubble_ideal", "busy_fraction", "probe_flag", "shared_device",
+    "repetitions", "speedup_low", "speedup_high", "speedup_word", "baseline", "baseline_note", "runs",
+    "cpu_wait_fraction", "steal_fraction", "disturbed", "bound", "few_steps",
+)  # fmt: skip
 ACCURACY = (
-    *("cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch"),
-    *("seed", "epochs", "loss", "accuracy", "train_accuracy", "seconds_to_target", "steps_to_target"),
-    *("speedup", "parity_gap", "parity", "rounding_gap", "parity_reference", "repetitions", "runs"),
-    *("task", "metric", "score", "hardware"),
-)
+    "cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch",
+    "seed", "epochs", "loss", "accuracy", "train_accuracy", "seconds_to_target", "steps_to_target",
+    "speedup", "parity_gap", "parity", "rounding_gap", "parity_reference", "repetitions", "runs",
+    "task", "metric", "score", "hardware",
+)  # fmt: skip
 UTILIZATION = (
-    *("cell", "status", "framework", "strategy", "workers"),
-    *("utilization_mean", "utilization_max", "utilization_label", "busy_fraction", "input_wait_fraction"),
-    *("memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
-    *("power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds"),
-    *("model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction"),
-    *("disturbed", "model", "dataset", "data_source", "bound", "hardware"),
-)
+    "cell", "status", "framework", "strategy", "workers",
+    "utilization_mean", "utilization_max", "utilization_label", "busy_fraction", "input_wait_fraction",
+    "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules",
+    "power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds",
+    "model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction",
+    "disturbed", "model", "dataset", "data_source", "bound", "hardware",
+)  # fmt: skip
 CURVES = ("cell", "epoch", "accuracy", "loss", "data_source")
 # Each run by itself, where the other tables have the medians of its configuration.
 RUNS = (
-    *("cell", "configuration", "repetition", "order", "seed", "status", "framework", "strategy", "workers"),
-    *("batch", "samples_per_second", "train_seconds", "accuracy", "loss", "speedup", "baseline"),
-    *("parity_gap", "cpu_wait_fraction", "steal_fraction", "disturbed", "probe_flag", "started"),
-    *("git_commit", "hostname", "data_source"),
-)
+    "cell", "configuration", "repetition", "order", "seed", "status", "framework", "strategy", "workers",
+    "batch", "samples_per_second", "train_seconds", "accuracy", "loss", "speedup", "baseline",
+    "parity_gap", "cpu_wait_fraction", "steal_fraction", "disturbed", "probe_flag", "started",
+    "git_commit", "hostname", "data_source",
+)  # fmt: skip
 COLUMNS = {
     **{"scaling": SCALING, "accuracy": ACCURACY, "utilization": UTILIZATION},
     **{"network": NETWORK, "runs": RUNS},

@@ -41,13 +41,13 @@ class View:
 
 
 _RUN = (
-    *(Column("label", "strategy"), Column("model", "model"), Column("dataset", "data")),
-    *(Column("data_source", "source"), Column("hardware", "hardware")),
-)
+    Column("label", "strategy"), Column("model", "model"), Column("dataset", "data"),
+    Column("data_source", "source"), Column("hardware", "hardware"),
+)  # fmt: skip
 _SIZE = (
-    *(Column("scaling", "scaling"), Column("seed", "seed", "count")),
-    *(Column("workers", "workers", "count"), Column("batch", "batch", "count")),
-)
+    Column("scaling", "scaling"), Column("seed", "seed", "count"),
+    Column("workers", "workers", "count"), Column("batch", "batch", "count"),
+)  # fmt: skip
 _SPEEDUP, _STATUS = Column("speedup", "speed-up", "ratio"), Column("status", "status")
 # Names that a note lists before it only counts them.
 NAMES = 6
@@ -61,57 +61,49 @@ FEW = "\N{SECTION SIGN}"
 OF_OTHER_TASKS = ("metric", "score")
 VIEWS: dict[str, tuple[Column, ...]] = {
     "scaling": (
-        *(*_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate")),
-        *(Column("step_seconds_median", "step", "seconds"), Column("seconds_per_epoch", "epoch", "seconds")),
-        *(_SPEEDUP, Column("over", "over"), Column("scaling_efficiency", "effic.", "percent")),
-        *(
-            Column("efficiency_own", "own eff.", "percent"),
-            Column("train_time_efficiency", "T1/(N TN)", "percent"),
-        ),
-        *(
-            Column("bubble_fraction", "bubble", "percent"),
-            Column("bubble_ideal", "ideal b.", "percent"),
-            _STATUS,
-        ),
-    ),
-    "accuracy": (
-        *(*_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss")),
-        *(Column("accuracy", "accuracy", "accuracy"), Column("train_accuracy", "train acc.", "accuracy")),
-        *(Column("metric", "metric"), Column("score", "score", "loss")),
-        *(Column("seconds_to_target", "to target", "seconds"), _SPEEDUP),
-        *(Column("parity", "parity"), Column("parity_gap", "gap", "gap")),
-        *(Column("rounding_gap", "rounding", "gap"), _STATUS),
-    ),
-    "utilization": (
-        *(*_RUN, *_SIZE, Column("utilization_mean", "used", "percent")),
-        *(Column("busy_fraction", "busy", "percent"), Column("input_wait_fraction", "input", "percent")),
-        Column("bound", "bound by"),
-        *(Column("cpu_wait_fraction", "waited", "percent"), Column("steal_fraction", "stolen", "percent")),
-        *(Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes")),
-        *(Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes")),
-        *(
-            Column("helper_cpu_seconds", "helpers", "seconds"),
-            Column("model_flops_utilization", "MFU", "percent"),
-        ),
+        *_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate"),
+        Column("step_seconds_median", "step", "seconds"), Column("seconds_per_epoch", "epoch", "seconds"),
+        _SPEEDUP, Column("over", "over"), Column("scaling_efficiency", "effic.", "percent"),
+        Column("efficiency_own", "own eff.", "percent"),
+        Column("train_time_efficiency", "T1/(N TN)", "percent"),
+        Column("bubble_fraction", "bubble", "percent"),
+        Column("bubble_ideal", "ideal b.", "percent"),
         _STATUS,
     ),
-}
+    "accuracy": (
+        *_RUN, *_SIZE, Column("epochs", "epochs", "count"), Column("loss", "loss", "loss"),
+        Column("accuracy", "accuracy", "accuracy"), Column("train_accuracy", "train acc.", "accuracy"),
+        Column("metric", "metric"), Column("score", "score", "loss"),
+        Column("seconds_to_target", "to target", "seconds"), _SPEEDUP,
+        Column("parity", "parity"), Column("parity_gap", "gap", "gap"),
+        Column("rounding_gap", "rounding", "gap"), _STATUS,
+    ),
+    "utilization": (
+        *_RUN, *_SIZE, Column("utilization_mean", "used", "percent"),
+        Column("busy_fraction", "busy", "percent"), Column("input_wait_fraction", "input", "percent"),
+        Column("bound", "bound by"),
+        Column("cpu_wait_fraction", "waited", "percent"), Column("steal_fraction", "stolen", "percent"),
+        Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes"),
+        Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes"),
+        Column("helper_cpu_seconds", "helpers", "seconds"),
+        Column("model_flops_utilization", "MFU", "percent"),
+        _STATUS,
+    ),
+}  # fmt: skip
 # A view of emulated links, which few studies have.
 NETWORK = "network"
 VIEWS[NETWORK] = (
-    *(*_RUN, Column("workers", "workers", "count")),
-    *(Column("batch", "batch", "count"), Column("link_rate_asked_mbit", "Mbit/s", "count")),
-    *(Column("link_rate_mbit", "measured", "speed"), Column("link_round_trip_asked_ms", "ms", "count")),
-    *(
-        Column("link_round_trip_ms", "measured", "milliseconds"),
-        Column("payload_batch_bytes", "payload/b.", "bytes"),
-    ),
-    *(Column("network_batch_bytes", "sent/b.", "bytes"), Column("batch_seconds", "a batch", "seconds")),
-    *(Column("compute_seconds", "computing", "seconds"), Column("wire_batch_seconds", "wire", "seconds")),
-    *(Column("round_trips", "trips", "count"), Column("expected_seconds", "expected", "seconds")),
-    *(Column("expected_ratio", "over exp.", "ratio"), Column("compute_share", "device", "percent")),
-    *(Column("link_utilization", "link", "percent"), Column("router_fraction", "router", "percent"), _STATUS),
-)
+    *_RUN, Column("workers", "workers", "count"),
+    Column("batch", "batch", "count"), Column("link_rate_asked_mbit", "Mbit/s", "count"),
+    Column("link_rate_mbit", "measured", "speed"), Column("link_round_trip_asked_ms", "ms", "count"),
+    Column("link_round_trip_ms", "measured", "milliseconds"),
+    Column("payload_batch_bytes", "payload/b.", "bytes"),
+    Column("network_batch_bytes", "sent/b.", "bytes"), Column("batch_seconds", "a batch", "seconds"),
+    Column("compute_seconds", "computing", "seconds"), Column("wire_batch_seconds", "wire", "seconds"),
+    Column("round_trips", "trips", "count"), Column("expected_seconds", "expected", "seconds"),
+    Column("expected_ratio", "over exp.", "ratio"), Column("compute_share", "device", "percent"),
+    Column("link_utilization", "link", "percent"), Column("router_fraction", "router", "percent"), _STATUS,
+)  # fmt: skip
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
 # Columns that stand once above the table when every run has the same value.

@@ -27,9 +27,9 @@ EVALUATION = {
 METRICS = {"metrics": "evaluation", "train_metrics": "train"}
 # Keys of metrics.json that are settings, or the last values of curves.
 NO_FIGURES = (
-    *("workers", "batch", "microbatches", "seed", "epochs", "shared_device"),
-    *("loss", "accuracy", "train_accuracy", "score"),
-)
+    "workers", "batch", "microbatches", "seed", "epochs", "shared_device",
+    "loss", "accuracy", "train_accuracy", "score",
+)  # fmt: skip
 # By column of the trace: MLflow's end of the name of a system metric, and the factor to its unit.
 OF_DEVICE = {
     "utilization": ("utilization_percentage", 100.0),
