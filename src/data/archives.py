@@ -10,17 +10,18 @@ import gzip
 import os
 import re
 import stat
+import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from src.data.errors import DataError, clear_disk_errors
 
+SUFFIXES = (".tar.gz", ".tgz", ".tar", ".zip")
 CHUNK = 1 << 20
 GZIP, ZIP = b"\x1f\x8b", b"PK"
 BLOCK = tarfile.BLOCKSIZE
@@ -34,6 +35,30 @@ ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 class _Refused(Exception):
     """The refusal of an archive; its text goes on after the archive's name."""
+
+
+def unpack_all(dataset: Mapping[str, Any], raw: Path, target: Path) -> Path:
+    """Unpack each archive of `raw` into a folder of its name without the suffix, and return `target`.
+
+    Other files are linked to. An archive that an earlier call has unpacked is left as it is.
+
+    Raises:
+        DataError: for an archive that is damaged, or that holds more or other things than it may.
+    """
+    target.mkdir(exist_ok=True)
+    for file in dataset["files"]:
+        suffix = next((each for each in SUFFIXES if file.endswith(each)), None)
+        unpacked = target / file.removesuffix(suffix or "")
+        if unpacked.exists():
+            continue
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        if suffix is None:
+            os.symlink((raw / file).resolve(), unpacked)
+            continue
+        print(f"{dataset['name']}: unpacking {file}", file=sys.stderr, flush=True)
+        limits = dataset["unpack"]
+        unpack(raw / file, unpacked, most_bytes=limits["bytes"], most_files=limits["files"])
+    return target
 
 
 def unpack(archive: Path, target: Path, *, most_bytes: int, most_files: int) -> None:
@@ -164,9 +189,10 @@ def _unpack_zip(file: IO[bytes], folder: _Folder) -> None:
 
 def _unpack_tar(file: IO[bytes] | gzip.GzipFile, folder: _Folder) -> None:
     bounded = _Bounded(file, folder.most_bytes + 2 * folder.most_files * HEADERS + PADDING)
-    with ExitStack() as stack:
-        archive = stack.enter_context(tarfile.open(fileobj=bounded, mode="r:"))  # type: ignore[call-overload]
-        for member in _members(archive):
+    with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
+        while (member := archive.next()) is not None:
+            # None of them is kept in memory.
+            archive.members.clear()
             name = member.name
             if member.issym() or member.islnk():
                 raise _Refused(f"{name!r} is a link")
@@ -185,14 +211,8 @@ def _unpack_tar(file: IO[bytes] | gzip.GzipFile, folder: _Folder) -> None:
     if bounded.last != bytes(BLOCK):
         raise EOFError("it doesn't end as a tar file does")
     # Read on to the end, so that gzip compares its sum.
-    bounded.drain()
-
-
-def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive in its order, and keep none of them in memory."""
-    while (member := archive.next()) is not None:
-        yield member
-        archive.members.clear()  # type: ignore[attr-defined]
+    while bounded.read(CHUNK):
+        pass
 
 
 class _Bounded:
@@ -225,9 +245,4 @@ class _Bounded:
         if place < self._place:
             raise tarfile.ReadError("a member lies before the one that it follows")
         while self._place < place and self.read(min(CHUNK, place - self._place)):
-            pass
-
-    def drain(self) -> None:
-        """Read to the end."""
-        while self.read(CHUNK):
             pass

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from src.config import ConfigError, import_paths
-from src.config.import_paths import describe_error
 from src.data.downloads import megabytes
-from src.data.errors import FULL, DataError, DataMistake, clear_disk_errors
+from src.data.errors import DataError, clear_disk_errors
 from src.data.mirrors import say
+from src.data.own_code import import_of, own_errors
 
 
 def generate(dataset: Mapping[str, Any], target: Path) -> None:
@@ -23,8 +22,7 @@ def generate(dataset: Mapping[str, Any], target: Path) -> None:
         DataMistake: for a generator that there isn't.
         DataError: for one that fails, or doesn't write each file.
     """
-    name, path = dataset["name"], dataset["generator"]
-    write = _resolve(name, path)
+    name, write = dataset["name"], import_of(dataset, "generator")
     say(
         f"{name}: generating a stand-in (fraction {dataset['fraction']:g}, seed "
         f"{dataset['generator_seed']}), whose results are not the original's"
@@ -41,29 +39,11 @@ def generate(dataset: Mapping[str, Any], target: Path) -> None:
     say(f"{name}: generated {megabytes(size)} in {time.monotonic() - started:.1f} s")
 
 
-def _resolve(name: str, path: str) -> Any:
-    """Import a generator."""
-    try:
-        return import_paths.resolve("generator", path)
-    except ConfigError as error:
-        raise DataMistake(f"{name}: generator {path!r} can't be imported: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise DataError(f"{name}: generator {path!r} can't be imported: {describe_error(error)}") from error
-
-
 def _write(dataset: Mapping[str, Any], write: Any, folder: Path) -> None:
     """Call a generator; raise `DataError` where it fails, or leaves a file away."""
     where = f"{dataset['name']}: generator {dataset['generator']}"
     options = dict(dataset.get("options") or {})
-    try:
+    with own_errors(where):
         write(folder, fraction=dataset["fraction"], seed=dataset["generator_seed"], options=options)
-    except DataError:
-        raise
-    except OSError as error:
-        if error.errno in FULL:
-            raise
-        raise DataError(f"{where}: {describe_error(error)}") from error
-    except (Exception, SystemExit) as error:
-        raise DataError(f"{where}: {describe_error(error)}") from error
     if missing := [file for file in dataset["files"] if not (folder / file).is_file()]:
         raise DataError(f"{where}: wrote no {missing[0]}")

@@ -16,6 +16,7 @@ import inspect
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import closing
 from math import ceil
@@ -25,20 +26,23 @@ from typing import Any
 import numpy as np
 from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from src.data import damage, scratch, splits_of
-from src.data.arrays import SPLITS, file_name
+from src.data import scratch, splits_of
+from src.data.archives import unpack_all
+from src.data.arrays import SPLITS
 from src.data.catalog import fingerprint, is_prepared
 from src.data.decoding import write_shards
 from src.data.errors import DataError, clear_disk_errors, mount_point
-from src.data.layout import KINDS, Layout
+from src.data.layout import Layout
+from src.data.own_code import import_of
 from src.data.samples import Splits
 from src.data.shard_writer import Note, Shard, ShardWriter
-from src.data.unpacking import unpack_all
 from src.machine.file_locks import alone
 from src.machine.terminal_bar import TerminalBar
 
 # Files of one array are no larger, but where a single sample is.
 SHARD_BYTES = 1 << 26
+# Warnings of damaged samples that are printed at most.
+MOST_WARNINGS = 20
 RAW, UNPACKED, SHARDS, NOTES, OLD = "raw.json", "unpacked", "shards", "notes", "old"
 
 Notes = dict[str, list[Note]]
@@ -75,7 +79,7 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
         OSError: where a disk can't be used.
     """
     name = dataset["name"]
-    reader = splits_of.reader(dataset)
+    reader = import_of(dataset, "reader")
     _drop_unless_of(_provenance(dataset, raw, reader), work)
     if dataset.get("unpack"):
         raw = unpack_all(dataset, raw, work / UNPACKED)
@@ -85,7 +89,7 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
         (work / folder).mkdir(exist_ok=True)
     writer = ShardWriter(name, dataset["reader"], splits, layout, work / SHARDS, work / NOTES)
     notes = _write(writer, _shards(splits, layout), target)
-    damage.warn(name, notes)
+    _warn_of_damage(name, notes)
     _check_classes(notes, splits.names, name)
     mean, std = _statistics(notes["train"])
     meta = {
@@ -102,13 +106,7 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
         "shards": {split: [note.rows for note in notes[split]] for split in SPLITS},
         "data_source": dataset["source"],
         "fingerprint": fingerprint(dataset),
-        "files": [
-            file_name(split, kind, number, note.shard.number)
-            for split in SPLITS
-            for note in notes[split]
-            for kind in KINDS
-            for number in range(len(getattr(layout, kind)))
-        ],
+        "files": [name for split in SPLITS for note in notes[split] for name in writer.files_of(note.shard)],
     }
     (work / SHARDS / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
     if target.exists():
@@ -172,7 +170,8 @@ def _write(writer: ShardWriter, shards: list[Shard], target: Path) -> Notes:
                 finished.append(note)
                 split = note.shard.split
                 damaged[split] += note.damaged
-                damage.refuse(writer.dataset, split, len(getattr(writer.splits, split)), damaged[split])
+                samples_in = len(getattr(writer.splits, split))
+                splits_of.refuse_damage(writer.dataset, split, samples_in, damaged[split])
                 progress.advance(note.shard.stop - note.shard.start)
     finished.sort(key=lambda note: note.shard.start)
     return {split: [note for note in finished if note.shard.split == split] for split in SPLITS}
@@ -187,6 +186,16 @@ def _check_room(writer: ShardWriter, shards: list[Shard], target: Path) -> None:
             f"{writer.dataset}: its arrays take {needed / 1e6:,.1f} MB more and the file system "
             f"{mount_point(target)} has {free / 1e6:,.1f} MB left: {target} can't be written"
         )
+
+
+def _warn_of_damage(dataset: str, notes: Notes) -> None:
+    """Print a warning for each sample that was left out of the splits, or for the first of many."""
+    damaged = [each for split in notes.values() for note in split for each in note.damaged]
+    lines = [f"{dataset}: warning: left out {each}" for each in damaged[:MOST_WARNINGS]]
+    if len(damaged) > MOST_WARNINGS:
+        lines.append(f"{dataset}: warning: left out {len(damaged) - MOST_WARNINGS} more damaged samples")
+    for line in lines:
+        print(" ".join(line.split()), file=sys.stderr, flush=True)
 
 
 def _check_classes(notes: Notes, names: tuple[str, ...], dataset: str) -> None:

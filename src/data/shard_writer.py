@@ -6,7 +6,6 @@ A shard is finished once its note is there, so that a preparation which was cut 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -18,8 +17,9 @@ import numpy as np
 from src.data.arrays import file_name
 from src.data.errors import DataError
 from src.data.layout import KINDS, Layout
-from src.data.reader_errors import reader_errors
+from src.data.own_code import own_errors
 from src.data.samples import Samples, SampleSource, Splits
+from src.run.tables import write_text
 
 # Bytes of samples that a process holds at once.
 CHUNK_BYTES = 1 << 24
@@ -96,11 +96,10 @@ class ShardWriter:
         damaged: list[str] = []
         with ExitStack() as stack:
             files: list[tuple[BinaryIO, str, tuple[int, ...]]] = []
-            for kind in KINDS:
-                for number, (dtype, shape) in enumerate(getattr(self.layout, kind)):
-                    path = self.folder / file_name(shard.split, kind, number, shard.number)
-                    files.append((stack.enter_context(path.open("wb")), dtype, shape))
-                    _write_header(*files[-1], shard.stop - shard.start)
+            forms = (*self.layout.inputs, *self.layout.targets)
+            for name, form in zip(self.files_of(shard), forms, strict=True):
+                files.append((stack.enter_context((self.folder / name).open("wb")), *form))
+                _write_header(*files[-1], shard.stop - shard.start)
             for samples in self._chunks(shard):
                 damaged += samples.damaged
                 rows += len(samples)
@@ -120,10 +119,7 @@ class ShardWriter:
                 file.seek(0)
                 _write_header(file, dtype, shape, rows)
         note = Note(shard, rows, damaged, pixels.tolist(), labels.tolist())
-        path = self._note_path(shard)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(note)), encoding="utf-8")
-        os.rename(partial, path)
+        write_text(self._note_path(shard), json.dumps(asdict(note)))
         return note
 
     def finished(self, shard: Shard) -> Note | None:
@@ -133,13 +129,16 @@ class ShardWriter:
         except FileNotFoundError:
             return None
         note = Note(**{**fields, "shard": Shard(**fields["shard"])})
-        names = [
+        is_there = all((self.folder / name).is_file() for name in self.files_of(shard))
+        return note if is_there and note.shard == shard else None
+
+    def files_of(self, shard: Shard) -> list[str]:
+        """Return the names of a shard's files."""
+        return [
             file_name(shard.split, kind, number, shard.number)
             for kind in KINDS
             for number in range(len(getattr(self.layout, kind)))
         ]
-        is_there = all((self.folder / name).is_file() for name in names)
-        return note if is_there and note.shard == shard else None
 
     def _note_path(self, shard: Shard) -> Path:
         return self.notes / f"{shard.split}-{shard.number:05d}.json"
@@ -149,7 +148,7 @@ class ShardWriter:
         source: SampleSource = getattr(self.splits, shard.split)
         count = max(1, CHUNK_BYTES // max(1, self.layout.sample_bytes))
         for start in range(shard.start, shard.stop, count):
-            with reader_errors(self.dataset, self.reader):
+            with own_errors(f"{self.dataset}: reader {self.reader}"):
                 samples = source.read(start, min(start + count, shard.stop))
             yield samples
 

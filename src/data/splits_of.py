@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from src.config import ConfigError, import_paths
-from src.config.import_paths import describe_error
-from src.data import damage
 from src.data.arrays import SPLITS
-from src.data.errors import DataError, DataMistake
+from src.data.errors import DataError
 from src.data.layout import Layout
-from src.data.reader_errors import reader_errors
+from src.data.own_code import own_errors
 from src.data.samples import Samples, SampleSource, Splits
 
-
-def reader(dataset: Mapping[str, Any]) -> Any:
-    """Import the dataset's reader; raise `DataError` where it can't be."""
-    path = dataset["reader"]
-    try:
-        return import_paths.resolve("reader", path)
-    except ConfigError as error:
-        raise DataMistake(f"{dataset['name']}: reader {path!r} can't be imported: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise DataError(
-            f"{dataset['name']}: reader {path!r} can't be imported: {describe_error(error)}"
-        ) from error
+# The largest part of a split's samples that may be damaged.
+MOST_DAMAGED = 0.01
 
 
 def read(dataset: Mapping[str, Any], reader: Any, raw: Path) -> Splits:
     """Call the reader; raise `DataError` where it fails, or returns something else than `Splits`."""
     chosen = {"size": dataset.get("size"), "source": dataset["source"]}
-    with reader_errors(dataset["name"], dataset["reader"]):
+    with own_errors(f"{dataset['name']}: reader {dataset['reader']}"):
         splits = reader(raw, {**(dataset.get("options") or {}), **chosen})
     if not isinstance(splits, Splits):
         got = type(splits).__name__
@@ -75,10 +62,19 @@ def _first(source: SampleSource, split: str, dataset: Mapping[str, Any]) -> Samp
     """Return the first sample that can be read."""
     damaged: list[str] = []
     for start in range(len(source)):
-        with reader_errors(dataset["name"], dataset["reader"]):
+        with own_errors(f"{dataset['name']}: reader {dataset['reader']}"):
             samples = source.read(start, start + 1)
         if len(samples):
             return samples
         damaged += samples.damaged
-        damage.refuse(dataset["name"], split, len(source), damaged)
+        refuse_damage(dataset["name"], split, len(source), damaged)
     raise DataError(f"{dataset['name']}: reader {dataset['reader']} gives none of the {split} samples")
+
+
+def refuse_damage(dataset: str, split: str, samples: int, damaged: Sequence[str]) -> None:
+    """Raise `DataError` where too many of a split's `samples` are among the `damaged` ones."""
+    if len(damaged) > MOST_DAMAGED * samples:
+        raise DataError(
+            f"{dataset}: {len(damaged)} of {samples} {split} samples can't be read, "
+            f"more than {MOST_DAMAGED:.0%}; the first is {damaged[0]}"
+        )

@@ -13,14 +13,12 @@ from src.config import Config
 # These prepare samples; start, pin, pace and sample ranks; and work out their figures.
 FIGURES = (
     "src.data.archives",
-    "src.data.damage",
     "src.data.decoding",
     "src.data.generate",
+    "src.data.own_code",
     "src.data.prepare",
-    "src.data.reader_errors",
     "src.data.shard_writer",
     "src.data.splits_of",
-    "src.data.unpacking",
     "src.launch.host",
     "src.launch.hosts",
     "src.launch.launched",
@@ -97,7 +95,6 @@ NO_FIGURE = {
     "src.run.directory": "names and replaces a run's directory",
     "src.run.directory_lock": "keeps other commands from a run's directory",
     "src.run.exit_lines": "prints how a command ends",
-    "src.run.growing_table": "follows records while they are written",
     "src.run.leases": "waits for devices",
     "src.run.progress": "shows how far a run is",
     "src.runtime.torch.task_check": "looks into the user's own code before a run",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
+
+from src.run.tables import written_whole
 
 # Photographs and noise hardly shrink.
 LEVEL = 1
@@ -20,7 +20,7 @@ MODE = 0o644
 def write_tar_gz(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
     """Write a gzipped tar archive of (name, content) members to `path`, which appears once it is whole."""
     with (
-        _appearing(path) as partial,
+        written_whole(path) as partial,
         partial.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
@@ -37,7 +37,7 @@ def write_zip(path: Path, members: Iterable[tuple[str, bytes | Path]]) -> None:
     Members are (name, content) or (name, path of a file that has it).
     """
     with (
-        _appearing(path) as partial,
+        written_whole(path) as partial,
         zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive,
     ):
         for name, content in members:
@@ -45,14 +45,3 @@ def write_zip(path: Path, members: Iterable[tuple[str, bytes | Path]]) -> None:
             # A member that is opened by its name has the date 1980-01-01.
             with source, archive.open(name, "w", force_zip64=isinstance(content, Path)) as member:
                 shutil.copyfileobj(source, member)
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """Give the path of a file to write, which takes the name `path` at the end, or is removed."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -32,13 +32,6 @@ SIZES = {
     "quadrilaterals": ((1280, 720),),
     "boxes": ((640, 480), (1024, 768), (1280, 960), (960, 1280), (1600, 1200)),
 }
-# Images are called so, and a line of a text file is written so.
-NAMES = {
-    ("quadrilaterals", "train"): lambda place: f"img_{place + 1}",
-    ("quadrilaterals", "test"): lambda place: f"img_{place + 1}",
-    ("boxes", "train"): lambda place: f"{place + 100}",
-    ("boxes", "test"): lambda place: f"img_{place + 1}",
-}
 
 
 def write(target: Path, *, fraction: float, seed: int, options: Mapping[str, Any]) -> None:
@@ -61,15 +54,16 @@ def _images(
     seed: int, layout: str, split: str, count: int, texts: list[tuple[str, bytes]]
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of each image, and add those of its text file to `texts`."""
-    name = NAMES[layout, split]
     with ThreadPoolExecutor(len(usable_cores())) as pool:
         for first in range(0, count, BATCH):
             places = range(first, min(count, first + BATCH))
             for place, (jpeg, text) in zip(
                 places, pool.map(partial(_draw, seed, layout, split), places), strict=True
             ):
-                texts.append((f"gt_{name(place)}.txt", text))
-                yield f"{name(place)}.jpg", jpeg
+                # Images are called so in the original.
+                name = f"{place + 100}" if (layout, split) == ("boxes", "train") else f"img_{place + 1}"
+                texts.append((f"gt_{name}.txt", text))
+                yield f"{name}.jpg", jpeg
 
 
 def _draw(seed: int, layout: str, split: str, place: int) -> tuple[bytes, bytes]:

@@ -23,7 +23,6 @@ REFERENCE_HEIGHT = 720  # pixels of an image for which sizes are given
 EDGE = 4  # pixels between a sign and the image's edge, or another sign
 PLACES_TRIED = 6  # for a sign
 SIGNS_TRIED = 4  # one after the other, until there is a place for one
-LEAST_WORD = 6  # pixels
 # Grey levels between a word and what is behind it, and the share of words that differ by little.
 CONTRAST, LOW_CONTRAST, LOW_SHARE = (36, 85), (26, 38), 0.15
 

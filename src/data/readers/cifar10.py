@@ -10,17 +10,16 @@ https://www.cs.toronto.edu/~kriz/cifar.html, section "Binary version".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from src.data.errors import DataError
-from src.data.readers.joined import JoinedSource
-from src.data.readers.pictures import resized
+from src.data.readers.npz import MappedArray
+from src.data.readers.planes import JoinedSource, PlaneImages
 from src.data.readers.raw_files import check_counts, check_labels, find_file
-from src.data.samples import Samples, Splits
+from src.data.samples import Splits
 
 SIDE, CHANNELS, CLASSES = 32, 3, 10
 RECORD_BYTES = 1 + CHANNELS * SIDE * SIDE
@@ -49,7 +48,7 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
     return Splits(train, test, tuple(names))
 
 
-def _source(path: Path, size: int | None) -> RecordSource:
+def _source(path: Path, size: int | None) -> PlaneImages:
     """Look at a file of records and return it as a source of samples."""
     present = path.stat().st_size
     if present == 0 or present % RECORD_BYTES:
@@ -57,33 +56,7 @@ def _source(path: Path, size: int | None) -> RecordSource:
             f"{path} has {present:,} bytes, which is no whole number of records of {RECORD_BYTES:,}: "
             "it is cut short, or isn't of CIFAR-10's binary version"
         )
-    source = RecordSource(path, size)
-    check_labels(source.records()[:, 0].tolist(), 0, CLASSES, str(path))
-    return source
-
-
-@dataclass(frozen=True)
-class RecordSource:
-    """The samples of one file of records.
-
-    Attributes:
-        path: the file.
-        size: height and width to which images are resized, or `None`.
-    """
-
-    path: Path
-    size: int | None
-
-    def __len__(self) -> int:
-        return self.path.stat().st_size // RECORD_BYTES
-
-    def read(self, start: int, stop: int) -> Samples:
-        """Read the records from `start` to before `stop`."""
-        records = self.records()[start:stop]
-        planes = records[:, 1:].reshape(-1, CHANNELS, SIDE, SIDE)
-        images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
-        return Samples((resized(images, self.size),), (records[:, 0].astype(np.int64),))
-
-    def records(self) -> np.ndarray:
-        """Map all records, uint8 [samples, 3073]."""
-        return np.memmap(self.path, dtype=np.uint8, mode="r").reshape(-1, RECORD_BYTES)
+    records = MappedArray(path, 0, (present // RECORD_BYTES, RECORD_BYTES), "|u1")
+    labels = records.map()[:, 0].astype(np.int64)
+    check_labels(labels.tolist(), 0, CLASSES, str(path))
+    return PlaneImages(records, np.asarray(labels), SIDE, size)

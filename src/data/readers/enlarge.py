@@ -28,14 +28,6 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
 
 def _enlarged(source: SampleSource, count: int, size: int) -> ArraySource:
     samples = source.read(0, count)
-    return ArraySource((resized(samples.inputs[0], size),), samples.targets)
-
-
-def resized(images: np.ndarray, size: int) -> np.ndarray:
-    """Resize images, uint8 [samples, height, width, 1], to uint8 [samples, size, size, 1]."""
-    grown = np.empty((len(images), size, size, 1), dtype=np.uint8)
-    for place, image in enumerate(images):
-        grown[place, :, :, 0] = np.asarray(
-            Image.fromarray(image[:, :, 0]).resize((size, size), Image.Resampling.BILINEAR)
-        )
-    return grown
+    images = (Image.fromarray(image[:, :, 0]) for image in samples.inputs[0])
+    grown = [np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)) for image in images]
+    return ArraySource((np.array(grown, dtype=np.uint8).reshape(-1, size, size, 1),), samples.targets)

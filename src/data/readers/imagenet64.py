@@ -10,18 +10,16 @@ datasets" (2017), and https://patrykchrabaszcz.github.io/Imagenet32/.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from src.data.errors import DataError
-from src.data.readers.joined import JoinedSource
-from src.data.readers.npz import MappedArray, load_member, map_member
-from src.data.readers.pictures import resized
+from src.data.readers.npz import load_member, map_member
+from src.data.readers.planes import JoinedSource, PlaneImages
 from src.data.readers.raw_files import check_counts, check_labels, find_file
-from src.data.samples import Samples, Splits
+from src.data.samples import Splits
 
 SIDE, CHANNELS, CLASSES = 64, 3, 1000
 PIXELS = CHANNELS * SIDE * SIDE
@@ -48,7 +46,7 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
     return Splits(train, test, tuple(str(FIRST_LABEL + place) for place in range(CLASSES)))
 
 
-def _source(path: Path, size: int | None) -> FlatImages:
+def _source(path: Path, size: int | None) -> PlaneImages:
     """Look at an npz file and return it as a source of samples."""
     images, labels = map_member(path, "data"), load_member(path, "labels")
     if images.dtype != "|u1" or images.shape[1:] != (PIXELS,) or not images.shape[0]:
@@ -60,28 +58,4 @@ def _source(path: Path, size: int | None) -> FlatImages:
             f"{path}: {images.shape[0]} images, but labels are {labels.dtype} {list(labels.shape)}"
         )
     check_labels(labels.tolist(), FIRST_LABEL, CLASSES, str(path))
-    return FlatImages(images, labels.astype(np.int64) - FIRST_LABEL, size)
-
-
-@dataclass(frozen=True)
-class FlatImages:
-    """The samples of one npz file.
-
-    Attributes:
-        images: uint8 [samples, 12288], planes of colour one after the other.
-        labels: int64 [samples], from 0.
-        size: height and width to which images are resized, or `None`.
-    """
-
-    images: MappedArray
-    labels: np.ndarray
-    size: int | None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, start: int, stop: int) -> Samples:
-        """Read the samples from `start` to before `stop`."""
-        planes = self.images.map()[start:stop].reshape(-1, CHANNELS, SIDE, SIDE)
-        images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
-        return Samples((resized(images, self.size),), (self.labels[start:stop],))
+    return PlaneImages(images, labels.astype(np.int64) - FIRST_LABEL, SIDE, size)

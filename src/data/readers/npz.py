@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
-import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from src.data.errors import DataError
+from src.run.tables import written_whole
 
 # A zip member's own header: 26 bytes, then the lengths of its name and of its extra field
 # ("APPNOTE.TXT - .ZIP File Format Specification", PKWARE, section 4.3.7).
@@ -58,7 +57,12 @@ def map_member(npz: Path, name: str) -> MappedArray:
                 return _header(npz, _first_byte(npz, member), member.file_size)
             unpacked = npz.with_name(f"{npz.name}.{name}.npy")
             if not unpacked.exists() or unpacked.stat().st_size != member.file_size:
-                _unpack(archive, member, unpacked)
+                with (
+                    archive.open(member) as source,
+                    written_whole(unpacked) as partial,
+                    partial.open("wb") as target,
+                ):
+                    shutil.copyfileobj(source, target, 1 << 20)
             return _header(unpacked, 0, member.file_size)
     except UNREADABLE as error:
         raise DataError(f"{npz} has no readable array {name!r}: {error}") from error
@@ -101,16 +105,3 @@ def _header(path: Path, start: int, length: int) -> MappedArray:
     if needed != length or start + length > path.stat().st_size:
         raise ValueError(f"its header promises {needed:,} bytes, it has {length:,}")
     return MappedArray(path, offset, shape, dtype.str)
-
-
-def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """Write a member to `target`, which appears once it is whole."""
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as partial:
-        try:
-            with archive.open(member) as source:
-                shutil.copyfileobj(source, partial, 1 << 20)
-            partial.close()
-            os.replace(partial.name, target)
-        except BaseException:
-            Path(partial.name).unlink(missing_ok=True)
-            raise

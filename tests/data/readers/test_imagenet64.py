@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from src.data.errors import DataError
-from src.data.readers import imagenet64
+from src.data.readers import imagenet64, planes
 from tests.data.readers.unpacked import pack, unpack
 
 PER_FILE = 3
@@ -79,8 +79,8 @@ def test_planes_become_images_and_labels_begin_at_0(tmp_path: Path, save: Callab
 
 def test_stored_images_are_mapped_and_not_loaded(tmp_path: Path) -> None:
     source = read(tmp_path, arrays()).test
-    assert isinstance(source, imagenet64.FlatImages)
-    assert isinstance(source.images.map(), np.memmap)
+    assert isinstance(source, planes.PlaneImages)
+    assert isinstance(source.rows.map(), np.memmap)
     assert len(pickle.dumps(source)) < 1000
 
 

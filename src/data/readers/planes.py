@@ -1,4 +1,4 @@
-"""Join the samples of several files into one split."""
+"""Read images that are stored as planes of colour, in several files that are one split together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from src.data.readers.npz import MappedArray
+from src.data.readers.pictures import resized
 from src.data.samples import Samples, SampleSource
+
+
+@dataclass(frozen=True)
+class PlaneImages:
+    """The samples of one file: square images whose planes of red, green and blue follow each other.
+
+    Attributes:
+        rows: uint8 [samples, bytes]; an image is the last 3 * side * side bytes of its row.
+        labels: int64 [samples], from 0.
+        side: height and width of the images as stored.
+        size: height and width to which images are resized, or `None`.
+    """
+
+    rows: MappedArray
+    labels: np.ndarray
+    side: int
+    size: int | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, start: int, stop: int) -> Samples:
+        """Read the samples from `start` to before `stop`."""
+        stored = self.rows.map()[start:stop, -3 * self.side * self.side :]
+        planes = stored.reshape(-1, 3, self.side, self.side)
+        images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+        return Samples((resized(images, self.size),), (self.labels[start:stop],))
 
 
 @dataclass(frozen=True)
