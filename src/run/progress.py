@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -13,8 +15,7 @@ from rich.progress import TextColumn, TimeElapsedColumn
 from src.config import Config
 from src.machine.terminal_bar import TerminalBar
 from src.run import files, phases
-from src.run.growing_table import GrowingTable
-from src.run.tables import read_table
+from src.run.tables import GrowingTable, read_table
 
 # Without a terminal, what comes before the first step is said once it has taken this long.
 PHASE_SECONDS = 5.0
@@ -66,33 +67,23 @@ class _RankProgress:
             self._recent = [*self._recent[1 - RECENT_STEPS :], (row["samples"], row["seconds"])]
 
 
-class Phase:
-    """Says what goes on before there is anything to measure: a line on a terminal that goes when it is over.
+@contextmanager
+def phase(text: str, seconds: float) -> Iterator[None]:
+    """Say what goes on within the block: a line on a terminal that goes when it is over.
 
-    Elsewhere a line is printed once the phase has taken some seconds.
+    Elsewhere a line is printed once the block has taken so many seconds.
     """
-
-    def __init__(self, text: str, seconds: float) -> None:
-        """Prepare to show `text`, without a terminal after `seconds`."""
-        self._text = text
-        self._status = Console(stderr=True).status(text) if sys.stderr.isatty() else None
-        self._timer = threading.Timer(seconds, self._print)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Phase:
-        if self._status is not None:
-            self._status.start()
-        else:
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-        self._timer.cancel()
-
-    def _print(self) -> None:
-        print(f"{self._text} ...", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(text):
+            yield
+        return
+    timer = threading.Timer(seconds, lambda: print(f"{text} ...", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class LiveProgress(TerminalBar):

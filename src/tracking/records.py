@@ -8,8 +8,7 @@ from pathlib import Path
 
 from src.measure.merge import global_losses
 from src.run import files
-from src.run.growing_table import GrowingTable
-from src.run.tables import Row, read_table
+from src.run.tables import GrowingTable, Row, read_table
 from src.tracking.points import Point, SystemCurves, TrainingCurves, final_figures
 
 

@@ -19,7 +19,7 @@ from src.launch.cluster.engine import Engine, HostLost, Node
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.cluster.run_folder import pieces_of
 from src.measure.software import own_files, software_of
-from src.run.progress import Phase
+from src.run.progress import phase
 
 # How long to wait for hosts that are asked for and not there.
 HOSTS_SECONDS = 30.0
@@ -66,7 +66,7 @@ class Cluster:
     def _nodes(self, count: int | None) -> list[Node]:
         """Return the nodes to use, this one first; wait a while for as many as are asked for."""
         deadline = time.monotonic() + HOSTS_SECONDS
-        with Phase(f"waiting for {count} hosts", SILENT_SECONDS):
+        with phase(f"waiting for {count} hosts", SILENT_SECONDS):
             while True:
                 nodes = sorted(self._engine.nodes(), key=lambda node: (not node.own, node.address))
                 if len(nodes) >= (count or 1):
@@ -180,7 +180,7 @@ class Cluster:
         if not hosts:
             return
         text = f"bringing {config.dataset['name']} ({size / 1e6:,.0f} MB) to {len(hosts)} host(s)"
-        with Phase(text, SILENT_SECONDS), ThreadPoolExecutor(len(hosts)) as pool:
+        with phase(text, SILENT_SECONDS), ThreadPoolExecutor(len(hosts)) as pool:
 
             def bring(host: RemoteHost) -> None:
                 for path in paths:

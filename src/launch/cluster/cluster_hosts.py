@@ -20,7 +20,7 @@ from src.launch.process_spec import ProcessSpec
 from src.machine.device_locks import Request
 from src.machine.devices import Device
 from src.run import files
-from src.run.progress import Phase
+from src.run.progress import phase
 
 POLL_SECONDS = 1.0
 SILENT_SECONDS = 5.0
@@ -121,7 +121,7 @@ class ClusterHosts:
         hardware = self._config.hardware
         taken: dict[RemoteHost, list[Device]] = {}
         deadline = time.monotonic() + 60 * hardware.wait_minutes
-        with Phase("waiting for devices", SILENT_SECONDS):
+        with phase("waiting for devices", SILENT_SECONDS):
             # In one order for all commands, of which none so has what another one waits for.
             for host in sorted(used, key=lambda host: host.address):
                 count = workers.count(hosts.index(host))

@@ -17,7 +17,7 @@ from src.launch.emulated.hosts import EmulatedHosts
 from src.launch.host import LocalHost
 from src.machine.link import rate_between, round_trip_between
 from src.run import files
-from src.run.progress import Phase
+from src.run.progress import phase
 from src.run.tables import write_text
 
 # Measuring takes some seconds, which a user without a terminal is told of after as many.
@@ -45,7 +45,7 @@ def record(hosts: EmulatedHosts, out: Path) -> float:
     if not hosts.placed or path.exists():
         return 0.0
     started = time.monotonic()
-    with Phase(f"measuring the links of {len(hosts.placed)} emulated hosts", SILENT_SECONDS):
+    with phase(f"measuring the links of {len(hosts.placed)} emulated hosts", SILENT_SECONDS):
         links = measure(hosts.placed, hosts.own[0].process.pid)
     placed = {
         name: {

@@ -18,7 +18,7 @@ from src.launch.local.isolation import isolation
 from src.launch.supervise import processes
 from src.machine.devices import Device
 from src.run import files
-from src.run.progress import Phase
+from src.run.progress import phase
 
 Row = dict[str, Any]
 # Without a terminal the measurement is announced after so many seconds.
@@ -65,7 +65,7 @@ def measure(config: Config, folder: Path, devices: Sequence[Device] | None = Non
     for each in (files.RANKS, files.LOGS):
         (folder / each).mkdir(parents=True)
     (folder / files.CONFIG).write_text(yaml.safe_dump(dataclasses.asdict(measuring), sort_keys=False))
-    with Phase(f"measuring what {config.strategy['name']} exchanges", SILENT_SECONDS), isolation(measuring):
+    with phase(f"measuring what {config.strategy['name']} exchanges", SILENT_SECONDS), isolation(measuring):
         started = processes.start(measuring, folder, started=time.time(), own_devices=devices)
         try:
             limit = 60 * config.hardware.grace_minutes

@@ -23,7 +23,7 @@ from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.launcher import LocalLauncher, launcher_of
 from src.launch.local.warm_start import spawn_for
 from src.launch.spawn import spawn_child
-from src.run.progress import Phase
+from src.run.progress import phase
 from src.run.variables import PARENT, THREADS
 
 # A mistake is told within this time, and then in one line.
@@ -72,7 +72,7 @@ def _inspect(config: Config) -> None:
     limit = 60 * config.hardware.grace_minutes
     with (
         tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
-        Phase(f"looking into {' and '.join(what)}", SILENT_SECONDS),
+        phase(f"looking into {' and '.join(what)}", SILENT_SECONDS),
     ):
         given, answer, log = (Path(folder, name) for name in ("config.yaml", "answer.json", "log"))
         given.write_text(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from src.run.growing_table import GrowingTable
-from src.run.tables import write_table
+from src.run.tables import GrowingTable, write_table
 
 
 def append(path: Path, text: str) -> None:
