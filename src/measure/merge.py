@@ -18,6 +18,12 @@ from src.run import files
 from src.run.status import Status
 from src.run.tables import STEP_FIELDS, WORKER_FIELDS, Row, read_table, write_table, write_text
 
+# Facts of rank 0 that stand in environment.json.
+FIRST_RANK_FACTS = (
+    *("peak_flops", "peak_source", "batch_statistics", "peak_device", "peak_precision"),
+    *("peak_measured_flops", "peak_official_flops", "mean_rank_train_seconds", "rounding_losses"),
+)
+
 
 def merge(
     config: Config,
@@ -50,7 +56,20 @@ def merge(
         run_id: of the MLflow run.
         keep: whether the run may go on.
     """
-    run = read_records(config, out, trace, helper_seconds, readings)
+
+    def of_ranks(name: str) -> dict[int, Any]:
+        return {rank: json.loads(path.read_text()) for rank, path in files.of_every_rank(out, name).items()}
+
+    run = RunRecords(
+        config,
+        steps={rank: read_table(path) for rank, path in files.of_every_rank(out, files.STEPS).items()},
+        records=of_ranks(files.RECORD),
+        epochs=read_table(files.rank_folder(out, 0) / files.EPOCHS),
+        timelines=of_ranks(files.TIMELINE),
+        trace=trace,
+        helper_seconds=helper_seconds,
+        readings=readings,
+    )
     if status == Status.OK:
         ends = (Status(record["status"]) for record in run.records.values())
         status = next((each for each in ends if each is not Status.OK), Status.OK)
@@ -85,30 +104,6 @@ def _complete_network(path: Path, run: RunRecords) -> dict[str, Any]:
     return network
 
 
-def read_records(
-    config: Config,
-    out: Path,
-    trace: list[Row],
-    helper_seconds: Sequence[tuple[float, float]],
-    readings: Sequence[Reading],
-) -> RunRecords:
-    """Read the files that the ranks have left in the run directory `out`."""
-
-    def of_ranks(name: str) -> dict[int, Any]:
-        return {rank: json.loads(path.read_text()) for rank, path in files.of_every_rank(out, name).items()}
-
-    return RunRecords(
-        config,
-        steps={rank: read_table(path) for rank, path in files.of_every_rank(out, files.STEPS).items()},
-        records=of_ranks(files.RECORD),
-        epochs=read_table(files.rank_folder(out, 0) / files.EPOCHS),
-        timelines=of_ranks(files.TIMELINE),
-        trace=trace,
-        helper_seconds=helper_seconds,
-        readings=readings,
-    )
-
-
 def _facts_of_environment(run: RunRecords) -> dict[str, Any]:
     """Return the ranks' measurements of the machine, and whether their model has batch statistics."""
     records, first = run.records, run.first
@@ -116,15 +111,7 @@ def _facts_of_environment(run: RunRecords) -> dict[str, Any]:
     after = [record.get("probe_after") for record in records.values()]
     found = contention.disturbances(run.readings, records)
     return {
-        "peak_flops": first.get("peak_flops"),
-        "peak_source": first.get("peak_source"),
-        "batch_statistics": first.get("batch_statistics"),
-        "peak_device": first.get("peak_device"),
-        "peak_precision": first.get("peak_precision"),
-        "peak_measured_flops": first.get("peak_measured_flops"),
-        "peak_official_flops": first.get("peak_official_flops"),
-        "mean_rank_train_seconds": first.get("mean_rank_train_seconds"),
-        "rounding_losses": first.get("rounding_losses"),
+        **{key: first.get(key) for key in FIRST_RANK_FACTS},
         "probes": {"before": before, "after": after},
         "probe_changed": arithmetic.probe_changed(list(zip(before, after, strict=True))),
         "contention": contention.facts(found, run.readings, records),

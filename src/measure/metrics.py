@@ -30,6 +30,11 @@ KEYS = (
     *("link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms"),
     *("wire_seconds", "wire_seconds_in_turn", "router_fraction"),
 )
+# Figures that rank 0 has recorded for all.
+FIRST_RANK = (
+    *("parameters", "validation_samples_per_second", "seconds_to_target", "steps_to_target"),
+    *("flops_per_sample", "clock_gap_max", "rounding_gap"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,10 @@ def metrics_of(
         "total_seconds": total_seconds,
         "shared_device": config.hardware.share_devices,
         "restarts": restarts,
-        "clock_gap_max": first.get("clock_gap_max"),
-        "rounding_gap": first.get("rounding_gap"),
         "bubble_fraction": timeline.bubble_fraction(run.timelines),
         "mlflow_run_id": run_id,
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
+        **{key: first.get(key) for key in FIRST_RANK},
         **_timing(run),
         **_last_evaluation(run.epochs),
         **_resources(run),
@@ -166,10 +170,6 @@ def _resources(run: RunRecords) -> dict[str, Any]:
     busy = total(record.get("busy_seconds") for record in records)
     power = arithmetic.mean(list(_watts_by_time(inside).values()))
     return {
-        "parameters": first.get("parameters"),
-        "validation_samples_per_second": first.get("validation_samples_per_second"),
-        "seconds_to_target": first.get("seconds_to_target"),
-        "steps_to_target": first.get("steps_to_target"),
         "utilization_mean": arithmetic.mean(used),
         "utilization_max": largest(used),
         "busy_fraction": arithmetic.fraction(busy, wall),
@@ -182,7 +182,6 @@ def _resources(run: RunRecords) -> dict[str, Any]:
         "power_mean_watts": power,
         "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": total(record.get("payload_bytes") for record in records),
-        "flops_per_sample": first.get("flops_per_sample"),
     }
 
 

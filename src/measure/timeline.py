@@ -86,22 +86,6 @@ def bubble_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> float | Non
     return idle / total if total else None
 
 
-def overlap_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> float | None:
-    """Return the share of steps in which two stages overlap.
-
-    That is, stage 1's forward pass of a micro-batch overlaps stage 0's forward pass of the next one.
-    """
-    overlaps = []
-    for step in _steps(ranks):
-        forward = {
-            rank: {row[2]: (row[3], row[4]) for row in ranks[rank] if row[0] == step and row[1] == "forward"}
-            for rank in (0, 1)
-        }
-        pairs = [(forward[1][k], forward[0][k + 1]) for k in forward[1] if k + 1 in forward[0]]
-        overlaps.append(any(max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairs))
-    return sum(overlaps) / len(overlaps) if overlaps else None
-
-
 def _steps(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> list[int]:
     seen = [{row[0] for row in rows if row[1] == "optimizer"} for rows in ranks.values()]
     return sorted(set.intersection(*seen)) if seen else []

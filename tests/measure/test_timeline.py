@@ -52,13 +52,6 @@ def test_a_step_that_only_one_stage_recorded_is_left_out() -> None:
     assert timeline.bubble_fraction({}) is None
 
 
-def test_overlap() -> None:
-    # Stage 1's forward pass of 0 (1-2) and stage 0's of 1 (1-2).
-    assert timeline.overlap_fraction(RANKS) == 1.0
-    late = {0: RANKS[0], 1: [(5, "forward", 0, 2.0, 3.0), (5, "optimizer", -1, 5.0, 6.0)]}
-    assert timeline.overlap_fraction(late) == 0.0
-
-
 def test_chrome_trace() -> None:
     events = timeline.chrome_trace(RANKS)["traceEvents"]
     second = next(e for e in events if e["ph"] == "X" and e["pid"] == 1 and e["cat"] == "backward")
