@@ -26,7 +26,7 @@ import numpy as np
 from bench import runs
 from bench.text_finder import Components, Parameters, candidate_letters, find
 from src.config import Config, command_line, compose
-from src.data import available
+from src.data import available, prepared
 from src.data.arrays import Split
 from src.tasks.torch.text_detection.matching import Counts, count
 
@@ -131,7 +131,8 @@ class Found(NamedTuple):
 
 def measure(config: Config, most: int, draws: int) -> dict[str, Found]:
     """Search with either threshold on `most` training scenes; return what each finds, by its name."""
-    data = available.load(config.dataset)
+    available.ensure(config.dataset)
+    data = prepared.load(config.dataset)
     training, test = scenes(data.train, most), scenes(data.test, len(data.test))
     found = {}
     for name, grid in GRIDS.items():

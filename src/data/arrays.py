@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from src.data.errors import DataError
-from src.data.layout import KINDS
-from src.data.samples import Samples
+from src.data.samples import KINDS, Samples
 from src.data.shards import Rows, ShardedArray
 from src.machine.memory_limit import memory_limit
 

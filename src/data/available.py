@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from src.data import prepared, scratch
+from src.data import scratch
 from src.data.catalog import cache_folder, check_cache, fingerprint, is_prepared
 from src.data.errors import clear_disk_errors
 from src.data.prepared import cached, locate
 from src.data.sources import fetch
 from src.machine.file_locks import alone
-
-if TYPE_CHECKING:
-    from src.data.arrays import Arrays
-
-
-def load(dataset: Mapping[str, Any]) -> Arrays:
-    """Map the arrays of a configured dataset, as `prepared.load`, fetched and prepared if need be.
-
-    Raises:
-        DataError: if the data can't be had, or a limit is below 1.
-    """
-    if not dataset.get("in_memory"):
-        ensure(dataset)
-    return prepared.load(dataset)
 
 
 def ensure(dataset: Mapping[str, Any]) -> Path:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+@dataclass
 class Source:
     """One entry of a dataset's `sources`.
 
@@ -40,12 +42,11 @@ class Source:
         given_up: why the source gives none of the files, `None` until that is known.
     """
 
-    def __init__(self, location: str, member: str, cache: Path, spare: int = 0) -> None:
-        self.location = location
-        self.member = member
-        self.cache = cache
-        self.spare = spare
-        self.given_up: str | None = None
+    location: str
+    member: str
+    cache: Path
+    spare: int
+    given_up: str | None = None
 
     def label(self, file: str) -> str:
         """Return the source's name in messages about `file`."""
@@ -216,7 +217,7 @@ def _run(command: list[str], work: Path, output: int | BinaryIO = subprocess.DEV
 KINDS: dict[str, type[Source]] = {"url": Mirror, "npm": NpmPackage, "apt": AptPackage, "path": LocalPath}
 
 
-def open_source(entry: dict[str, str], cache: Path, spare: int = 0) -> Source:
+def open_source(entry: dict[str, str], cache: Path, spare: int) -> Source:
     """Make the source of one entry of `sources`, with whole packages kept in `cache`.
 
     `spare` bytes must be free there besides those of a file.

@@ -32,9 +32,8 @@ from src.data.arrays import SPLITS
 from src.data.catalog import fingerprint, is_prepared
 from src.data.decoding import write_shards
 from src.data.errors import DataError, clear_disk_errors, mount_point
-from src.data.layout import Layout
 from src.data.own_code import import_of
-from src.data.samples import Splits
+from src.data.samples import Layout, Splits
 from src.data.shard_writer import Note, Shard, ShardWriter
 from src.machine.file_locks import alone
 from src.machine.terminal_bar import TerminalBar

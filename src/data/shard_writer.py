@@ -16,9 +16,8 @@ import numpy as np
 
 from src.data.arrays import file_name
 from src.data.errors import DataError
-from src.data.layout import KINDS, Layout
 from src.data.own_code import own_errors
-from src.data.samples import Samples, SampleSource, Splits
+from src.data.samples import KINDS, Layout, Samples, SampleSource, Splits
 from src.run.tables import write_text
 
 # Bytes of samples that a process holds at once.

@@ -8,9 +8,8 @@ from typing import Any
 
 from src.data.arrays import SPLITS
 from src.data.errors import DataError
-from src.data.layout import Layout
 from src.data.own_code import own_errors
-from src.data.samples import Samples, SampleSource, Splits
+from src.data.samples import Layout, Samples, SampleSource, Splits
 
 # The largest part of a split's samples that may be damaged.
 MOST_DAMAGED = 0.01

@@ -21,6 +21,9 @@ from typing import Any
 from src.machine.counters import CoreTimes, ProcessTimes, ThreadTimes, core_times, pages_read_in
 from src.measure.rank_record import RankRecord
 
+# Attributes of a reading that are summed over a rank's window.
+COUNTERS = ("waited", "switches", "busy", "own", "stolen", "routed")
+
 
 @dataclass(frozen=True)
 class RankReading:
@@ -204,21 +207,17 @@ def disturbances(readings: Sequence[Reading], records: Mapping[int, RankRecord])
     """
     found = []
     for rank, record in records.items():
-        seconds = waited = busy = own = stolen = switches = routed = 0.0
-        cores = 0
+        seconds, cores = 0.0, 0
+        sums = dict.fromkeys(COUNTERS, 0.0)
         for start, end, share in _shares(readings, rank, record):
             before, after = start.ranks[rank], end.ranks[rank]
             seconds += share * (end.time - start.time)
-            waited += share * (after.waited - before.waited)
-            busy += share * (after.busy - before.busy)
-            own += share * (after.own - before.own)
-            stolen += share * (after.stolen - before.stolen)
-            switches += share * (after.switches - before.switches)
-            routed += share * (after.routed - before.routed)
+            for counter in COUNTERS:
+                sums[counter] += share * (getattr(after, counter) - getattr(before, counter))
             cores = after.cores
         if seconds > 0:
-            neighbours = max(0.0, busy - own)
-            found.append(Disturbance(rank, seconds, waited, neighbours, stolen, switches, cores, routed))
+            neighbours = max(0.0, sums.pop("busy") - sums.pop("own"))
+            found.append(Disturbance(rank, seconds, neighbours=neighbours, cores=cores, **sums))
     return found
 
 

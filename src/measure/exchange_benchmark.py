@@ -68,11 +68,11 @@ def measure(config: Config, backend: Backend) -> list[Row]:
     """
     rows: list[Row] = []
     for name, (operation, exchanges) in backend.operations().items():
-        sizes = [_timed(backend, operation, size, count, exchanges) for size, count in _sizes(config, 2)]
+        sizes = [_timed(backend, operation, size, count, exchanges) for size, count in _sizes(config)]
         rows.append(_row(backend, name, backend.hosts, sizes))
     for sender, receiver in _ring(len(backend.hosts)) if backend.sends else ():
         sizes = []
-        for size, count in _sizes(config, 2):
+        for size, count in _sizes(config):
             backend.barrier()
             if backend.rank in (sender, receiver):
                 first = backend.rank == sender
@@ -91,11 +91,11 @@ def _ring(processes: int) -> Iterator[tuple[int, int]]:
         yield sender, (sender + 1) % processes
 
 
-def _sizes(config: Config, crossings: int) -> Iterator[tuple[int, int]]:
+def _sizes(config: Config) -> Iterator[tuple[int, int]]:
     """Yield each size in bytes that isn't too large to be measured, with the number of its repetitions."""
     rate, trip = _slowest(config)
     for size in SIZES:
-        predicted = OVERHEAD_SECONDS + trip + crossings * size * 8e-6 / rate
+        predicted = OVERHEAD_SECONDS + trip + 2 * size * 8e-6 / rate
         if size == SIZES[0] or predicted <= config.hardware.probe_seconds:
             count = int(REPEAT_SECONDS / predicted)
             yield size, max(LEAST if predicted < REPEAT_SECONDS else 1, min(MOST, count))

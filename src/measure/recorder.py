@@ -67,13 +67,8 @@ class Recorder(StepClock):
     ) -> None:
         """Make `folder`; the clock doesn't run yet.
 
-        Args:
-            config: the run's configuration.
-            rank: the rank to record.
-            folder: where to put its files.
-            started: when the run began, in seconds since 1970.
-            listeners: those who follow the record.
-            probes: whether to probe the cores, which must then be the rank's own.
+        The run began at `started`, in seconds since 1970. The `listeners` follow the record. The cores are
+        probed if `probes` says so, and must then be the rank's own.
         """
         super().__init__(config.warmup_steps)
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import contextlib
 import csv
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from src.machine.devices import Device
 from src.machine.interfaces import Counters, counters_of
 from src.measure.contention import ContentionReader, Reading
 from src.measure.gpu_reader import GPUReader
-from src.measure.traffic import TrafficReading
+from src.measure.traffic import total
 from src.run import files
 from src.run.tables import INTERFACE_FIELDS, TRACE_FIELDS
 
@@ -48,7 +48,8 @@ class Sampler:
         self.rows: list[dict[str, Any]] = []
         self.helper_seconds: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
-        self._traffic = TrafficReading(0.0, {})
+        # By host and name of the interface; the host of a run without others is "".
+        self._traffic: dict[str, dict[str, Counters]] = {}
         self._contention = ContentionReader()
         self._interval = interval
         self._path = path
@@ -121,10 +122,16 @@ class Sampler:
                 rows_to.writeheader()
                 counters_to.writerow(INTERFACE_FIELDS)
                 while not self._stop.wait(self._interval):
-                    rows = self._sample()
+                    # All ranks' samples have the same time, by which their power is added up.
+                    now = time.time()
+                    rows = self._sample(now)
                     self.rows += rows
-                    rows_to.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
-                    counters_to.writerows(_interface_rows(self._traffic))
+                    rows_to.writerows(rows)
+                    counters_to.writerows(
+                        (now, host, name, *astuple(counters))
+                        for host, of_host in self._traffic.items()
+                        for name, counters in of_host.items()
+                    )
                     trace.flush()
                     interfaces.flush()
                     self.cpu_seconds = time.thread_time()
@@ -132,14 +139,12 @@ class Sampler:
             # The disk is full, which the parent reports, for it writes there too.
             return
 
-    def _sample(self) -> list[dict[str, Any]]:
+    def _sample(self, now: float) -> list[dict[str, Any]]:
         # As MLflow's own monitor measures the host.
         host = psutil.cpu_percent() / 100, psutil.virtual_memory().used
-        # All ranks' samples have the same time, by which their power is added up.
-        now = time.time()
         rows = []
         self._figures.clear()
-        traffic = self._read_networks(now)
+        self._read_networks()
         self._count_helpers(now)
         if (reading := self._contention.read()) is not None:
             self.readings.append(reading)
@@ -148,23 +153,20 @@ class Sampler:
             if figures is not None:
                 name = f"{device.kind}{device.index}"
                 its_host = self._host_of.get(rank, "")
-                crossed = traffic.total(its_host)
+                crossed = total(self._traffic.get(its_host, {}).values())
                 row = (now, rank, name, *figures, *crossed, *host, *_disk(process), its_host)
                 rows.append(dict(zip(TRACE_FIELDS, row, strict=True)))
         return rows
 
-    def _read_networks(self, now: float) -> TrafficReading:
-        """Return the counters of all hosts' interfaces; those of a host that has gone stay as they were."""
-        hosts = dict(self._traffic.hosts)
+    def _read_networks(self) -> None:
+        """Read the counters of all hosts' interfaces; those of a host that has gone stay as they were."""
         for host, shown_by in self._networks.items():
             with contextlib.suppress(OSError):
                 counters = counters_of(shown_by)
                 first = self._first.setdefault((host, shown_by), counters)
-                hosts[host] = {
+                self._traffic[host] = {
                     name: each.since(first.get(name, Counters())) for name, each in counters.items()
                 }
-        self._traffic = TrafficReading(now, hosts)
-        return self._traffic
 
     def _gpu(self, device: Device) -> tuple[float | None, int | None, float | None]:
         """Return utilisation, memory and power of a GPU; of two ranks on it only the first has the power."""
@@ -248,13 +250,6 @@ def _disk(process: psutil.Process) -> tuple[int | None, int | None]:
     except (psutil.Error, OSError):
         return None, None
     return counted.read_bytes, counted.write_bytes
-
-
-def _interface_rows(reading: TrafficReading) -> Iterator[tuple[float | str | int, ...]]:
-    """Yield a row of interfaces.csv for each interface of each host."""
-    for host, interfaces in reading.hosts.items():
-        for name, each in interfaces.items():
-            yield reading.time, host, name, *astuple(each)
 
 
 def _process(pid: int) -> psutil.Process | None:

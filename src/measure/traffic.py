@@ -5,29 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from src.machine.interfaces import LOOPBACK, Counters, counters_of
 from src.run.variables import NETWORKS
 
 
-@dataclass(frozen=True)
-class TrafficReading:
-    """The counters of one moment.
-
-    Attributes:
-        time: seconds since 1970.
-        hosts: counters of each interface, by host and name; the host of a run without others is "".
-    """
-
-    time: float
-    hosts: Mapping[str, Mapping[str, Counters]]
-
-    def total(self, host: str) -> tuple[int, int]:
-        """Return the bytes that a host has sent and received over all its interfaces; 0 of an unknown one."""
-        interfaces = self.hosts.get(host, {}).values()
-        return sum(each.sent_bytes for each in interfaces), sum(each.received_bytes for each in interfaces)
+def total(interfaces: Collection[Counters]) -> tuple[int, int]:
+    """Return the bytes that were sent and received over all `interfaces`; 0 without one."""
+    return sum(each.sent_bytes for each in interfaces), sum(each.received_bytes for each in interfaces)
 
 
 class TrafficMeter:
@@ -66,8 +52,5 @@ class TrafficMeter:
             with contextlib.suppress(OSError):
                 every = counters_of(process)
                 counted = [each for name, each in every.items() if name != LOOPBACK] or list(every.values())
-                found[host] = (
-                    sum(each.sent_bytes for each in counted),
-                    sum(each.received_bytes for each in counted),
-                )
+                found[host] = total(counted)
         return found

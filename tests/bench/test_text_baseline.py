@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 from bench import text_baseline
 from bench.text_baseline import GRID, GRIDS, Scene, f_measure, scenes, search, total
 from bench.text_finder import Parameters, candidate_letters, find, otsu
-from src.data import available
 from src.tasks.torch.text_detection.matching import Counts
+from tests.prepared_data import load_arrays
 from tests.support import config
 
 PLAIN = Parameters(
@@ -104,7 +104,7 @@ def test_the_scenes_are_those_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("dataset=icdar2013", "dataset.source=generated", "dataset.size=128", "model=east")
-    data = available.load(config(*words).dataset)
+    data = load_arrays(config(*words).dataset)
     first = data.train.read(slice(1))
     (scene,) = scenes(data.train, 1)
     number = int(first.targets[1][0])

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from src.measure import peak
-from src.measure.gpu_peaks import official
-from src.measure.peak import PeakKey, raised
+from src.measure.peak import PeakKey, official, raised
 from src.runtime.common.context import RankContext
 from src.runtime.torch import peak as torch_peak
 from tests.support import config

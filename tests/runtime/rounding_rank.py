@@ -22,11 +22,12 @@ import numpy as np
 
 from src.config import Config
 from src.config import run_config as configuration
-from src.data import available, order
+from src.data import order
 from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.common.step_policy import StepPolicy
+from tests.prepared_data import load_arrays
 
 TESTED = 20
 epoch_order, measure_gap, note_seconds = order.epoch_order, rounding.measure_gap, rounding.NOTE_SECONDS
@@ -155,7 +156,7 @@ def train(config: Config, folder: Path, *, stopped: bool) -> dict[str, Any]:
 
     One that is `stopped` is late from its eleventh step on.
     """
-    whole = available.load(config.dataset)
+    whole = load_arrays(config.dataset)
     few = whole.first(test=TESTED)
     context = RankContext(config, 0, 1, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
     recorder = Recorder(config, 0, folder / "0", started=time.time(), probes=False)
@@ -192,7 +193,7 @@ def main() -> None:
             json.dumps(train(config, folder / name, stopped=change == "stopped"))
         )
         if number == 0:
-            arrays = available.load(config.dataset)
+            arrays = load_arrays(config.dataset)
             tell_of_nudge(framework, RankContext(config, 0, 1, arrays, folder, (0,)), folder / "weights.npz")
         print(f"{name}: done", flush=True)
     os._exit(0)

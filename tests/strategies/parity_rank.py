@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from src.config import Config
 from src.config import run_config as configuration
-from src.data import available, order
+from src.data import order
 from src.launch.local.hosts import LocalHosts
 from src.measure import peak
 from src.measure.recorder import Recorder
@@ -49,6 +49,7 @@ from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
 from src.runtime.torch.pipeline import stage_module, timed_stage
 from src.tasks.torch.text_detection import task as text_detection
+from tests.prepared_data import load_arrays
 
 # Doesn't divide by two, so that the ranks' shares of an evaluation differ; the last piece is smaller.
 TESTED = 41
@@ -196,7 +197,7 @@ keep_own.__annotations__ = {
 
 def train(config: Config, folder: Path, rank: int) -> None:
     """One training, as `src.worker` starts it."""
-    whole = available.load(config.dataset)
+    whole = load_arrays(config.dataset)
     few = whole.first(test=TESTED)
     world = config.workers
     (folder / files.RANKS).mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from src.data import available
 from src.models import adapt
+from tests.prepared_data import load_arrays
 from tests.support import config
 
 Until = Callable[[Callable[[], object], float, str], float]
@@ -152,7 +152,7 @@ def test_plain_torch_reads_it(whole: Callable[[str], Path]) -> None:
         32,
     )
     chosen = config("model=resnet18", *COMMON)
-    data = available.load(chosen.dataset)
+    data = load_arrays(chosen.dataset)
     model = adapt.build(chosen, classes=data.classes, shape=data.shape)
     model.load_state_dict(checkpoint["model"])
     mean, std = (torch.tensor(value).view(1, -1, 1, 1) for value in (data.mean, data.std))

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from src.config import Config
-from src.data import available
 from src.data.batches import training_batches
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
 from src.runtime.torch import update_rule
 from src.runtime.torch.compression.hooks import EPSILON, POWERSGD_START
 from src.runtime.torch.parameter_server.replica import Replica
+from tests.prepared_data import load_arrays
 from tests.strategies import parity
 from tests.strategies.parity import BOUND, CNN, MLP, STEPS, Case, Outcome
 from tests.support import config
@@ -77,7 +77,7 @@ class Training:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.config: Config = config(*words, f"dataset.limit={STEPS * 32}")
-        self.arrays = available.load(self.config.dataset)
+        self.arrays = load_arrays(self.config.dataset)
         core = min(os.sched_getaffinity(0))
         context = RankContext(self.config, 0, WORKERS, self.arrays, Path(), (core,))
         self.replica = Replica(context)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from src.data import available
 from src.models import adapt
+from tests.prepared_data import load_arrays
 from tests.strategies import parity
 from tests.strategies.parity import (
     ADAMW,
@@ -172,7 +172,7 @@ def test_an_evaluation_scores_the_average_and_changes_no_training(trained: dict[
         np.testing.assert_array_equal(one.losses, other.losses)
         np.testing.assert_array_equal(one.vector("parameters"), other.vector("parameters"))
     chosen = config(*CNN)
-    arrays = available.load(chosen.dataset)
+    arrays = load_arrays(chosen.dataset)
     model = adapt.build(chosen, classes=arrays.classes, shape=arrays.shape).double()
     average = {
         name: torch.from_numpy((seldom[0].tensors[key] + seldom[1].tensors[key]) / 2)

@@ -23,7 +23,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
 from src.config import Config
 from src.config import run_config as configuration
-from src.data import available, order
+from src.data import order
 from src.measure.recorder import Recorder
 from src.run import variables
 from src.runtime.common import rounding
@@ -31,6 +31,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import checkpoint, custom_loop, setup, update_rule
 from src.runtime.tensorflow.variable_shards import join_shards, shards_of
 from src.strategies.tensorflow import tf_model_split, tf_multiworker, tf_parameter_server
+from tests.prepared_data import load_arrays
 
 # Doesn't divide by two, so that the replicas' shares of an evaluation differ.
 TESTED = 41
@@ -144,7 +145,7 @@ def sum_of_clipped(optimizer: update_rule.UpdateRule, pairs: Any) -> list[Any]:
 
 def train(config: Config, folder: Path, rank: int, world: int) -> None:
     """One training, as `src.worker` starts it."""
-    whole = available.load(config.dataset)
+    whole = load_arrays(config.dataset)
     few = whole.first(test=TESTED)
     context = RankContext(config, rank, world, few, folder, tuple(sorted(os.sched_getaffinity(0)))[:1])
     recorder = Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)

@@ -15,7 +15,7 @@ from src.data.generated.archive_files import write_zip
 from src.data.generated.randomness import Draws
 from src.data.generated.split_sizes import LEAST_TEST, LEAST_TRAIN, scaled, share
 from src.data.generated.text_scene import Style, Word, draw_scene
-from src.data.readers.icdar_truth import UNREADABLE
+from src.data.readers.icdar import UNREADABLE
 from src.machine.devices import usable_cores
 
 LEAST = {"train": LEAST_TRAIN, "test": LEAST_TEST}

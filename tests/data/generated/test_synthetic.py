@@ -10,6 +10,7 @@ import pytest
 
 from src.data import available, prepared
 from src.data.catalog import choice
+from tests.prepared_data import load_arrays
 
 OPTIONS = {"shape": [8, 6, 3], "classes": 5, "samples": 10**12, "test_samples": 40, "generator_seed": 0}
 
@@ -20,7 +21,7 @@ def dataset(**options: Any) -> dict[str, Any]:
 
 def test_samples_by_the_trillion_take_the_memory_of_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(available, "ensure", None)
-    arrays = available.load(dataset())
+    arrays = load_arrays(dataset())
     assert (arrays.train_samples, arrays.test_samples, arrays.classes) == (10**12, 40, 5)
     samples = arrays.train.read(np.array([3, 10**12 - 1, 256 + 3]))
     images, labels = samples.inputs[0], samples.targets[0]
@@ -34,7 +35,7 @@ def test_samples_by_the_trillion_take_the_memory_of_a_pool(monkeypatch: pytest.M
 
 
 def test_values_are_evenly_distributed_and_mean_and_deviation_theirs() -> None:
-    arrays = available.load(dataset(shape=[64, 64, 3]))
+    arrays = load_arrays(dataset(shape=[64, 64, 3]))
     images = arrays.train.read(slice(0, 256)).inputs[0] / 255
     np.testing.assert_allclose(images.mean((0, 1, 2)), arrays.mean, atol=2e-3)
     np.testing.assert_allclose(images.std((0, 1, 2)), arrays.std, atol=2e-3)
@@ -44,7 +45,7 @@ def test_values_are_evenly_distributed_and_mean_and_deviation_theirs() -> None:
 def test_the_same_on_every_machine_and_others_by_the_seed() -> None:
     digests = []
     for seed in (0, 1):
-        samples = available.load(dataset(generator_seed=seed)).train.read(slice(0, 256))
+        samples = load_arrays(dataset(generator_seed=seed)).train.read(slice(0, 256))
         digests.append(hashlib.sha256(samples.inputs[0].tobytes() + samples.targets[0].tobytes()).hexdigest())
     assert digests[0].startswith("e868d1eec27daec3")
     assert digests[0] != digests[1]
@@ -52,9 +53,9 @@ def test_the_same_on_every_machine_and_others_by_the_seed() -> None:
 
 def test_limits_are_kept() -> None:
     limited = dataset(limit=100, test_limit=10)
-    arrays = available.load(limited)
+    arrays = load_arrays(limited)
     assert (arrays.train_samples, arrays.test_samples, prepared.samples(limited)) == (100, 10, 100)
     assert (
-        available.load(dataset(shape=[2000, 2000, 3])).train.read(np.arange(9)).inputs[0].nbytes
+        load_arrays(dataset(shape=[2000, 2000, 3])).train.read(np.arange(9)).inputs[0].nbytes
         == 9 * 12 * 10**6
     )

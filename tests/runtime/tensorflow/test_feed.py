@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from src.data import available
 from src.data.batches import training_order, training_samples
+from tests.prepared_data import load_arrays
 from tests.support import ROOT, config
 
 WORDS = (
@@ -21,12 +21,12 @@ WORDS = (
 CODE = f"""
 import pathlib, sys
 import numpy as np
-from src.data import available
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import feed
 from tests.support import config
+from tests.prepared_data import load_arrays
 chosen = config("strategy=tf_mirrored", "workers=2", *{WORDS!r})
-context = RankContext(chosen, 0, 1, available.load(chosen.dataset), pathlib.Path(), (0,))
+context = RankContext(chosen, 0, 1, load_arrays(chosen.dataset), pathlib.Path(), (0,))
 parts = feed.replica_batches(context, 2, 2, first=1).take(2 * 6).as_numpy_iterator()
 saved = {{f"part-{{n}}-{{i}}": value for n, part in enumerate(parts) for i, value in enumerate(part)}}
 batches = feed.batches(context, 1).as_numpy_iterator()
@@ -41,7 +41,7 @@ def test_replicas_and_fit_see_the_pixels_of_the_order(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CODE, str(saved)], cwd=ROOT, check=True, timeout=240)
     fed = np.load(saved)
     chosen = config(*WORDS)
-    arrays = available.load(chosen.dataset)
+    arrays = load_arrays(chosen.dataset)
     expected = {}
     for epoch in (0, 1):
         order = training_order(chosen, 100, epoch)

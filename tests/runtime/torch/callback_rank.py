@@ -22,11 +22,11 @@ import torch.distributed as dist
 
 from src.config import Config
 from src.config import run_config as configuration
-from src.data import available
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.torch.lightning.callback import TrainingCallback
+from tests.prepared_data import load_arrays
 from tests.runtime.torch.agreed import leave
 
 SLOW_SECONDS = 0.05
@@ -74,7 +74,7 @@ def started(config: Config, folder: Path) -> tuple[RankContext, Recorder]:
     """As `src.worker` hands them to a strategy."""
     rank = int(os.environ["RANK"])
     cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
-    context = RankContext(config, rank, config.workers, available.load(config.dataset), folder, cores)
+    context = RankContext(config, rank, config.workers, load_arrays(config.dataset), folder, cores)
     return context, Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
 
 

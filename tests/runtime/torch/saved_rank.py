@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from src.config import run_config as configuration
-from src.data import available
 from src.measure.recorder import Recorder
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.torch.pipeline.stage_module import StageModule
+from tests.prepared_data import load_arrays
 
 
 class Held:
@@ -82,7 +82,7 @@ def main() -> None:
         (folder / str(rank)).mkdir(parents=True, exist_ok=True)
         (folder / files.RANKS).mkdir(exist_ok=True)
         cores = tuple(sorted(os.sched_getaffinity(0)))[:1]
-        context = RankContext(config, rank, config.workers, available.load(config.dataset), folder, cores)
+        context = RankContext(config, rank, config.workers, load_arrays(config.dataset), folder, cores)
         recorder = Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
         resolve_name(config.strategy["entry"])(context, recorder)
         said = recorder.facts["saved_tensors_bytes"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from src.data import available
 from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.torch.parameter_server import replica
+from tests.prepared_data import load_arrays
 from tests.support import config
 
 WORDS = (
@@ -25,7 +25,7 @@ WORDS = (
 @pytest.mark.parametrize("epoch", [0, 1, 17])
 def test_samples_are_augmented_as_of_their_epoch(epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = config(*WORDS)
-    arrays = available.load(chosen.dataset)
+    arrays = load_arrays(chosen.dataset)
     seen: list[np.ndarray] = []
     make = replica.input_tensors
 
