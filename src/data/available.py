@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from src.data import scratch
-from src.data.catalog import cache_folder, check_cache, fingerprint, is_prepared
-from src.data.errors import clear_disk_errors
+from src.data.catalog import cache_folder, check_cache
 from src.data.prepared import cached, locate
 from src.data.sources import fetch
-from src.machine.file_locks import alone
 
 
 def ensure(dataset: Mapping[str, Any]) -> Path:
@@ -30,12 +28,10 @@ def ensure(dataset: Mapping[str, Any]) -> Path:
 
     check_cache()
     target = cached(dataset)
-    work = scratch.folder(dataset, target)
-    with clear_disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with alone(work, f"{dataset['name']} is being prepared"):
-            if not is_prepared(target, fingerprint(dataset)):
-                with scratch.made(work):
-                    fetch(dataset, work / "raw", cache_folder(), linked=True)
-                    build(dataset, work / "raw", target, work)
+
+    def make(work: Path) -> None:
+        fetch(dataset, work / "raw", cache_folder(), linked=True)
+        build(dataset, work / "raw", target, work)
+
+    scratch.prepare_in(dataset, target, make)
     return target

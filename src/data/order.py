@@ -33,15 +33,10 @@ WINDOW_BLOCKS = 16
 
 
 def epoch_order(samples: int, seed: int, epoch: int, window: int | None = None) -> np.ndarray:
-    """Permute range(samples), int64 [samples], by (seed, epoch) alone.
+    """Permute range(samples), int64 [samples], by the run's seed and the epoch, from 0, alone.
 
-    The permutation sorts raw output, which ranks with other versions of numpy have too.
-
-    Args:
-        samples: the number of samples.
-        seed: the run's seed.
-        epoch: the epoch, from 0.
-        window: the number of samples that are permuted together, at least 1; `None` is all of them.
+    The permutation sorts raw output, which ranks with other versions of numpy have too. `window` samples are
+    permuted together, at least 1; `None` is all of them.
     """
     generator = philox(RandomStream.ORDER, seed, epoch)
     if window is None:

@@ -14,12 +14,8 @@ def ahead(calls: Iterable[Callable[[], T]], threads: int) -> Generator[T]:
     """Yield the results of `calls`, in their order, while as many further ones as `threads` are in progress.
 
     Without a thread each call is made when its result is asked for. An exception of a call is raised where
-    its result would be yielded. Calls that haven't begun are given up when the generator is closed, and its
-    threads have ended then.
-
-    Args:
-        calls: taken from the consumer's thread, one by one.
-        threads: the number of threads, or 0.
+    its result would be yielded. Calls are taken from the consumer's thread, one by one; those that haven't
+    begun are given up when the generator is closed, and its threads have ended then.
     """
     if not threads:
         for call in calls:

@@ -29,13 +29,12 @@ from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from src.data import scratch, splits_of
 from src.data.archives import unpack_all
 from src.data.arrays import SPLITS
-from src.data.catalog import fingerprint, is_prepared
+from src.data.catalog import fingerprint
 from src.data.decoding import write_shards
-from src.data.errors import DataError, clear_disk_errors, mount_point
+from src.data.errors import DataError, mount_point
 from src.data.own_code import import_of
 from src.data.samples import Layout, Splits
 from src.data.shard_writer import Note, Shard, ShardWriter
-from src.machine.file_locks import alone
 from src.machine.terminal_bar import TerminalBar
 
 # Files of one array are no larger, but where a single sample is.
@@ -50,8 +49,7 @@ Notes = dict[str, list[Note]]
 def prepare(dataset: Mapping[str, Any], raw: Path, target: Path) -> None:
     """Read the raw files in `raw` by the dataset's reader and write its arrays and meta.json to `target`.
 
-    `target` is replaced once everything is written. Of several processes that prepare it at once, one does so
-    while the others wait. One that is killed leaves what is finished to the next.
+    `target` is replaced once everything is written; otherwise as `scratch.prepare_in` says.
 
     Raises:
         DataError: for missing or unusable data, a reader that can't be imported, and a full disk.
@@ -61,13 +59,7 @@ def prepare(dataset: Mapping[str, Any], raw: Path, target: Path) -> None:
             raise DataError(
                 f"{dataset['name']}: {raw / file} is missing; `dvc repro fetch data.dvc preprocess` makes it"
             )
-    work = scratch.folder(dataset, target)
-    with clear_disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with alone(work, f"{dataset['name']} is being prepared") as waited:
-            if not (waited and is_prepared(target, fingerprint(dataset))):
-                with scratch.made(work):
-                    build(dataset, raw, target, work)
+    scratch.prepare_in(dataset, target, lambda work: build(dataset, raw, target, work), anew=True)
 
 
 def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,7 +113,8 @@ class ShardedArray:
         shards = np.searchsorted(self._ends, indices, side="right")
         inside = indices - self._starts[shards] if indices.size else indices
         if self._announced:
-            self._announce_rows(shards.tolist(), inside.tolist())
+            for shard, row in zip(shards.tolist(), inside.tolist(), strict=True):
+                _announce(self._addresses[shard] + row * self._row_bytes, self._row_bytes)
         used = np.unique(shards)
         if len(used) == 1:
             return self._shards[used[0]][inside]
@@ -126,10 +127,6 @@ class ShardedArray:
                 places = np.flatnonzero(shards == shard)
                 read[places] = self._shards[shard][inside[places]]
         return read
-
-    def _announce_rows(self, shards: Iterable[int], rows: Iterable[int]) -> None:
-        for shard, row in zip(shards, rows, strict=True):
-            _announce(self._addresses[shard] + row * self._row_bytes, self._row_bytes)
 
 
 def _announce(address: int, size: int) -> None:

@@ -10,20 +10,22 @@ download has brought:
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from src.config import datasets
-from src.data.downloads import GivenUp, Refused, check_room
-from src.data.errors import DataError, DataMistake, clear_disk_errors
+from src.data.downloads import CHUNK, GivenUp, Refused, check_room
+from src.data.errors import FULL, DataError, DataMistake, clear_disk_errors
 from src.data.generate import generate
 from src.data.mirrors import Source, open_source, say
-from src.data.raw_files import holds, place, raw_file, wrong_sum
 from src.machine.file_locks import alone
 
 STUDY_HINT = "or dataset.source=generated for a stand-in (in a study {{name: {name}, source: generated}})"
@@ -35,11 +37,7 @@ def fetch(dataset: Mapping[str, Any], target: Path, cache: Path, *, linked: bool
     The original's are verified; they come from the folder `dataset["data_dir"]`, or else from the cache or
     the first good source. Those of a stand-in are written by its generator.
 
-    Args:
-        dataset: the dataset, as configured.
-        target: the folder for the files.
-        cache: the folder outside the repository.
-        linked: whether files of `data_dir` are linked to by symbolic links instead of being copied.
+    Files of `data_dir` are linked to by symbolic links if they may be `linked`, instead of being copied.
 
     Raises:
         DataMistake: where only the user can bring the files.
@@ -69,7 +67,7 @@ def fetch(dataset: Mapping[str, Any], target: Path, cache: Path, *, linked: bool
     with clear_disk_errors(target):
         for file, checksum in dataset["files"].items():
             if checksum is None or not holds(target / file, checksum):
-                place(cached[file], target / file)
+                _place(cached[file], target / file)
 
 
 def _cached_name(dataset: Mapping[str, Any], file: str) -> str:
@@ -122,8 +120,8 @@ def _take(dataset: Mapping[str, Any], folder: Path, target: Path, *, linked: boo
         check_room(target, file, 0 if linked else own.stat().st_size, 0)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as work:
             try:
-                raw = raw_file(own, file, Path(work)) if own.name != PurePosixPath(file).name else own
-                if reason := wrong_sum(raw, checksum):
+                raw = _raw_file(own, file, Path(work)) if own.name != PurePosixPath(file).name else own
+                if reason := _wrong_sum(raw, checksum):
                     raise Refused(reason)
             except Refused as refusal:
                 raise DataError(f"{dataset['name']}: {own}: {refusal}{_offer(dataset)}") from refusal
@@ -131,7 +129,7 @@ def _take(dataset: Mapping[str, Any], folder: Path, target: Path, *, linked: boo
                 (target / file).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(raw, target / file)
             else:
-                place(own.absolute(), target / file, os.symlink if linked else shutil.copyfile)
+                _place(own.absolute(), target / file, os.symlink if linked else shutil.copyfile)
 
 
 def _obtain(dataset: Mapping[str, Any], file: str, sources: list[Source], cached: Path, cache: Path) -> None:
@@ -150,7 +148,8 @@ def _obtain(dataset: Mapping[str, Any], file: str, sources: list[Source], cached
                 say(f"{name}: fetching {file} from {label}")
                 try:
                     _obtain_from(source, file, checksum, kept, cached)
-                    _remove_all(kept)
+                    for left in filter(Path.is_file, list(kept.iterdir())):
+                        left.unlink()
                     return
                 except Refused as refusal:
                     say(f"{name}: warning: refused {file} from {label}: {refusal}")
@@ -170,8 +169,8 @@ def _obtain_from(source: Source, file: str, checksum: str | None, kept: Path, ca
     with tempfile.TemporaryDirectory(prefix="work-", dir=kept) as work:
         stored = source.stored(file, Path(work), kept)
         try:
-            raw = raw_file(stored, file, Path(work), kept)
-            if reason := wrong_sum(raw, checksum):
+            raw = _raw_file(stored, file, Path(work), kept)
+            if reason := _wrong_sum(raw, checksum):
                 raise source.mistrusted(reason)
         except Refused:
             # What is wrong is not to be gone on with.
@@ -196,8 +195,66 @@ def _alone(folder: Path, purpose: str) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _remove_all(folder: Path) -> None:
-    """Remove the files that are kept in a folder."""
-    for path in folder.iterdir():
-        if path.is_file():
-            path.unlink()
+def holds(path: Path, checksum: str | None) -> bool:
+    """Return whether `path` is a file whose bytes have this checksum; `None` is that of any."""
+    return path.is_file() and (checksum is None or _sum(path, checksum) == checksum)
+
+
+def _sum(path: Path, like: str) -> str:
+    """Return the checksum of a file, of the kind of another one: `md5:...`, or a sha256."""
+    kind, prefix = ("md5", "md5:") if like.startswith("md5:") else ("sha256", "")
+    with path.open("rb") as file:
+        return prefix + hashlib.file_digest(file, kind).hexdigest()
+
+
+def _wrong_sum(raw: Path, checksum: str | None) -> str | None:
+    """Return that a file hasn't got a checksum, or `None` where it has."""
+    if checksum is None or (found := _sum(raw, checksum)) == checksum:
+        return None
+    kind = "md5" if checksum.startswith("md5:") else "sha256"
+    found, expected = (each.removeprefix("md5:")[:12] for each in (found, checksum))
+    return f"its bytes have {kind} {found}…, expected {expected}…"
+
+
+def _raw_file(stored: Path, file: str, work: Path, *own: Path) -> Path:
+    """Return the raw bytes of a file that a source stores, as a file that may be moved away.
+
+    It is in `work`, or the stored one itself where that lies in `work` or in a folder of `own`.
+    """
+    raw = work / "raw"
+    try:
+        if stored.suffix == ".gz" and not file.endswith(".gz"):
+            with gzip.open(stored) as source, raw.open("wb") as target:
+                shutil.copyfileobj(source, target, CHUNK)
+        elif stored.parent in (work, *own):
+            return stored
+        else:
+            shutil.copyfile(stored, raw)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise Refused(f"its gzip data are cut short or damaged: {error}") from error
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise Refused(error.strerror or str(error)) from error
+    return raw
+
+
+def _place(source: Path, destination: Path, make: Any = None) -> None:
+    """Link or copy a file to `destination`, which is either absent or whole at any time.
+
+    `make` does so, by default a hard link where that is possible.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    partial = destination.with_name(f".{destination.name}-{secrets.token_hex(4)}")
+    try:
+        (make or _link)(source, partial)
+        os.replace(partial, destination)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _link(source: Path, destination: Path) -> None:
+    try:
+        os.link(source, destination)
+    except OSError:
+        shutil.copyfile(source, destination)

@@ -95,6 +95,7 @@ def _sizes(config: Config) -> Iterator[tuple[int, int]]:
     """Yield each size in bytes that isn't too large to be measured, with the number of its repetitions."""
     rate, trip = _slowest(config)
     for size in SIZES:
+        # What is exchanged crosses the link twice.
         predicted = OVERHEAD_SECONDS + trip + 2 * size * 8e-6 / rate
         if size == SIZES[0] or predicted <= config.hardware.probe_seconds:
             count = int(REPEAT_SECONDS / predicted)

@@ -43,17 +43,12 @@ def merge(
 
     `ranks/` is removed, unless the run may go on. Everything that a failed run recorded is merged, too.
 
+    Arguments that are not described here are those of `RunRecords` and `metrics_of`.
+
     Args:
-        config: the run's configuration.
         out: the run directory.
         status: how the parent saw the run end; a rank's `time_limit` or `diverged` takes the place of `ok`.
-        total_seconds: from the command to here.
-        trace: rows of `trace.csv`.
-        helper_seconds: (time, CPU seconds that helpers had used until then).
-        readings: counters of what the ranks waited for their cores.
         environment: the parent's description of the machine.
-        restarts: number of processes or jobs that were started again.
-        run_id: of the MLflow run.
         keep: whether the run may go on.
     """
 

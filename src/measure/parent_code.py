@@ -73,7 +73,6 @@ NO_FIGURE = {
     "src.data.available": "looks for prepared samples, and has missing ones made",
     "src.data.downloads": "brings raw files, which are known by their checksums",
     "src.data.mirrors": "brings raw files, which are known by their checksums",
-    "src.data.raw_files": "brings raw files, which are known by their checksums",
     "src.data.scratch": "keeps what a killed preparation has finished",
     "src.data.sources": "brings raw files, which are known by their checksums",
     "src.launch.cell_checks": "checks a cell before anything starts",

@@ -14,7 +14,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -88,11 +88,8 @@ def facts(key: PeakKey, multiply: Callable[[], float]) -> RankRecord:
     """Return the peak of a device for a rank's record, measured now and compared with the kept one.
 
     A GPU's official peak is used where it is known and no product was faster, as Chowdhery 2022 (appendix B)
-    defines model FLOPs utilisation.
-
-    Args:
-        key: what the peak is of.
-        multiply: multiplies two matrices once, waits for the product, and returns the FLOP of that.
+    defines model FLOPs utilisation. `multiply` multiplies two matrices once, waits for the product, and
+    returns the FLOP of that.
     """
     measured = raised(key, lambda known: fastest(multiply, *(FIRST if known is None else AGAIN)))
     known = None if key.cores else official(key.device, key.precision)
@@ -141,19 +138,20 @@ def raised(key: PeakKey, measure: Callable[[float | None], float]) -> float:
     """Return the larger one of the kept FLOP/s and a new measurement, and keep it.
 
     A file that is damaged is as none. Without a folder that can be written the measurement alone counts.
-
-    Args:
-        key: what the peak is of.
-        measure: measures the FLOP/s, given the kept ones or `None`.
+    `measure` measures the FLOP/s, given the kept ones or `None`.
     """
     path = _path(key)
     measured = measure(_kept(path))
-    with contextlib.suppress(OSError), _locked(path):
-        # Another rank may have kept more meanwhile.
-        kept = _kept(path)
-        if kept is not None and kept >= measured:
-            return kept
-        write_text(path, json.dumps({**asdict(key), "flops": measured, "measured_at": time.time()}, indent=1))
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Another rank may have kept more meanwhile.
+            kept = _kept(path)
+            if kept is not None and kept >= measured:
+                return kept
+            content = {**asdict(key), "flops": measured, "measured_at": time.time()}
+            write_text(path, json.dumps(content, indent=1))
     return measured
 
 
@@ -170,12 +168,3 @@ def _kept(path: Path) -> float | None:
         return None
     known = isinstance(flops, int | float) and math.isfinite(flops) and flops > 0
     return float(flops) if known else None
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep the other processes that compare and replace the file at `path` waiting within the block."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

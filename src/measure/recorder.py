@@ -16,8 +16,7 @@ from typing import Protocol, SupportsFloat
 
 from src.config import Config
 from src.measure import probe
-from src.measure.rank_record import RankRecord
-from src.measure.rank_tables import RankTables
+from src.measure.rank_record import RankRecord, RankTables
 from src.measure.step_clock import Interval, StepClock
 from src.measure.traffic import TrafficMeter
 from src.run import files, phases

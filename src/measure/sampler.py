@@ -83,8 +83,6 @@ class Sampler:
         """Follow these ranks (rank, process id, device) and helpers (process ids), and no others.
 
         Args:
-            ranks: the ranks.
-            helpers: the helpers.
             others: the run's processes that are no ranks, helpers among them: (process id, its cores).
             networks: for each of the run's hosts a process whose `/proc` entry shows its network; by default
                 there is one host, with the network of this process's environment.

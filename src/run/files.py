@@ -44,9 +44,7 @@ RESULTS = (
     *(NETWORK, PARTITION, PLACEMENT, TIMELINE, PREDICTIONS),
 )
 
-TORCH_CHECKPOINT = "checkpoint.pt"
-TENSORFLOW_CHECKPOINT = "checkpoint.npz"
-CHECKPOINTS = {"torch": TORCH_CHECKPOINT, "tensorflow": TENSORFLOW_CHECKPOINT}
+CHECKPOINTS = {"torch": "checkpoint.pt", "tensorflow": "checkpoint.npz"}
 
 # Folder of the traces by the frameworks' profilers.
 PROFILE = "profile"

@@ -17,7 +17,7 @@ import pytest
 import src.data.prepare
 import src.data.shard_writer
 from src.data.arrays import load
-from src.data.available import fingerprint
+from src.data.catalog import fingerprint
 from src.data.errors import DataError, mount_point
 from src.data.prepare import prepare
 from src.data.samples import ArraySource, Samples, Splits

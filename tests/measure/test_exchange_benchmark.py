@@ -40,7 +40,7 @@ def test_a_bandwidth_takes_two_large_exchanges_of_which_the_larger_takes_longer(
 
 def test_what_takes_too_long_over_the_link_is_left_out_and_the_rest_is_repeated_as_time_allows() -> None:
     vpn = config("strategy=ddp", "hardware=vpn", "workers=2", "hardware.probe_seconds=5")
-    sizes = dict(exchange_benchmark._sizes(vpn, 2))
+    sizes = dict(exchange_benchmark._sizes(vpn))
     # 16 MiB twice over 20 Mbit/s: 13.4 s. 4 MiB: 3.4 s, once. 1 MiB: 0.88 s with 41 ms, three times.
     assert list(sizes) == list(SIZES[:-2])
     assert (sizes[1024], sizes[MIB], sizes[4 * MIB]) == (20, 3, 1)

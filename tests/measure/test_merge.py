@@ -15,7 +15,7 @@ from src.config import Config
 from src.measure.contention import RankReading, Reading
 from src.measure.merge import merge
 from src.measure.metrics import KEYS
-from src.measure.rank_tables import EPOCH_FIELDS, STEP_FIELDS
+from src.run.tables import EPOCH_FIELDS, STEP_FIELDS
 from tests.support import config
 
 STEPS = 52  # two of warm-up, fifty timed

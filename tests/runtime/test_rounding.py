@@ -56,7 +56,6 @@ FURTHER: dict[str, dict[str, tuple[tuple[str, ...], str | None]]] = {
 # It changes Keras's types for the process.
 LAST: dict[str, tuple[tuple[str, ...], str | None]] = {"bf16": (("precision=bf16",), None)}
 STRATEGIES = {"torch": "single", "tensorflow": "tf_single"}
-CHECKPOINTS = {"torch": files.TORCH_CHECKPOINT, "tensorflow": files.TENSORFLOW_CHECKPOINT}
 
 
 @dataclasses.dataclass
@@ -93,7 +92,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for name, (words, _) in cases.items():
         chosen = config(strategy, *COMMON, *(word.format(framework=framework) for word in words))
         if name == "resumed":
-            checkpoint = folder / "unchanged in epochs" / CHECKPOINTS[framework]
+            checkpoint = folder / "unchanged in epochs" / files.CHECKPOINTS[framework]
             chosen = dataclasses.replace(chosen, resume=str(checkpoint))
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
         (folder / name).mkdir()

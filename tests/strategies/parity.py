@@ -90,7 +90,7 @@ def write(folder: Path, cases: tuple[Case, ...], steps: int = STEPS) -> None:
         batch = next(int(word.removeprefix("batch=")) for word in case.words if word.startswith("batch="))
         chosen = config(*case.words, f"dataset.limit={steps * batch}")
         if case.resumes is not None:
-            name = files.TORCH_CHECKPOINT if chosen.framework == "torch" else files.TENSORFLOW_CHECKPOINT
+            name = files.CHECKPOINTS[chosen.framework]
             chosen = dataclasses.replace(chosen, resume=str(folder / case.resumes / name))
         (folder / f"{case.name}.yaml").write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
     (folder / "cases.json").write_text(json.dumps([(case.name, case.change) for case in cases]))

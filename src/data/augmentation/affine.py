@@ -20,10 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import shapely
 from PIL import Image
 
 from src.data.arrays import Arrays
-from src.data.augmentation import draws, words
+from src.data.augmentation import draws
 from src.data.samples import Samples
 
 # Degrees, either way.
@@ -33,6 +34,10 @@ CONTRASTS = (0.8, 1.25)
 # Levels, of 255, get so much lighter or darker.
 BRIGHTNESS = 24.0
 MIDDLE = 127.5
+# A word of which less than this part of its area is inside can't be told from its first or last letters.
+LEAST_INSIDE = 0.8
+# Pixels. Letters can't be read below that, and a detector's map often has a cell for as many.
+LEAST_SIDE = 4.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def augment(samples: Samples, seed: int, epoch: int, indices: np.ndarray, arrays
     """Return the samples with images and words moved together, as `Augmentation` says.
 
     The first input is images in RGB, uint8 [samples, height, width, 3]; the targets are words, as those of
-    `words.move`.
+    `move`.
     """
     moves = draw(seed, epoch, indices, arrays.shape)
     if samples.inputs:
@@ -62,21 +67,15 @@ def augment(samples: Samples, seed: int, epoch: int, indices: np.ndarray, arrays
         colour = tuple(round(255 * mean) for mean in arrays.mean)
         samples = replace(samples, inputs=(warp(images, moves, colour), *others))
     if samples.targets:
-        samples = replace(samples, targets=words.move(samples.targets, moves.matrices, arrays.shape))
+        samples = replace(samples, targets=move(samples.targets, moves.matrices, arrays.shape))
     return samples
 
 
 def draw(seed: int, epoch: int, indices: np.ndarray, shape: tuple[int, ...]) -> Moves:
-    """Draw how the samples of `indices` [images] are augmented in an epoch, by (seed, epoch, index) alone.
+    """Draw how the samples of `indices` are augmented, by (seed, epoch, index) alone, as `Augmentation` says.
 
     Angles, moves and brightness are evenly drawn; scales and contrasts so that a factor and its inverse are
-    equally likely.
-
-    Args:
-        seed: the run's seed.
-        epoch: the epoch, from 0.
-        indices: int64 [images], the samples' places among all training samples.
-        shape: (height, width, ...) of an image.
+    equally likely. The `shape` of an image is (height, width, ...).
     """
     turn, scale, right, down, contrast, brightness = draws.fractions(seed, epoch, indices, 6)
     angles = np.deg2rad(TURN * (2 * turn - 1))
@@ -99,10 +98,7 @@ def _between(bounds: tuple[float, float], fractions: np.ndarray) -> np.ndarray:
 def warp(images: np.ndarray, moves: Moves, colour: tuple[int, ...]) -> np.ndarray:
     """Return images, uint8 [images, height, width, 3], moved and relit; these stay as they are.
 
-    Args:
-        images: the images.
-        moves: how each one is augmented.
-        colour: what lies outside an image [3].
+    Outside of an image is `colour` [3].
     """
     result = np.empty_like(images)
     values = np.arange(256) - MIDDLE
@@ -122,3 +118,56 @@ def warp(images: np.ndarray, moves: Moves, colour: tuple[int, ...]) -> np.ndarra
             fillcolor=colour,
         )
     return result
+
+
+def move(
+    words: tuple[np.ndarray, ...], matrices: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return words where affine maps of their images move them; these stay as they are.
+
+    A word that is wholly outside its image then is left out: those after it move up. One of which a part is
+    outside becomes an ignored one, and so does one with a side below `LEAST_SIDE`. One that is almost inside,
+    by `LEAST_INSIDE` of its area, keeps all of its quadrilateral, which reaches over the border: cut to the
+    image it would have up to eight corners.
+
+    Args:
+        words: quadrilaterals, float32 [images, most, 4, 2] in pixels (x, y), padded by zeros; their number,
+            int64 [images]; and which ones are ignored, uint8 [images, most].
+        matrices: float64 [images, 2, 3]; a position (x, y) comes to matrix @ (x, y, 1).
+        shape: (height, width, ...) of an image.
+
+    Returns:
+        The same three arrays, of the same shapes and types.
+    """
+    corners, numbers, ignored = words
+    linear, offsets = matrices[:, None, :, :2], matrices[:, None, None, :, 2]
+    moved = corners.astype(np.float64) @ linear.swapaxes(-1, -2) + offsets
+    present = np.arange(corners.shape[1]) < numbers[:, None]
+    inside = np.zeros(present.shape)
+    inside[present] = _shares_inside(moved[present], shape)
+    sides = np.linalg.norm(moved - np.roll(moved, -1, axis=2), axis=-1).min(axis=-1)
+    unread = (ignored != 0) | (inside < LEAST_INSIDE) | (sides < LEAST_SIDE)
+    kept = inside > 0
+    # Stable, so that the words that are kept stay in their order.
+    order = np.argsort(~kept, axis=1, kind="stable")
+    moved[~kept] = 0
+    return (
+        np.take_along_axis(moved, order[..., None, None], axis=1).astype(corners.dtype),
+        kept.sum(axis=1, dtype=numbers.dtype),
+        np.take_along_axis(kept & unread, order, axis=1).astype(ignored.dtype),
+    )
+
+
+def _shares_inside(corners: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return what part of the area of each quadrilateral [words, 4, 2] is inside the image, [words]."""
+    height, width = shape[:2]
+    low, high = corners.min(axis=1), corners.max(axis=1)
+    whole = ((low >= 0) & (high <= (width, height))).all(axis=1)
+    # Few words cross the border, and shapely takes longer than all else.
+    crossing = ~whole & ((low < (width, height)) & (high > 0)).all(axis=1)
+    shares = whole.astype(np.float64)
+    # A hull is valid even where the corners of a word that was marked by hand cross.
+    hulls = shapely.convex_hull(shapely.linestrings(corners[crossing]))
+    inside = shapely.area(shapely.intersection(hulls, shapely.box(0, 0, width, height)))
+    shares[crossing] = inside / np.maximum(shapely.area(hulls), np.finfo(np.float64).tiny)
+    return shares

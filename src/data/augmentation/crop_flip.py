@@ -54,13 +54,9 @@ def augment(samples: Samples, seed: int, epoch: int, indices: np.ndarray, arrays
 
 
 def draw(seed: int, epoch: int, indices: np.ndarray, shape: tuple[int, ...]) -> Moves:
-    """Draw how the samples of `indices` [images] are moved in an epoch, by (seed, epoch, index) alone.
+    """Draw how the samples of `indices` are moved, by (seed, epoch, index) alone, as `Augmentation` says.
 
-    Args:
-        seed: the run's seed.
-        epoch: the epoch, from 0.
-        indices: int64 [images], the samples' places among all training samples.
-        shape: (height, width, ...) of an image.
+    The `shape` of an image is (height, width, ...).
     """
     bits = draws.words(seed, epoch, indices, 1)[0]
     height, width = shape[:2]

@@ -8,13 +8,9 @@ from src.data.random_streams import RandomStream, key, scramble
 
 
 def words(seed: int, epoch: int, indices: np.ndarray, count: int) -> np.ndarray:
-    """Draw words of 64 even random bits, uint64 [count, samples], by (seed, epoch, index) alone.
+    """Draw `count` words of 64 even random bits for each sample, uint64 [count, samples].
 
-    Args:
-        seed: the run's seed.
-        epoch: the epoch, from 0.
-        indices: int64 [samples], the samples' places among all training samples.
-        count: how many words each sample gets.
+    They depend on (seed, epoch, index) alone, which are those of `Augmentation`.
     """
     common = np.uint64(key(RandomStream.AUGMENTATION, seed, epoch))
     drawn = [scramble(common ^ indices.astype(np.uint64))]

@@ -1,4 +1,4 @@
-"""Draw scenes with words on signs and walls, and say exactly where each word is.
+"""Draw scenes with made-up words on signs and walls, and say exactly where each word is.
 
 A sign is a plane with a line or two of words, seen in perspective or straight on. The corners of a word's
 quadrilateral are rounded to whole pixels first, as the published ones are, and the word is drawn into it
@@ -9,11 +9,12 @@ more than letters differ from them, so that no one threshold tells words from th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
 from src.data.generated import scenery
-from src.data.generated.lettering import Lettering, letter, make_word
 from src.data.generated.perspective import Point, project, square_to_quadrilateral, warp
 from src.data.generated.randomness import Draws
 
@@ -25,6 +26,10 @@ PLACES_TRIED = 6  # for a sign
 SIGNS_TRIED = 4  # one after the other, until there is a place for one
 # Grey levels between a word and what is behind it, and the share of words that differ by little.
 CONTRAST, LOW_CONTRAST, LOW_SHARE = (36, 85), (26, 38), 0.15
+CONSONANTS = "bcdfghjklmnprstvwz"
+VOWELS = "aeiou"
+# Pixels around the letters that belong to a word's box, as a share of the font's size.
+MARGIN = 0.06
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,26 @@ class Word:
 
 
 @dataclass(frozen=True)
+class _Lettering:
+    """A word as drawn.
+
+    Attributes:
+        mask: uint8 [height, width], 255 where there is ink; nothing of it is in the outermost pixels.
+        left: x of the mask's first column, from where the word begins, in pixels.
+        top: y of its first row, from the line that the letters stand on; negative.
+    """
+
+    mask: np.ndarray
+    left: int
+    top: int
+
+
+@dataclass(frozen=True)
 class _Line:
     """A word on a sign, before its sign is put anywhere: its left and top on the sign, in pixels."""
 
     text: str
-    lettering: Lettering
+    lettering: _Lettering
     left: int
     top: int
 
@@ -72,6 +92,37 @@ def draw_scene(draws: Draws, height: int, width: int, style: Style) -> tuple[np.
             attempts = (_draw_sign(draws, pixels, taken, style, blurred) for _ in range(SIGNS_TRIED))
             words += next(filter(None, attempts), [])
     return scenery.develop(draws, pixels), words
+
+
+def _make_word(draws: Draws) -> str:
+    """Make up a word that can be pronounced, or a number, at times with a comma in it."""
+    if draws.chance(0.15):
+        number = str(draws.whole(1, 999))
+        return f"{number},{draws.whole(10, 99)}" if draws.chance(0.5) else number
+    first = draws.whole(0, 1)
+    word = "".join(
+        draws.pick((CONSONANTS, VOWELS)[(place + first) % 2]) for place in range(draws.whole(3, 9))
+    )
+    return draws.pick((word, word.capitalize(), word.upper()))
+
+
+def _letter(text: str, size: int, stroke: int) -> _Lettering:
+    """Draw `text` by a font of `size` pixels, its lines thickened by `stroke` pixels."""
+    font = _font(size)
+    left, top, right, bottom = (int(each) for each in font.getbbox(text, anchor="ls", stroke_width=stroke))
+    margin = max(1, round(size * MARGIN))
+    canvas = Image.new("L", (right - left + 2 * margin, bottom - top + 2 * margin))
+    place = (margin - left, margin - top)
+    ImageDraw.Draw(canvas).text(place, text, fill=255, font=font, anchor="ls", stroke_width=stroke)
+    return _Lettering(np.asarray(canvas), left - margin, top - margin)
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    # It has a scalable font as long as Pillow is built with FreeType, as its wheels are.
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont)
+    return font
 
 
 def _draw_sign(
@@ -115,8 +166,8 @@ def _lay_out(draws: Draws, size: int, blurred: bool) -> tuple[list[_Line], int, 
         baseline += size + draws.whole(0, size // 4)
         left = border
         for _ in range(draws.pick((1, 1, 2))):
-            text = make_word(draws)
-            lettering = letter(text, size, stroke)
+            text = _make_word(draws)
+            lettering = _letter(text, size, stroke)
             placed.append(_Line(text, lettering, left, baseline + lettering.top))
             left += lettering.mask.shape[1] + size // 2 + draws.whole(0, size // 4)
         across = max(across, placed[-1].left + placed[-1].lettering.mask.shape[1] + border)

@@ -7,8 +7,7 @@ import pytest
 import shapely
 from PIL import Image, ImageDraw
 
-from src.data.augmentation.affine import Moves, draw, warp
-from src.data.augmentation.words import move
+from src.data.augmentation.affine import Moves, draw, move, warp
 
 SHAPE = (96, 160, 3)
 BLACK = (0, 0, 0)
