@@ -135,11 +135,9 @@ def fingerprint(dataset: Mapping[str, Any]) -> str:
 
     They change with whatever changes the arrays, and so not with `sources` or limits.
     """
-    keys = ["name", "reader", "source", "files", "options", "size"]
+    parts = {key: dataset.get(key) for key in ("name", "reader", "source", "files", "options", "size")}
     if dataset.get("source") == "generated":
-        keys += ["generator", "fraction", "generator_seed"]
-    parts = {key: dataset.get(key) for key in keys}
-    if dataset.get("source") == "generated":
+        parts |= {key: dataset.get(key) for key in ("generator", "fraction", "generator_seed")}
         parts["generation"] = GENERATION
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
