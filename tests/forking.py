@@ -25,12 +25,16 @@ MODULES = {
     "torch": (
         *(f"src.strategies.torch.{name}" for name in ("single", "ddp", "local_sgd", "pipeline")),
         *(f"src.strategies.torch.{name}" for name in ("model_split", "parameter_server", "hogwild")),
-        *("src.strategies.torch.sandblaster_lbfgs", "src.models.torch.resnet", "src.data.readers.idx"),
+        "src.strategies.torch.sandblaster_lbfgs",
+        "src.models.torch.resnet",
+        "src.data.readers.idx",
     ),
     "tensorflow": (
         *(f"src.strategies.tensorflow.tf_{name}" for name in ("single", "mirrored", "custom", "multiworker")),
         *(f"src.strategies.tensorflow.tf_{name}" for name in ("model_split", "parameter_server")),
-        *("src.models.tensorflow.cnn", "src.models.tensorflow.resnet", "src.data.readers.idx"),
+        "src.models.tensorflow.cnn",
+        "src.models.tensorflow.resnet",
+        "src.data.readers.idx",
     ),
 }
 

@@ -247,7 +247,12 @@ def test_a_full_disk_ends_the_run_and_is_named(
     # With room, the same command is accepted: nothing half-written is in its way.
     (small_disk / "filler").unlink()
     again = commands.run(
-        *("model=mlp", "epochs=1000", "batch=4", "tracking.backend=none", "out=disk/run", "overwrite=true"),
+        "model=mlp",
+        "epochs=1000",
+        "batch=4",
+        "tracking.backend=none",
+        "out=disk/run",
+        "overwrite=true",
         SCALEGUIDE_MAX_MINUTES="0.001",
     )
     assert again.returncode == 0, again.stderr
@@ -260,8 +265,13 @@ def test_a_disk_without_room_for_a_checkpoint_is_named_and_keeps_the_last_one(
 ) -> None:
     # Model and momentum take 800 kB, so that a second checkpoint beside the first one has no room.
     completed = commands.run(
-        *("strategy=single" if framework == "torch" else "strategy=tf_single", "model=mlp", "out=disk/run"),
-        *("checkpoint_every=5", "epochs=1000", "max_minutes=30", "tracking.backend=none"),
+        "strategy=single" if framework == "torch" else "strategy=tf_single",
+        "model=mlp",
+        "out=disk/run",
+        "checkpoint_every=5",
+        "epochs=1000",
+        "max_minutes=30",
+        "tracking.backend=none",
     )
     assert completed.returncode == 1
     assert commands.left() == []
@@ -321,8 +331,14 @@ def test_data_that_nobody_gives_are_one_sentence(commands, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_run_that_hangs_is_ended_at_its_limit(commands, mnist: None) -> None:
     completed = commands.run(
-        *("--config-dir", str(PLUGIN), "strategy=sleeping", "model=mlp", "tracking.backend=none"),
-        *("max_minutes=0.001", "hardware.grace_minutes=0.1", "out=run"),
+        "--config-dir",
+        str(PLUGIN),
+        "strategy=sleeping",
+        "model=mlp",
+        "tracking.backend=none",
+        "max_minutes=0.001",
+        "hardware.grace_minutes=0.1",
+        "out=run",
     )
     assert completed.returncode == 1
     assert "longer than its wall-clock limit" in completed.stderr

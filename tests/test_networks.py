@@ -28,10 +28,10 @@ STRATEGIES = {
 }
 ACROSS = [name for name, described in STRATEGIES.items() if described["supports"].get("hosts")]
 SHORT = (
-    *("model=mlp", "workers=2", "batch=128", "dataset.limit=3840", "dataset.test_limit=640", "out=run"),
-    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"),
+    "model=mlp", "workers=2", "batch=128", "dataset.limit=3840", "dataset.test_limit=640", "out=run",
+    "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none",
     "hardware.sample_seconds=0.05",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,7 +92,8 @@ def test_every_strategy_that_says_so_runs_across_hosts_and_its_bytes_cross(
     helpers = strategy in ("parameter_server", "tf_parameter_server", "sandblaster_lbfgs")
     servers = "servers" in STRATEGIES[strategy]
     assert list(network["hosts"]) == [
-        *("worker-0", "worker-1"),
+        "worker-0",
+        "worker-1",
         *(["server-0"] if servers else []),
         *(["coordinator"] if helpers else []),
     ]

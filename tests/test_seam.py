@@ -52,7 +52,11 @@ def test_a_model_by_its_import_path_is_trained(commands, mnist: None) -> None:
 
 def test_a_dataset_from_outside_is_trained_on(commands, tmp_path: Path) -> None:
     metrics = trained(
-        *(commands, "dataset=stripes", "model=mlp", "batch=32", "epochs=2"),
+        commands,
+        "dataset=stripes",
+        "model=mlp",
+        "batch=32",
+        "epochs=2",
         SCALEGUIDE_CACHE=str(tmp_path / "cache"),
     )
     assert (metrics["dataset"], metrics["data_source"]) == ("stripes", "generated")
@@ -78,7 +82,8 @@ def test_a_task_from_outside_is_learned_from_two_inputs(commands, tmp_path: Path
     chosen = ("dataset=angles", "model=joined", "batch=32", "epochs=3", "optimizer.lr=0.05")
     metrics = trained(commands, *chosen, SCALEGUIDE_CACHE=cache)
     assert (metrics["task"], metrics["metric"], metrics["accuracy"]) == (
-        *("regression", "mean_absolute_error"),
+        "regression",
+        "mean_absolute_error",
         None,
     )
     with (commands.folder / "run" / "epochs.csv").open(newline="") as file:

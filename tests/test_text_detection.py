@@ -15,10 +15,21 @@ from tests.support import ROOT
 @pytest.mark.long
 def test_half_a_minute_of_training_finds_words_of_other_scenes(commands: Commands) -> None:
     completed = commands.run(
-        *("--config-dir", str(ROOT / "tests" / "plugin" / "conf")),
-        *("dataset=scenes", "model=east", "model.width=16", "batch=8", "epochs=60"),
-        *("optimizer.name=adam", "optimizer.lr=0.003", "optimizer.schedule=cosine", "dataset.augment=affine"),
-        *("tracking.backend=none", "hardware.share_devices=true", "hardware.device=cpu", "out=run"),
+        "--config-dir",
+        str(ROOT / "tests" / "plugin" / "conf"),
+        "dataset=scenes",
+        "model=east",
+        "model.width=16",
+        "batch=8",
+        "epochs=60",
+        "optimizer.name=adam",
+        "optimizer.lr=0.003",
+        "optimizer.schedule=cosine",
+        "dataset.augment=affine",
+        "tracking.backend=none",
+        "hardware.share_devices=true",
+        "hardware.device=cpu",
+        "out=run",
         PYTHONPATH=str(ROOT),
     )
     assert completed.returncode == 0, completed.stderr

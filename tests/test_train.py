@@ -37,15 +37,15 @@ FILES = {
 PICTURES = {"predictions.png"}
 # What a synchronous CPU run must fill; a machine may lack counters of energy and traffic.
 FILLED = {
-    *("status", "framework", "strategy", "model", "dataset", "data_source", "hardware", "workers", "batch"),
-    *("scaling", "microbatches", "seed", "epochs", "parameters", "train_seconds", "total_seconds"),
-    *("startup_seconds", "seconds_per_epoch", "samples_per_second", "validation_samples_per_second"),
-    *("step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target"),
-    *("loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction"),
-    *("memory_mean_bytes", "memory_peak_bytes", "payload_bytes", "input_wait_fraction", "restarts"),
-    *("cpu_wait_fraction", "steal_fraction"),
+    "status", "framework", "strategy", "model", "dataset", "data_source", "hardware", "workers", "batch",
+    "scaling", "microbatches", "seed", "epochs", "parameters", "train_seconds", "total_seconds",
+    "startup_seconds", "seconds_per_epoch", "samples_per_second", "validation_samples_per_second",
+    "step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target",
+    "loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction",
+    "memory_mean_bytes", "memory_peak_bytes", "payload_bytes", "input_wait_fraction", "restarts",
+    "cpu_wait_fraction", "steal_fraction",
     "shared_device",
-}
+}  # fmt: skip
 COSTED = {"saved_tensors_bytes", "flops_per_sample", "model_flops_utilization"}
 # What TensorFlow's devices wait for each other, and Keras's `fit` for its input, can't be told.
 UNTOLD = {"busy_fraction"}
@@ -468,7 +468,9 @@ def test_a_crash_in_a_study_is_recorded_and_the_study_goes_on(commands, mnist: N
 def test_a_crash_in_a_sweep_leaves_the_other_cells_alone(commands, mnist: None) -> None:
     path = "tests.plugin.model.tiny"
     completed = commands.run(
-        *("-m", "model=custom", f"model.path={path}.broken_on_rank_0,{path}.Tiny"),
+        "-m",
+        "model=custom",
+        f"model.path={path}.broken_on_rank_0,{path}.Tiny",
         *TINY[1:3],
         "out=run-${model.path}",
     )
@@ -479,7 +481,10 @@ def test_a_crash_in_a_sweep_leaves_the_other_cells_alone(commands, mnist: None) 
 
 def test_a_run_that_its_minutes_stop_is_evaluated_and_no_failure(commands, mnist: None) -> None:
     completed = commands.run(
-        *("model=mlp", "tracking.backend=none", "epochs=50", "checkpoint_every=1000000"),
+        "model=mlp",
+        "tracking.backend=none",
+        "epochs=50",
+        "checkpoint_every=1000000",
         SCALEGUIDE_MAX_MINUTES="0.01",
     )
     assert completed.returncode == 0, completed.stderr

@@ -16,9 +16,9 @@ from tests.conftest import Commands
 from tests.support import instances
 
 RUN = (
-    *("model=custom", "model.path=tests.plugin.model.ending.build", "dataset.limit=640", "out=run"),
-    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"),
-)
+    "model=custom", "model.path=tests.plugin.model.ending.build", "dataset.limit=640", "out=run",
+    "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none",
+)  # fmt: skip
 # A limit in which a rank can import torch, and which the kernel enforces in a second.
 LIMIT_BYTES = 2**30
 # Has a process run another program in its own place.

@@ -17,24 +17,24 @@ from src.run.tables import Row
 
 # Every key of metrics.json, in the order in which it is written (docs/metrics.md, "metrics.json").
 KEYS = (
-    *("status", "framework", "strategy", "model", "dataset", "data_source", "hardware", "workers", "batch"),
-    *("scaling", "microbatches", "seed", "epochs", "parameters", "train_seconds", "total_seconds"),
-    *("startup_seconds", "seconds_per_epoch", "samples_per_second", "validation_samples_per_second"),
-    *("step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target"),
-    *("loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction"),
-    *("helper_cpu_seconds", "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules"),
-    *("power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction"),
-    *("steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean"),
-    *("clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap"),
-    *("task", "metric", "score", "train_loss", "batches", "timed_steps"),
-    *("link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms"),
-    *("wire_seconds", "wire_seconds_in_turn", "router_fraction"),
-)
+    "status", "framework", "strategy", "model", "dataset", "data_source", "hardware", "workers", "batch",
+    "scaling", "microbatches", "seed", "epochs", "parameters", "train_seconds", "total_seconds",
+    "startup_seconds", "seconds_per_epoch", "samples_per_second", "validation_samples_per_second",
+    "step_seconds_median", "step_seconds_p25", "step_seconds_p75", "seconds_to_target", "steps_to_target",
+    "loss", "accuracy", "train_accuracy", "utilization_mean", "utilization_max", "busy_fraction",
+    "helper_cpu_seconds", "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules",
+    "power_mean_watts", "payload_bytes", "network_bytes", "input_wait_fraction", "cpu_wait_fraction",
+    "steal_fraction", "flops_per_sample", "model_flops_utilization", "bubble_fraction", "staleness_mean",
+    "clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap",
+    "task", "metric", "score", "train_loss", "batches", "timed_steps",
+    "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms",
+    "wire_seconds", "wire_seconds_in_turn", "router_fraction",
+)  # fmt: skip
 # Figures that rank 0 has recorded for all.
 FIRST_RANK = (
-    *("parameters", "validation_samples_per_second", "seconds_to_target", "steps_to_target"),
-    *("flops_per_sample", "clock_gap_max", "rounding_gap"),
-)
+    "parameters", "validation_samples_per_second", "seconds_to_target", "steps_to_target",
+    "flops_per_sample", "clock_gap_max", "rounding_gap",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

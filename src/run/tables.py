@@ -13,27 +13,27 @@ Row = dict[str, Any]
 
 STEP_FIELDS = ("epoch", "step", "seconds", "samples", "loss", "staleness")
 EPOCH_FIELDS = (
-    *("epoch", "seconds", "train_loss", "train_accuracy"),
-    *("loss", "accuracy", "validation_seconds", "step"),
+    "epoch", "seconds", "train_loss", "train_accuracy",
+    "loss", "accuracy", "validation_seconds", "step",
     # The task's first metric, and as JSON all of them, on the test set and over the steps before.
-    *("score", "train_score", "metrics", "train_metrics"),
-)
+    "score", "train_score", "metrics", "train_metrics",
+)  # fmt: skip
 # A row of these is one worker's, over the timed window; exchanging includes waiting for others.
 WORKER_FIELDS = (
-    *("rank", "steps", "samples", "seconds", "busy_seconds", "exchange_seconds"),
-    *("fetched_bytes", "pushed_bytes", "staleness_mean", "staleness_max"),
-)
+    "rank", "steps", "samples", "seconds", "busy_seconds", "exchange_seconds",
+    "fetched_bytes", "pushed_bytes", "staleness_mean", "staleness_max",
+)  # fmt: skip
 TRACE_FIELDS = (
-    *("time", "rank", "device", "utilization", "memory_bytes", "power_watts"),
-    *("network_sent_bytes", "network_received_bytes"),
-    *("host_utilization", "host_memory_bytes", "disk_read_bytes", "disk_written_bytes"),
+    "time", "rank", "device", "utilization", "memory_bytes", "power_watts",
+    "network_sent_bytes", "network_received_bytes",
+    "host_utilization", "host_memory_bytes", "disk_read_bytes", "disk_written_bytes",
     # The name of the rank's host, empty where the run has one host.
     "host",
-)
+)  # fmt: skip
 # A row of these is one network interface of one of the run's hosts, whose name is empty if it has no others.
 INTERFACE_FIELDS = (
-    *("time", "host", "interface", "sent_bytes", "received_bytes", "sent_packets", "received_packets"),
-)
+    "time", "host", "interface", "sent_bytes", "received_bytes", "sent_packets", "received_packets",
+)  # fmt: skip
 
 
 def read_table(path: Path) -> list[Row]:

@@ -31,9 +31,9 @@ OWN_OPTIONS = {
     "mpi": ("strategy.mpiexec=mpiexec",),
 }
 STEPPING = (
-    *("--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "strategy.mpiexec=mpiexec"),
-    *("strategy.max_restarts=0", "model=mlp"),
-)
+    "--config-dir", f"{ROOT}/tests/plugin/conf", "strategy=mpi_steps", "strategy.mpiexec=mpiexec",
+    "strategy.max_restarts=0", "model=mlp",
+)  # fmt: skip
 # Names of what a run starts on a machine.
 OURS = ("rank-", "hydra_pmi_proxy", "mpiexec")
 

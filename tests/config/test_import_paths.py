@@ -46,7 +46,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             f"names.{name}"
             for name in ("paths", "dumps", "found", "rescued", "a", "b", "c", "function", "Kind")
         ),
-        *("names.Kind.member", "star.anything", "late.anything", "made.x", "deep.inner.x"),
+        "names.Kind.member",
+        "star.anything",
+        "late.anything",
+        "made.x",
+        "deep.inner.x",
     ],
 )
 def test_what_a_module_may_define_is_accepted_without_importing_it(package: Path, path: str) -> None:

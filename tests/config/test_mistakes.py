@@ -429,8 +429,10 @@ def test_a_framework_has_one_reference() -> None:
 def test_a_sweep_over_two_keys_is_their_product() -> None:
     configs = cells("model=cnn,mlp", "-m", "batch=32,64")
     assert [(c.model["name"], c.batch) for c in configs] == [
-        *(("cnn", 32), ("cnn", 64)),
-        *(("mlp", 32), ("mlp", 64)),
+        ("cnn", 32),
+        ("cnn", 64),
+        ("mlp", 32),
+        ("mlp", 64),
     ]
 
 

@@ -24,9 +24,17 @@ def array(request: pytest.FixtureRequest) -> ShardedArray:
 @pytest.mark.parametrize(
     "rows",
     [
-        *(0, -1, np.int64(19), np.array(3)),
-        *([19, 0, 5, 5], [-1, -20], [], np.array([[0, 19], [7, 6], [12, 13]]), np.zeros((0, 4), np.int64)),
-        *(np.random.default_rng(0).integers(-20, 20, (7, 50)), np.array([7, 8], np.uint8)),
+        0,
+        -1,
+        np.int64(19),
+        np.array(3),
+        [19, 0, 5, 5],
+        [-1, -20],
+        [],
+        np.array([[0, 19], [7, 6], [12, 13]]),
+        np.zeros((0, 4), np.int64),
+        np.random.default_rng(0).integers(-20, 20, (7, 50)),
+        np.array([7, 8], np.uint8),
         *(
             slice(None),
             slice(3, 4),

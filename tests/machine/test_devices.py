@@ -132,11 +132,23 @@ class Nvml:
 @pytest.mark.parametrize(
     ("visible", "indices"),
     [
-        *((None, [0, 1, 2, 3]), ("", []), ("2", [2]), ("3,1", [3, 1]), ("0,9", [0]), ("-1", [])),
+        (None, [0, 1, 2, 3]),
+        ("", []),
+        ("2", [2]),
+        ("3,1", [3, 1]),
+        ("0,9", [0]),
+        ("-1", []),
         # Nothing counts after an entry that names no GPU, or one again.
-        *(("9,0", []), ("0,-1,1", [0]), ("2,2,1", [2]), (" 1, 0 ", [1, 0])),
+        ("9,0", []),
+        ("0,-1,1", [0]),
+        ("2,2,1", [2]),
+        (" 1, 0 ", [1, 0]),
         # UUIDs, and beginnings that only one of them has.
-        *(("GPU-b2", [2]), ("GPU-c,GPU-b", [3, 2]), ("GPU-a", []), ("GPU-a1,0", [1, 0]), ("GPU-x", [])),
+        ("GPU-b2", [2]),
+        ("GPU-c,GPU-b", [3, 2]),
+        ("GPU-a", []),
+        ("GPU-a1,0", [1, 0]),
+        ("GPU-x", []),
     ],
 )
 def test_gpus_are_those_that_the_environment_leaves(

@@ -22,10 +22,10 @@ from tests.support import has_ended
 ROOT = Path(__file__).parents[2]
 # An ordinary user, who may read this Python wherever it lies, and nothing else.
 ORDINARY = (
-    *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
-    *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
+    "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
     "--bounding-set=-all,+dac_read_search",
-)
+)  # fmt: skip
 # Root of a user namespace that may have no network namespaces.
 FORBIDDEN = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh")
 

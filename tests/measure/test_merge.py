@@ -175,9 +175,12 @@ def test_a_moment_without_the_power_of_one_device_tells_nothing_of_both(run: Wri
     for rank in (0, 1):
         run.rank(rank, [], **OK, window_seconds=10, memory_level_bytes=0)
     rows = [
-        *(trace(101, 0, 0.5, 100, 100.0), trace(101, 1, 0.5, 100, 250.0)),
-        *(trace(102, 0, 0.5, 100, 100.0), trace(102, 1, None, None, None)),
-        *(trace(103, 0, 0.5, 300, 120.0), trace(103, 1, 0.5, 100, 250.0)),
+        trace(101, 0, 0.5, 100, 100.0),
+        trace(101, 1, 0.5, 100, 250.0),
+        trace(102, 0, 0.5, 100, 100.0),
+        trace(102, 1, None, None, None),
+        trace(103, 0, 0.5, 300, 120.0),
+        trace(103, 1, 0.5, 100, 250.0),
     ]
     metrics = run.merge(trace=rows)
     assert metrics["power_mean_watts"] == (350 + 370) / 2

@@ -176,7 +176,8 @@ def study(empty_study: Study) -> Study:
     made.run("single-b256", batch=256, samples_per_second=1100.0, train_seconds=55.0, accuracy=0.92, loss=0.3)
     made.run("ddp-w1", "ddp", samples_per_second=900.0, train_seconds=66.0, accuracy=0.94, loss=0.25)
     made.run(
-        *("ddp-w2", "ddp"),
+        "ddp-w2",
+        "ddp",
         workers=2,
         losses=near,
         **{"samples_per_second": 1800.0, "train_seconds": 35.0, "accuracy": 0.94, "loss": 0.25},
@@ -184,7 +185,8 @@ def study(empty_study: Study) -> Study:
     )
     made.run("ddp-weak", "ddp", workers=2, scaling="weak", samples_per_second=2000.0, train_seconds=43.08)
     made.run(
-        *("pipeline-w2", "pipeline"),
+        "pipeline-w2",
+        "pipeline",
         workers=2,
         microbatches=4,
         options={"schedule": "gpipe", "virtual_stages": 1},

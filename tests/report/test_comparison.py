@@ -80,7 +80,8 @@ def test_another_gpu_has_no_ratio_without_a_word(empty_study: Study) -> None:
     for cell, name, rate in (("old", "T4", 100.0), ("new", "H100", 900.0)):
         workers = 1 if cell == "old" else 2
         empty_study.run(
-            *(cell, "single" if cell == "old" else "ddp"),
+            cell,
+            "single" if cell == "old" else "ddp",
             **{"workers": workers, RATE: rate, "hardware": {"device": "gpu"}},
             environment={"gpus": [name], "driver": "570.1"},
         )

@@ -28,7 +28,8 @@ def mixed(empty_study: Study) -> Study:
         declared = {"data_source": source}
         for strategy, workers, rate in (("single", 1, 1000.0), ("ddp", 2, 1800.0)):
             empty_study.run(
-                *(f"{strategy}-{source}", strategy),
+                f"{strategy}-{source}",
+                strategy,
                 **{"workers": workers, "declared": declared, "data_source": source},
                 **{"samples_per_second": factor * rate, "seconds_per_epoch": 60 / factor},
                 **{"accuracy": 0.4 * factor, "loss": 0.5, "train_seconds": 60.0, "staleness_mean": 0.0},

@@ -28,10 +28,10 @@ NORMED = ("model=custom", "model.path=tests.plugin.model.tiny.residual", "batch=
 # All that may change the samples of a step, and all that may change an update but for clipping: a batch of 32
 # has half the rate of one of 128.
 UNCLIPPED = (
-    *("dataset.augment=crop_flip", "dataset.shuffle_window=64"),
-    *("optimizer.lr=0.04", "optimizer.weight_decay=0.05", "optimizer.scale_lr=sqrt"),
-    *("optimizer.warmup_steps=4", "optimizer.schedule=cosine"),
-)
+    "dataset.augment=crop_flip", "dataset.shuffle_window=64",
+    "optimizer.lr=0.04", "optimizer.weight_decay=0.05", "optimizer.scale_lr=sqrt",
+    "optimizer.warmup_steps=4", "optimizer.schedule=cosine",
+)  # fmt: skip
 # Less than most gradients' norms, and more than some.
 TERMS = (*UNCLIPPED, "optimizer.clip_norm=1.3")
 ADAMW = ("optimizer.name=adamw", *TERMS, "optimizer.lr=0.004")

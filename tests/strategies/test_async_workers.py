@@ -21,9 +21,9 @@ LONG = 240
 # Clocks that a worker may be ahead under ssp, and how often the other one stands still.
 BOUND, PAUSES = 2, 3
 WORDS = (
-    *("workers=2", "model=cnn", "batch=128", "optimizer.lr=0.02"),
-    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "out=run"),
-)
+    "workers=2", "model=cnn", "batch=128", "optimizer.lr=0.02",
+    "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "out=run",
+)  # fmt: skip
 SERVED = ("strategy=parameter_server", "strategy.servers=2")
 CASES = {
     "async": (*SERVED, "strategy.mode=async"),
@@ -149,8 +149,14 @@ def test_what_each_worker_did_adds_up(runs: Callable[[str], Path], name: str) ->
 
 def test_every_gradient_of_an_iteration_is_counted_and_whose_it_was(commands, mnist: None) -> None:
     completed = commands.run(
-        *("strategy=sandblaster_lbfgs", "workers=2", "model=mlp", "batch=2000", "dataset.limit=4000"),
-        *("epochs=4", "hardware.warmup_steps=0", *WORDS[4:]),
+        "strategy=sandblaster_lbfgs",
+        "workers=2",
+        "model=mlp",
+        "batch=2000",
+        "dataset.limit=4000",
+        "epochs=4",
+        "hardware.warmup_steps=0",
+        *WORDS[4:],
     )
     assert completed.returncode == 0, completed.stderr
     folder = commands.folder / "run"

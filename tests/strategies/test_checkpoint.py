@@ -128,8 +128,15 @@ def test_asynchronous_workers_begin_with_its_running_statistics(
 ) -> None:
     written = whole("resnet18")
     completed = commands.run(
-        *("strategy=parameter_server", "strategy.mode=async", *MODELS["resnet18"], *COMMON, *FIXED),
-        *(f"resume={written / 'checkpoint.pt'}", "epochs=3", "evaluate_every=1", "optimizer.lr=0.0001"),
+        "strategy=parameter_server",
+        "strategy.mode=async",
+        *MODELS["resnet18"],
+        *COMMON,
+        *FIXED,
+        f"resume={written / 'checkpoint.pt'}",
+        "epochs=3",
+        "evaluate_every=1",
+        "optimizer.lr=0.0001",
         SCALEGUIDE_MAX_MINUTES="0.00001",
     )
     assert completed.returncode == 0, completed.stderr
@@ -205,8 +212,13 @@ def test_a_checkpoint_is_not_deleted_by_the_run_that_resumes_it(commands) -> Non
 def test_pretrained_weights_are_loaded_where_they_fit(commands, whole: Callable[[str], Path]) -> None:
     written = whole("resnet18")
     completed = commands.run(
-        *("model=resnet18", f"model.pretrained={written / 'checkpoint.pt'}", "model.stem=7x7"),
-        *("batch=32", "dataset.limit=320", "dataset.test_limit=1000", *FIXED),
+        "model=resnet18",
+        f"model.pretrained={written / 'checkpoint.pt'}",
+        "model.stem=7x7",
+        "batch=32",
+        "dataset.limit=320",
+        "dataset.test_limit=1000",
+        *FIXED,
     )
     assert completed.returncode == 0, completed.stderr
     log = (commands.folder / "run" / "logs" / "rank-0.log").read_text()

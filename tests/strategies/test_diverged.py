@@ -17,9 +17,9 @@ from src.runtime.common import last_good
 
 # The second loss is 1e20, and the third is none.
 COMMON = (
-    *("model=mlp", "model.dropout=0", "batch=64", "dataset.limit=1280", "dataset.test_limit=200"),
-    *("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"),
-)
+    "model=mlp", "model.dropout=0", "batch=64", "dataset.limit=1280", "dataset.test_limit=200",
+    "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none",
+)  # fmt: skip
 SLOW = pytest.mark.slow
 STRATEGIES = {
     "single": ("strategy=single",),
@@ -53,7 +53,8 @@ def losses(folder: Path) -> list[float]:
 @pytest.mark.parametrize(
     "strategy",
     [
-        *("single", "hogwild"),
+        "single",
+        "hogwild",
         *(pytest.param(name, marks=SLOW) for name in ("pipeline", "tf_single")),
         *(pytest.param(name, marks=pytest.mark.long) for name in FURTHER),
     ],

@@ -28,9 +28,9 @@ STRATEGIES = {
     path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "conf/strategy").glob("*.yaml"))
 }
 WORDS = (
-    *("model=mlp", "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "out=run"),
-    *("dataset.limit=2560", "dataset.test_limit=640"),
-)
+    "model=mlp", "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "out=run",
+    "dataset.limit=2560", "dataset.test_limit=640",
+)  # fmt: skip
 # Trains until it is ended.
 ENDLESS = ("epochs=100000", "max_minutes=4", "evaluate_every=1000000")
 pytestmark = pytest.mark.slow

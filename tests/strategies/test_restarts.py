@@ -17,11 +17,11 @@ Until = Callable[[Callable[[], object], float, str], float]
 START = 120.0
 PER_EPOCH, EPOCHS = 100, 2
 WORDS = (
-    *("batch=32", f"dataset.limit={32 * PER_EPOCH}", f"epochs={EPOCHS}", "checkpoint_every=30"),
+    "batch=32", f"dataset.limit={32 * PER_EPOCH}", f"epochs={EPOCHS}", "checkpoint_every=30",
     "checkpoint_keep=2",
-    *("dataset.test_limit=100", "tracking.backend=none", "max_minutes=30", "evaluate_every=40"),
-    *("hardware.device=cpu", "hardware.share_devices=true"),
-)
+    "dataset.test_limit=100", "tracking.backend=none", "max_minutes=30", "evaluate_every=40",
+    "hardware.device=cpu", "hardware.share_devices=true",
+)  # fmt: skip
 SLOW = pytest.mark.slow
 STRATEGIES = {
     # The dense network has dropout.
@@ -105,9 +105,9 @@ def test_a_job_with_a_killed_rank_ends_as_an_undisturbed_one(
 
 
 FAILING = (
-    *("model=custom", "model.path=tests.plugin.model.failing.Failing", "+model.options.batch=25"),
-    *("dataset.limit=6400", "tracking.backend=none", "hardware.device=cpu", "out=run"),
-)
+    "model=custom", "model.path=tests.plugin.model.failing.Failing", "+model.options.batch=25",
+    "dataset.limit=6400", "tracking.backend=none", "hardware.device=cpu", "out=run",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,11 @@ PIPELINE = tuple(
     Case(
         f"pipeline-{name}-{schedule}-{recompute}",
         (
-            *("strategy=pipeline", "workers=2", *words, *COMMON, "microbatches=4"),
+            "strategy=pipeline",
+            "workers=2",
+            *words,
+            *COMMON,
+            "microbatches=4",
             *(
                 "strategy.partition=size",
                 f"strategy.schedule={schedule}",
@@ -65,8 +69,13 @@ WRONG = tuple(
     Case(
         f"wrong-{change.replace(' ', '-')}",
         (
-            *("strategy=pipeline", "workers=2", *MODELS["unet"], *COMMON, "microbatches=4"),
-            *("strategy.recompute=full", "strategy.partition=layers"),
+            "strategy=pipeline",
+            "workers=2",
+            *MODELS["unet"],
+            *COMMON,
+            "microbatches=4",
+            "strategy.recompute=full",
+            "strategy.partition=layers",
         ),
         change,
     )
@@ -85,7 +94,9 @@ FOUR = (
     Case(
         "relay-4",
         (
-            *(*RELAY, "workers=4", "strategy.schedule=1f1b"),
+            *RELAY,
+            "workers=4",
+            "strategy.schedule=1f1b",
             "strategy.partition=[layer1.0.bn1,layer1.0.conv2,layer1.0.bn2]",
         ),
     ),

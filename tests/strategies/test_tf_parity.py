@@ -224,8 +224,11 @@ def test_local_statistics_are_those_of_single_with_as_many_microbatches(
 @pytest.mark.parametrize(
     "name",
     [
-        *("custom-wrong-shard", "custom-missing-sum", "custom-stale-weight"),
-        *("multiworker-wrong-shard", "mpi-missing-sum"),
+        "custom-wrong-shard",
+        "custom-missing-sum",
+        "custom-stale-weight",
+        "multiworker-wrong-shard",
+        "mpi-missing-sum",
     ],
 )
 def test_the_parity_check_fails_for(trained: dict[str, list[Outcome]], name: str) -> None:

@@ -20,9 +20,9 @@ START = 120.0
 FOLLOWED = 50
 TRIES = 4
 WORDS = (
-    *("strategy=ddp", "workers=2", "model=cnn", "batch=128", "epochs=100", "batch_shares=auto"),
-    *("hardware.device=cpu", "tracking.backend=none", "out=run"),
-)
+    "strategy=ddp", "workers=2", "model=cnn", "batch=128", "epochs=100", "batch_shares=auto",
+    "hardware.device=cpu", "tracking.backend=none", "out=run",
+)  # fmt: skip
 
 
 @pytest.fixture

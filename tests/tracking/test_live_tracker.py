@@ -96,8 +96,13 @@ def test_an_ended_run_has_curves_figures_hardware_and_files(store: MlflowClient,
     assert history(store, run_id, "system/rank_1_cpu1_memory_usage_megabytes") == [(0, 3), (1, 3)]
     names = {entry.path for entry in store.list_artifacts(run_id)}
     assert names == {
-        *("config.yaml", "metrics.json", "environment.json", "logs"),
-        *("steps.csv", "epochs.csv", "trace.csv"),
+        "config.yaml",
+        "metrics.json",
+        "environment.json",
+        "logs",
+        "steps.csv",
+        "epochs.csv",
+        "trace.csv",
     }
     assert [entry.path for entry in store.list_artifacts(run_id, "logs")] == ["logs/rank-1.log"]
     assert "ok: accuracy 0.7500" in run.data.tags["mlflow.note.content"]

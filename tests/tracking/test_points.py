@@ -38,8 +38,12 @@ def test_the_time_of_a_step_counts_all_steps_and_evaluations_before_it() -> None
 def test_no_curve_stands_twice() -> None:
     points = list(TrainingCurves(0.0).add([step(1, 4.0, 0.5)], [evaluation(1, 0.75)]))
     assert sorted(point.name for point in points) == [
-        *("evaluation/accuracy", "evaluation/loss", "evaluation/seconds"),
-        *("train/accuracy", "train/loss", "train/step_seconds"),
+        "evaluation/accuracy",
+        "evaluation/loss",
+        "evaluation/seconds",
+        "train/accuracy",
+        "train/loss",
+        "train/step_seconds",
     ]
 
 

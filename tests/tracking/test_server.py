@@ -25,9 +25,9 @@ SECONDS = 120
 # Enough for the server to be away and back meanwhile; the time is that of training alone.
 MINUTES = 0.4
 WORDS = (
-    *("model=cnn", "epochs=1000", "evaluate_every=100", "dataset.test_limit=1000"),
-    *("hardware.device=cpu", "hardware.sample_seconds=0.5"),
-)
+    "model=cnn", "epochs=1000", "evaluate_every=100", "dataset.test_limit=1000",
+    "hardware.device=cpu", "hardware.sample_seconds=0.5",
+)  # fmt: skip
 
 
 class Server:
@@ -48,8 +48,10 @@ class Server:
             return
         words = ["server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         store = [
-            *("--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db"),
-            *("--artifacts-destination", str(self._folder / "files")),
+            "--backend-store-uri",
+            f"sqlite:///{self._folder}/mlflow.db",
+            "--artifacts-destination",
+            str(self._folder / "files"),
         ]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
         with (self._folder / "log").open("ab") as log:
@@ -166,7 +168,10 @@ def test_a_server_that_accepts_and_never_answers_holds_up_nobody(
         mute.listen(64)
         address = f"http://127.0.0.1:{mute.getsockname()[1]}"
         completed = commands.run(
-            *("model=mlp", "dataset.limit=6400", "hardware.device=cpu", "out=run"),
+            "model=mlp",
+            "dataset.limit=6400",
+            "hardware.device=cpu",
+            "out=run",
             **where,
             MLFLOW_TRACKING_URI=address,
         )

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 PROGRAMS = ("sbatch", "squeue", "scancel")
 # States of a job that goes on, or will, as squeue(1) names them; of any other it has ended.
 GOING_ON = {
-    *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"),
-    *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESIZING", "RESV_DEL_HOLD"),
-}
+    "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT",
+    "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESIZING", "RESV_DEL_HOLD",
+}  # fmt: skip
 # The controller may be busy.
 ANSWER_SECONDS = 60.0
 UNKNOWN_JOB = "Invalid job id"

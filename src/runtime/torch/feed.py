@@ -197,7 +197,10 @@ class Feed:
     def _read_for_gpu(self, piece: Piece, epoch: int) -> Batch:
         """Read and augment a micro-batch into memory from which a GPU can copy it by itself."""
         samples = training_samples(
-            *(self.context.arrays, self.context.config, piece.indices, epoch),
+            self.context.arrays,
+            self.context.config,
+            piece.indices,
+            epoch,
             inputs=self.inputs,
             targets=self.targets,
         )

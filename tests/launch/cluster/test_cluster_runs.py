@@ -78,8 +78,11 @@ def test_a_run_by_agents_has_records_of_both_hosts_and_ships_data_once(
     trace = [row.split(",") for row in (run / "trace.csv").read_text().splitlines()[1:]]
     assert {row[1] for row in trace} == {"0", "1"}
     assert {path.name for path in (run / "logs").iterdir()} == {
-        *("rank-0.log", "rank-1.log"),
-        *("mpiexec.log", "mpi-proxy-0.log", "mpi-proxy-1.log"),
+        "rank-0.log",
+        "rank-1.log",
+        "mpiexec.log",
+        "mpi-proxy-0.log",
+        "mpi-proxy-1.log",
     }
     shipped = {path: path.stat().st_mtime_ns for path in (tmp_path / "caches").rglob("*.npy")}
     assert shipped

@@ -93,9 +93,9 @@ def test_a_command_waits_for_the_removal_as_it_ends(tmp_path: Path) -> None:
 
 
 RUN = (
-    *("workers=2", "model=mlp", "epochs=1000", "out=run", "tracking.backend=none"),
-    *("hardware.device=cpu", "hardware.share_devices=true"),
-)
+    "workers=2", "model=mlp", "epochs=1000", "out=run", "tracking.backend=none",
+    "hardware.device=cpu", "hardware.share_devices=true",
+)  # fmt: skip
 KINDS = {
     "shared memory": ("strategy=ddp",),
     "hogwild": ("strategy=hogwild",),

@@ -107,7 +107,13 @@ def test_a_script_asks_for_what_a_run_needs_and_runs_its_command() -> None:
     command = text[text.index("-m src.train") : text.index("\nexit")]
     said = subprocess.run(["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True).stdout
     assert said.splitlines() == [
-        *("-m", "src.train", "--config-dir", "my conf", *WORDS, r"out='it\'s'", "hardware.device=cpu")
+        "-m",
+        "src.train",
+        "--config-dir",
+        "my conf",
+        *WORDS,
+        r"out='it\'s'",
+        "hardware.device=cpu",
     ]
 
 

@@ -14,9 +14,9 @@ from tests.prepared_data import load_arrays
 from tests.support import ROOT, config
 
 WORDS = (
-    *("batch=16", "epochs=2", "dataset=synthetic", "dataset.shape=[16,12,3]", "dataset.samples=100"),
-    *("dataset.augment=crop_flip", "dataset.shuffle_window=32"),
-)
+    "batch=16", "epochs=2", "dataset=synthetic", "dataset.shape=[16,12,3]", "dataset.samples=100",
+    "dataset.augment=crop_flip", "dataset.shuffle_window=32",
+)  # fmt: skip
 # Two replicas, two steps at once, from the second step on; and an epoch of Keras's `fit`.
 CODE = f"""
 import pathlib, sys

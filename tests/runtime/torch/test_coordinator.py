@@ -31,7 +31,11 @@ class Job:
         arrays = SimpleNamespace(train_samples=8, test_samples=1, classes=10, shape=(28, 28, 1))
         context = RankContext(
             config("strategy=parameter_server", "strategy.mode=ssp", "workers=2", "batch=4"),
-            *(0, 2, arrays, Path(), (0,)),
+            0,
+            2,
+            arrays,
+            Path(),
+            (0,),
         )
         self.shard = ParameterShard(
             torch.zeros(1), lambda values: torch.optim.SGD(values, lr=1.0), workers=2, bound=bound

@@ -24,13 +24,20 @@ def coordinator_of_one_worker() -> LBFGSCoordinator:
     """Of a loss that is 0 at the origin and 10 elsewhere, where no trial is better."""
     context = RankContext(
         config("strategy=sandblaster_lbfgs", "workers=1", "batch=4"),
-        *(0, 1, ARRAYS, Path(), (0,)),
+        0,
+        1,
+        ARRAYS,
+        Path(),
+        (0,),
     )
     store = VectorStore()
     store.values = torch.zeros(1)
     address = LocalHosts().free_address("")
     made = LBFGSCoordinator(
-        *(context, [], address, store),
+        context,
+        [],
+        address,
+        store,
         step_bytes=(0, 0),
         buffers=(),
         fixed=False,

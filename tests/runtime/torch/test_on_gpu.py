@@ -79,7 +79,11 @@ def arrays() -> Arrays:
     return Arrays(
         Split((images[:train],), (labels[:train],)),
         Split((images[train:],), (labels[train:],)),
-        *((28, 28, 1), tuple("0123456789"), (0.1,), (0.3,), "generated"),
+        (28, 28, 1),
+        tuple("0123456789"),
+        (0.1,),
+        (0.3,),
+        "generated",
     )
 
 

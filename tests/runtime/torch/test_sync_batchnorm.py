@@ -36,9 +36,16 @@ BF16 = 2**-7
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("mpi", marks=pytest.mark.slow)])
 def test_a_bf16_run_trains_as_one_device_does_on_the_union(commands, mnist: None, strategy: str) -> None:
     words = (
-        *("model=custom", "model.path=tests.plugin.model.tiny.normalised", "precision=bf16", "batch=64"),
-        *("dataset.limit=640", "dataset.test_limit=200", "optimizer.lr=0.01", "hardware.device=cpu"),
-        *("hardware.share_devices=true", "tracking.backend=none"),
+        "model=custom",
+        "model.path=tests.plugin.model.tiny.normalised",
+        "precision=bf16",
+        "batch=64",
+        "dataset.limit=640",
+        "dataset.test_limit=200",
+        "optimizer.lr=0.01",
+        "hardware.device=cpu",
+        "hardware.share_devices=true",
+        "tracking.backend=none",
     )
     chosen = ((f"strategy={strategy}", "workers=2", "batchnorm=sync"), ("strategy=single",))
     losses = []

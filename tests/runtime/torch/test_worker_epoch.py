@@ -17,9 +17,9 @@ from tests.prepared_data import load_arrays
 from tests.support import config
 
 WORDS = (
-    *("strategy=hogwild", "workers=2", "batch=16", "dataset=synthetic", "dataset.shape=[16,16,3]"),
-    *("dataset.classes=10", "dataset.samples=100", "dataset.augment=crop_flip", "model=mlp"),
-)
+    "strategy=hogwild", "workers=2", "batch=16", "dataset=synthetic", "dataset.shape=[16,16,3]",
+    "dataset.classes=10", "dataset.samples=100", "dataset.augment=crop_flip", "model=mlp",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 17])

@@ -122,7 +122,10 @@ def coordinate(
     parameters = replica.parameters()
     pushed = pushed_bytes(context.config, len(parameters), parameters.element_size())
     coordinator = make(
-        *(context, recorders, ClusterSpec.from_environment().addresses["coordinator"][0], store),
+        context,
+        recorders,
+        ClusterSpec.from_environment().addresses["coordinator"][0],
+        store,
         step_bytes=(parameters.nbytes * fetches, pushed * pushes),
         buffers=tuple(replica.buffers()),
         fixed=fixed,
