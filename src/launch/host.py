@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from src.launch.spawn import Spawn
-from src.machine.link import Link
 
 COORDINATOR_HOST = "coordinator"
 # Name of the process that holds emulated hosts, and of its log.
@@ -25,8 +24,9 @@ def server_host(number: int) -> str:
     return f"server-{number}"
 
 
-class Host(Protocol):
-    """The interface of a host on which processes of a run are.
+@dataclass(eq=False)
+class Host:
+    """A host on which processes of a run are: this one, unless a subclass says otherwise.
 
     Attributes:
         address: by which other hosts of the run reach it.
@@ -36,64 +36,30 @@ class Host(Protocol):
         lost: why nothing is heard of the host any more, `None` while it answers.
     """
 
-    @property
-    def address(self) -> str: ...
-    @property
-    def interface(self) -> str: ...
-    @property
-    def environment(self) -> Mapping[str, str]: ...
-    @property
-    def holder(self) -> int | None: ...
-    @property
-    def lost(self) -> str | None: ...
-
-    def folder(self, out: Path) -> Path:
-        """Return where the run's directory `out` is on that host."""
-
-    def spawn_by(self, spawn: Spawn) -> Spawn:
-        """Return the function that starts a process there; `spawn` is the one that its launcher has here."""
-
-    def answered(self, since: float) -> bool:
-        """Return whether the host has answered, or was lost, since the moment `since` of `time.monotonic`."""
-
-    def describe(self) -> dict[str, Any] | None:
-        """Return what `environment.json` says of the host, `None` of this one, which it is about anyway."""
-
-    def end_job(self) -> None:
-        """Fetch what the processes of a job have left there, once all have ended."""
-
-
-@dataclass(frozen=True)
-class LocalHost:
-    """This host, or one that it emulates.
-
-    Attributes:
-        link: the emulated link to the switch, `None` for this host.
-        made_by: what makes that link: `plain`, `tbf`, `netem` or `router` (`src/launch/emulated/switch.py`).
-    """
-
     address: str = "127.0.0.1"
     interface: str = "lo"
     environment: Mapping[str, str] = field(default_factory=dict)
     holder: int | None = None
-    link: Link | None = None
-    made_by: str | None = None
     lost: str | None = None
 
     def folder(self, out: Path) -> Path:
-        """Return the run's directory, which all processes of this machine share."""
+        """Return where the run's directory `out` is on that host; processes of one machine share it."""
         return out
 
     def spawn_by(self, spawn: Spawn) -> Spawn:
-        """Return the launcher's function."""
+        """Return the function that starts a process there; `spawn` is the one that its launcher has here."""
         return spawn
 
     def answered(self, since: float) -> bool:
-        """Return that nothing has to be waited for: what ends here is known at once."""
+        """Return whether the host has answered, or was lost, since the moment `since` of `time.monotonic`.
+
+        What ends on this machine is known at once.
+        """
         return True
 
-    def describe(self) -> None:
-        """Return nothing: `environment.json` describes this machine."""
+    def describe(self) -> dict[str, Any] | None:
+        """Return what `environment.json` says of the host, `None` of this one, which it is about anyway."""
+        return None
 
     def end_job(self) -> None:
-        """Do nothing: the files are where they belong."""
+        """Fetch what the processes of a job have left there, once all have ended; here it is in its place."""

@@ -6,8 +6,8 @@ They are this one (`local/`), emulated ones (`emulated/`), or those of a cluster
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from src.launch.host import Host
 from src.launch.launched import LaunchedProcess
@@ -15,8 +15,8 @@ from src.launch.process_spec import ProcessSpec
 from src.machine.devices import Device
 
 
-class Hosts(Protocol):
-    """The hosts of one start of a job.
+class Hosts(ABC):
+    """The hosts of one start of a job; they are on this machine unless a class says otherwise.
 
     Attributes:
         own: processes that run for the hosts themselves, and end with the job.
@@ -24,19 +24,28 @@ class Hosts(Protocol):
         share_files: whether all processes see one run's directory.
     """
 
-    own: list[LaunchedProcess]
-    environment: Mapping[str, str]
-    share_files: bool
+    share_files = True
+
+    def __init__(self) -> None:
+        self.own: list[LaunchedProcess] = []
+        self.environment: Mapping[str, str] = {}
 
     @property
     def networks(self) -> dict[str, str]:
         """Return the hosts on which nobody else sends, and the process whose `/proc` entry shows each."""
+        return {}
 
+    @abstractmethod
     def host(self, name: str) -> Host:
         """Return the host called `name`; it is made when it is first asked for."""
 
     def devices_of(self, spec: ProcessSpec, own: Sequence[Device]) -> list[Device]:
-        """Return the devices of a process; `own` are the workers' on this host, in their order."""
+        """Return the devices of a process; `own` are the workers' on this host, in their order.
 
+        They are those of the workers that the process is, or whose devices it shares.
+        """
+        return [own[worker % len(own)] for worker in spec.workers]
+
+    @abstractmethod
     def free_address(self, name: str) -> str:
         """Return another `host:port` at which a process of that host may listen."""

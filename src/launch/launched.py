@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from src.launch.host import Host, LocalHost
+from src.launch.host import Host
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import Process
 from src.machine.devices import Device
@@ -32,7 +32,7 @@ class LaunchedProcess:
     process: Process
     log: Path
     spec: ProcessSpec
-    host: Host = field(default_factory=LocalHost)
+    host: Host = field(default_factory=Host)
     start_again: Callable[[], Process] | None = None
 
     @property

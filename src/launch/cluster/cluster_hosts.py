@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -15,7 +15,7 @@ from src.launch.cluster.placement import NoRoom, place_servers, place_workers
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.cluster.run_folder import Piece, pieces_of
 from src.launch.host import COORDINATOR_HOST, server_host, worker_host
-from src.launch.launched import LaunchedProcess
+from src.launch.hosts import Hosts
 from src.launch.process_spec import ProcessSpec
 from src.machine.device_locks import Request
 from src.machine.devices import Device
@@ -30,7 +30,7 @@ RECORDS = (files.STEPS, files.EPOCHS)
 GIVEN = "given"
 
 
-class ClusterHosts:
+class ClusterHosts(Hosts):
     """The hosts of one start of a job on a cluster."""
 
     share_files = False
@@ -47,8 +47,7 @@ class ClusterHosts:
             CannotRunHere: where the hosts that are left have too few devices, or no room for the data.
             HostLost: where a host is lost meanwhile.
         """
-        self.own: list[LaunchedProcess] = []
-        self.environment: Mapping[str, str] = {}
+        super().__init__()
         self._config = config
         self._cluster = cluster_of(config)
         # What has ended the job, or an earlier run, may have been the loss of an agent.
@@ -79,11 +78,6 @@ class ClusterHosts:
             for host in used:
                 host.end_job()
             raise
-
-    @property
-    def networks(self) -> dict[str, str]:
-        """Return none: others send on these networks, too."""
-        return {}
 
     @property
     def own_interface(self) -> str:

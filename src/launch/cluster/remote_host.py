@@ -18,6 +18,7 @@ from src.launch.cluster.arrivals import HELD, Arrivals
 from src.launch.cluster.clocks import Offset
 from src.launch.cluster.engine import Connection, HostLost
 from src.launch.cluster.facts import HostFacts
+from src.launch.host import Host
 from src.launch.process_spec import rank_name
 from src.launch.spawn import Spawn
 from src.run.status import HOST_LOST
@@ -65,8 +66,8 @@ class RemoteProcess:
         self._ended.set()
 
 
-class RemoteHost:
-    """A host of a cluster (a `Host`), with its agent.
+class RemoteHost(Host):
+    """A host of a cluster, with its agent.
 
     Attributes:
         facts: what the agent has told of the host.
@@ -76,15 +77,10 @@ class RemoteHost:
         records: whether processes there record their own steps, and not a coordinator that they serve.
     """
 
-    environment: Mapping[str, str] = {}
-    holder: int | None = None
-
     def __init__(self, connection: Connection, facts: HostFacts, lost_seconds: float) -> None:
         """Follow the host with this agent, which is lost when it doesn't answer for `lost_seconds`."""
+        super().__init__(facts.address, facts.interface or "")
         self.facts = facts
-        self.address = facts.address
-        self.interface = facts.interface or ""
-        self.lost: str | None = None
         self.offset = Offset()
         self.peers: Sequence[RemoteHost] = ()
         self.records = False

@@ -8,26 +8,39 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from src.config import CannotRunHere, Config, ConfigError
 from src.config.emulated_links import JOBS, link_of
-from src.launch.host import COORDINATOR_HOST, SWITCH, LocalHost, server_host, worker_host
+from src.launch.host import COORDINATOR_HOST, SWITCH, Host, server_host, worker_host
+from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
-from src.launch.local.hosts import OneMachine
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import ChildProcess
 from src.machine import namespaces
+from src.machine.link import Link
 
 # The first port of an emulated host, where nobody else listens.
 FIRST_PORT = 20_000
 SWITCH_MODULE = "src.launch.emulated.switch"
 
 
-class EmulatedHosts(OneMachine):
+@dataclass(eq=False, kw_only=True)
+class EmulatedHost(Host):
+    """A host that is a network namespace of this machine.
+
+    Attributes:
+        link: the emulated link to the switch.
+        made_by: what makes that link: `plain`, `tbf`, `netem` or `router` (`src/launch/emulated/switch.py`).
+    """
+
+    link: Link
+    made_by: str
+
+
+class EmulatedHosts(Hosts):
     """Hosts that are network namespaces of this machine, joined by links as `hardware.links` describes."""
 
     def __init__(self, config: Config, logs: Path) -> None:
@@ -36,6 +49,7 @@ class EmulatedHosts(OneMachine):
         Raises:
             CannotRunHere: where the system doesn't allow it.
         """
+        super().__init__()
         self._config = config
         self._ports: dict[str, int] = {}
         log = logs / f"{SWITCH}.log"
@@ -49,14 +63,14 @@ class EmulatedHosts(OneMachine):
                 # A Ctrl-C reaches the parent alone.
                 start_new_session=True,
             )
-        self.placed: dict[str, LocalHost] = {}
+        self.placed: dict[str, EmulatedHost] = {}
         self.facts: dict[str, Any] = {}
         try:
             self.facts = self._hear()["ready"]
         except BaseException:
             self.close()
             raise
-        self.environment: Mapping[str, str] = namespaces.variable_of(self._switch.pid)
+        self.environment = namespaces.variable_of(self._switch.pid)
         spec = ProcessSpec({}, (), SWITCH, serves=True)
         self.own = [LaunchedProcess(0, [], self._switch, log, spec)]
 
@@ -65,7 +79,7 @@ class EmulatedHosts(OneMachine):
         """Return the hosts' names and the processes that hold them."""
         return {name: str(host.holder) for name, host in self.placed.items()}
 
-    def host(self, name: str) -> LocalHost:
+    def host(self, name: str) -> EmulatedHost:
         """Return the host called `name`; it is made when it is first asked for.
 
         Raises:
@@ -85,8 +99,8 @@ class EmulatedHosts(OneMachine):
                 self._switch.stdin.flush()
             made = self._hear()
             environment = namespaces.variable_of(made["holder"])
-            place = made["address"], made["interface"], environment
-            self.placed[name] = LocalHost(*place, made["holder"], link, made["by"])
+            place = made["address"], made["interface"], environment, made["holder"]
+            self.placed[name] = EmulatedHost(*place, link=link, made_by=made["by"])
         return self.placed[name]
 
     def free_address(self, name: str) -> str:

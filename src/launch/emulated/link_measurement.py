@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from src.launch.emulated.hosts import EmulatedHosts
-from src.launch.host import LocalHost
+from src.launch.emulated.hosts import EmulatedHost, EmulatedHosts
+from src.launch.host import Host
 from src.machine.link import rate_between, round_trip_between
 from src.run import files
 from src.run.progress import phase
@@ -48,18 +48,14 @@ def record(hosts: EmulatedHosts, out: Path) -> float:
     with phase(f"measuring the links of {len(hosts.placed)} emulated hosts", SILENT_SECONDS):
         links = measure(hosts.placed, hosts.own[0].process.pid)
     placed = {
-        name: {
-            "address": host.address,
-            "link": host.link.describe() if host.link else None,
-            "made_by": host.made_by,
-        }
+        name: {"address": host.address, "link": host.link.describe(), "made_by": host.made_by}
         for name, host in hosts.placed.items()
     }
     write_text(path, json.dumps({"switch": hosts.facts, "hosts": placed, "links": links}, indent=1))
     return time.monotonic() - started
 
 
-def measure(placed: Mapping[str, LocalHost], switch: int) -> list[dict[str, Any]]:
+def measure(placed: Mapping[str, EmulatedHost], switch: int) -> list[dict[str, Any]]:
     """Measure the way from each host to the next one, and from the last to the first, one after the other.
 
     Each link so is measured once in each direction.
@@ -79,7 +75,6 @@ def measure(placed: Mapping[str, LocalHost], switch: int) -> list[dict[str, Any]
     found = []
     for sender, receiver in ways:
         here, there = placed[sender], placed[receiver]
-        assert here.link is not None and there.link is not None, "emulated hosts have links"
         asked = {
             "rate_mbit": rate_between(here.link, there.link),
             "round_trip_ms": round_trip_between(here.link, there.link),
@@ -89,7 +84,7 @@ def measure(placed: Mapping[str, LocalHost], switch: int) -> list[dict[str, Any]
     return found
 
 
-def _probe(sender: LocalHost, receiver: LocalHost, switch: int) -> dict[str, float]:
+def _probe(sender: Host, receiver: Host, switch: int) -> dict[str, float]:
     """Have a process on each of two hosts measure the way between them."""
     with contextlib.ExitStack() as ended:
         serving = ended.enter_context(_start(sender, "serve", sender.address))
@@ -127,7 +122,7 @@ def _line_of(probe: subprocess.Popen[str], switch: int) -> str:
     raise NotMeasured(f"a host can't be measured: {probe.stderr.read().strip()[-300:]}")
 
 
-def _start(host: LocalHost, *arguments: str) -> subprocess.Popen[str]:
+def _start(host: Host, *arguments: str) -> subprocess.Popen[str]:
     """Start the probe's process on a host."""
     return subprocess.Popen(
         [sys.executable, "-m", "src.launch.emulated.link_probe", str(os.getpid()), *arguments],

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from src.launch.emulated import link_measurement
-from src.launch.emulated.hosts import SWITCH_MODULE
+from src.launch.emulated.hosts import SWITCH_MODULE, EmulatedHost
 from src.launch.emulated.switch import SwitchError, run
-from src.launch.host import LocalHost
 from src.machine import namespaces
 from src.machine.link import Direction, Link
 
@@ -59,7 +58,7 @@ class Switch:
         assert self.parent.stdout is not None
         return json.loads(self.parent.stdout.readline())
 
-    def host(self, link: Link) -> LocalHost:
+    def host(self, link: Link) -> EmulatedHost:
         assert self.parent.stdin is not None
         self.parent.stdin.write(json.dumps({"name": "any", "link": link.describe()}) + "\n")
         self.parent.stdin.flush()
@@ -68,7 +67,8 @@ class Switch:
             pytest.skip(f"no such link here: {made['error']}")
         self.holders.append(made["holder"])
         environment = namespaces.variable_of(made["holder"])
-        return LocalHost(made["address"], made["interface"], environment, made["holder"], link, made["by"])
+        place = made["address"], made["interface"], environment, made["holder"]
+        return EmulatedHost(*place, link=link, made_by=made["by"])
 
     def end(self) -> None:
         self.parent.kill()

@@ -15,7 +15,7 @@ import pytest
 
 from src.config import command_line, compose
 from src.launch import spawn
-from src.launch.host import LocalHost
+from src.launch.host import Host
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
 from src.launch.spawn import ChildProcess
@@ -287,15 +287,9 @@ def test_a_revived_process_is_watched_again(start: Start) -> None:
     assert outcome == Outcome(failed=0, code=5)
 
 
-class Gone(LocalHost):
-    """A host that was lost."""
-
-    lost = "it is gone"
-
-
 def test_a_lost_host_is_to_blame_and_named_by_its_rank_however_that_ended(start: Start) -> None:
     started = start(fail(1), LONG, LONG, LONG)
-    gone = Gone()
+    gone = Host(lost="it is gone")
     for index in (2, 3):
         started[index].host = gone
     # As a launcher's own process has none.
@@ -307,8 +301,7 @@ def test_a_lost_host_is_to_blame_and_named_by_its_rank_however_that_ended(start:
 
 
 def test_blame_waits_for_hosts_that_have_not_answered(start: Start) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Slow(LocalHost):
+    class Slow(Host):
         """A host whose loss is noticed late."""
 
         def answered(self, since: float) -> bool:
