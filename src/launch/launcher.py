@@ -18,7 +18,10 @@ from src.launch.spawn import Spawn, spawn_child
 
 
 class Launcher(Protocol):
-    """The interface of a launcher; `LocalLauncher` implements what most launchers have in common."""
+    """The interface of a launcher; `LocalLauncher` implements what most launchers have in common.
+
+    A class with these four methods is one; one that inherits from this needs only the last two.
+    """
 
     def check(self, config: Config) -> None:
         """Raise `ConfigError` where this machine lacks something that the launcher itself needs."""
@@ -44,11 +47,8 @@ class Launcher(Protocol):
         """
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """A launcher whose processes the parent starts itself, on this machine."""
-
-    def check(self, config: Config) -> None:
-        """Accept every configuration."""
 
     def prepare(self, config: Config) -> None:
         """Start the fork server, which imports the framework, if the run's ranks are forked."""

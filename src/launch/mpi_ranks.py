@@ -25,6 +25,7 @@ from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.host import worker_host
 from src.launch.hosts import Hosts
 from src.launch.launched import LaunchedProcess
+from src.launch.launcher import Launcher
 from src.launch.local import reaper
 from src.launch.mpi.agents import MPIAgents
 from src.launch.process_spec import ProcessSpec, rank_spec
@@ -47,8 +48,11 @@ OPEN_MPI = {
 ACROSS_HOSTS = {"MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp", "UCX_TLS": "tcp,self"}
 
 
-class MPIRanks:
-    """A launcher of one rank a worker, each run by an agent that `mpiexec` has started."""
+class MPIRanks(Launcher):
+    """A launcher of one rank a worker, each run by an agent that `mpiexec` has started.
+
+    Ranks aren't forked, for each process must import and start MPI itself.
+    """
 
     def check(self, config: Config) -> None:
         """Raise `CannotRunHere` where there is no `mpiexec` (`strategy.mpiexec`) or no mpi4py."""
@@ -63,9 +67,6 @@ class MPIRanks:
             raise CannotRunHere(f"strategy.mpiexec={program}: {hint}")
         if importlib.util.find_spec("mpi4py") is None:
             raise CannotRunHere(f"strategy={config.strategy['name']}: needs mpi4py; `pip install mpi4py`")
-
-    def prepare(self, config: Config) -> None:
-        """Do nothing: ranks aren't forked, for each process must import and start MPI itself."""
 
     def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
         """Return a rank for each worker, on a host each."""
