@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import AnyStr, Protocol
@@ -36,6 +37,35 @@ class Process(Protocol):
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children, whether or not the process has ended itself."""
+
+
+class AwaitedProcess:
+    """A `Process`, but for its signals, that is no child of this one: somebody else tells of its end."""
+
+    def __init__(self, name: str) -> None:
+        """Wait for the end of the process that messages call `name`."""
+        self._name = name
+        self._code = 0
+        self._ended = threading.Event()
+
+    def poll(self) -> int | None:
+        """Return the exit status of the process, `None` while it runs."""
+        return self._code if self._ended.is_set() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process and return its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: after `timeout` seconds.
+        """
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(self._name, timeout or 0.0)
+        return self._code
+
+    def end(self, code: int) -> None:
+        """Take the process for ended, with this exit status."""
+        self._code = code
+        self._ended.set()
 
 
 class ChildProcess(subprocess.Popen[AnyStr]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from src.launch.cluster.engine import Connection, HostLost
 from src.launch.cluster.facts import HostFacts
 from src.launch.host import Host
 from src.launch.process_spec import rank_name
-from src.launch.spawn import Spawn
+from src.launch.spawn import AwaitedProcess, Spawn
 from src.run.status import HOST_LOST
 from src.run.variables import PROCESS, RANK, SERVES, STARTED
 
@@ -30,40 +29,19 @@ ASK_SECONDS = 1.0
 FETCH_SECONDS = 0.5
 
 
-class RemoteProcess:
+class RemoteProcess(AwaitedProcess):
     """A process on a host of a cluster (a `Process`)."""
 
     def __init__(self, host: RemoteHost, name: str, pid: int, rank: int) -> None:
         """Follow the process `name`, which has the id `pid` there."""
+        super().__init__(name)
         self.pid, self.rank = pid, rank
-        self._host, self._name = host, name
-        self._code: int | None = None
-        self._ended = threading.Event()
-
-    def poll(self) -> int | None:
-        """Return the exit status of the process, `None` while it runs."""
-        return self._code
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process and return its exit status.
-
-        Raises:
-            subprocess.TimeoutExpired: after `timeout` seconds.
-        """
-        if not self._ended.wait(timeout):
-            raise subprocess.TimeoutExpired(self._name, timeout or 0.0)
-        assert self._code is not None
-        return self._code
+        self._host = host
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children, if the host is there."""
         with contextlib.suppress(HostLost):
             self._host.call("signal", self._name, int(number))
-
-    def end(self, code: int) -> None:
-        """Take the process for ended, with this exit status."""
-        self._code = code
-        self._ended.set()
 
 
 class RemoteHost(Host):

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import subprocess
 import threading
 from collections.abc import Mapping
 from io import BufferedRWPair
 
-from src.launch.spawn import signal_group
+from src.launch.spawn import AwaitedProcess, signal_group
 
 # Exit status of a process whose agent ended before it could tell the real one.
 EXIT_WITH_AGENT = 1
@@ -27,7 +26,7 @@ def send_line(stream: BufferedRWPair, message: Mapping[str, object]) -> None:
     stream.flush()
 
 
-class AgentProcess:
+class AgentProcess(AwaitedProcess):
     """A process that an agent runs; for the parent, a `Process` like any other.
 
     The agent sends `{"pid": ...}` as it starts the process, or `{"refused": reason}` if it doesn't, and
@@ -44,6 +43,7 @@ class AgentProcess:
         Raises:
             ChildProcessError: if the agent refuses, or has ended.
         """
+        super().__init__(" ".join(command))
         line = stream.readline()
         if not line:
             raise ChildProcessError(f"the agent couldn't start {command}")
@@ -51,24 +51,7 @@ class AgentProcess:
         if "refused" in answer:
             raise ChildProcessError(answer["refused"])
         self.pid: int = answer["pid"]
-        self._command = command
-        self._code = EXIT_WITH_AGENT
-        self._ended = threading.Event()
         threading.Thread(target=self._listen, args=(stream,), daemon=True).start()
-
-    def poll(self) -> int | None:
-        """Return the exit status of the process, `None` while it runs."""
-        return self._code if self._ended.is_set() else None
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process and return its exit status.
-
-        Raises:
-            subprocess.TimeoutExpired: after `timeout` seconds.
-        """
-        if not self._ended.wait(timeout):
-            raise subprocess.TimeoutExpired(self._command, timeout or 0.0)
-        return self._code
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the process and its children."""
@@ -76,9 +59,10 @@ class AgentProcess:
 
     def _listen(self, stream: BufferedRWPair) -> None:
         """Wait for the exit status that the agent sends, and then for the agent's end."""
+        code = EXIT_WITH_AGENT
         with contextlib.suppress(OSError, ValueError):
-            self._code = json.loads(stream.readline())["code"]
-        self._ended.set()
+            code = json.loads(stream.readline())["code"]
+        self.end(code)
         # If the stream were closed earlier, an agent that is still ending would take the parent for gone.
         with contextlib.suppress(OSError):
             stream.read()
