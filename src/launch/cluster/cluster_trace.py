@@ -40,7 +40,7 @@ class ClusterTrace:
         """Return what the samplers of all hosts have used of a core, of the busiest one."""
         return max(self._sampling.values(), default=0.0)
 
-    def follow(self, processes: Sequence[LaunchedProcess]) -> None:
+    def follow_processes(self, processes: Sequence[LaunchedProcess]) -> None:
         """Have each host follow its processes among these, and no others."""
         by_host: dict[RemoteHost, list[LaunchedProcess]] = {}
         for each in processes:

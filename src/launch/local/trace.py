@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from src.launch.host import SWITCH
@@ -29,36 +28,19 @@ class Trace(Protocol):
     def cpu_seconds(self) -> float:
         """Return what all of that has taken of a core."""
 
-    def follow(self, processes: Sequence[LaunchedProcess]) -> None:
+    def follow_processes(self, processes: Sequence[LaunchedProcess]) -> None:
         """Follow these processes of a run, and no others."""
 
     def __enter__(self) -> object: ...
     def __exit__(self, *_: object) -> None: ...
 
 
-class LocalTrace:
+class LocalTrace(Sampler):
     """The trace of processes that are all on this machine (a `Trace`)."""
 
-    def __init__(self, path: Path, interval: float) -> None:
-        """Prepare to take a sample every `interval` seconds, and write it to the CSV file at `path`."""
-        self._sampler = Sampler(path, interval)
-        self.rows, self.helper_seconds = self._sampler.rows, self._sampler.helper_seconds
-        self.readings = self._sampler.readings
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Return what the sampler has used."""
-        return self._sampler.cpu_seconds
-
-    def follow(self, processes: Sequence[LaunchedProcess]) -> None:
-        """Have the sampler follow these processes, and no others."""
-        self._sampler.follow(**followed(processes))
-
-    def __enter__(self) -> object:
-        return self._sampler.__enter__()
-
-    def __exit__(self, *_: object) -> None:
-        self._sampler.__exit__()
+    def follow_processes(self, processes: Sequence[LaunchedProcess]) -> None:
+        """Follow these processes, and no others."""
+        self.follow(**followed(processes))
 
 
 def followed(processes: Sequence[LaunchedProcess]) -> dict[str, Any]:

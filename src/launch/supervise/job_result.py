@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from src.launch.launched import LaunchedProcess
+from src.launch.local.trace import Trace
 from src.launch.supervise.processes import Outcome
-from src.measure.contention import Reading
 from src.run.status import HOST_LOST, UNANNOUNCED, Status
 
 
@@ -17,21 +17,17 @@ class JobResult:
     """How one training went, as seen by the parent.
 
     Attributes:
+        trace: what was sampled of the processes.
         outcome: how the processes ended.
         processes: the processes that were started last.
-        trace: the rows of `trace.csv`.
-        helper_seconds: (time, CPU seconds that all helpers have used until then), one for each sample.
-        readings: counters of what the ranks waited for their cores, one for each sample.
         environment: the contents of `environment.json`, as far as the parent knows them.
         interrupted: whether the user has ended the training.
         restarts: number of restarts, of a process or of the whole job.
     """
 
+    trace: Trace
     outcome: Outcome = field(default_factory=lambda: Outcome(code=1))
     processes: list[LaunchedProcess] = field(default_factory=list)
-    trace: list[dict[str, Any]] = field(default_factory=list)
-    helper_seconds: list[tuple[float, float]] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
     restarts: int = 0

@@ -56,22 +56,19 @@ class Supervisor:
         """
         self._own_devices = own_devices
         self._start = partial(processes.start, config, out, own_devices=own_devices)
-        self.result = JobResult()
+        self._trace = trace_of(config, out)
+        # Restarts that Slurm has decided on don't count against the strategy's.
+        self.result = JobResult(self._trace, restarts=slurm.restarts())
         self._config = config
         self._out = out
         self._tracker = tracker
         self._memory_kills = MemoryKills()
-        # Restarts that Slurm has decided on don't count against the strategy's.
-        self.result.restarts = slurm.restarts()
         self._max_restarts: int = config.strategy["max_restarts"] + self.result.restarts
         # A job of Slurm's that is started again goes on at its checkpoint.
         self._checkpoint = files.checkpoint_in(out) if slurm.restarts() else None
         # The version of the checkpoint at which the job was last started.
         self._resumed = _version(self._checkpoint)
         self._started = self._watched = 0.0
-        self._trace = trace_of(config, out)
-        self.result.trace, self.result.helper_seconds = self._trace.rows, self._trace.helper_seconds
-        self.result.readings = self._trace.readings
 
     def run(self, *, started: float, sweep: bool) -> JobResult:
         """Train and return how that went; on return no process is left.
@@ -132,7 +129,7 @@ class Supervisor:
         samples = prepared.samples(config.dataset)
         with self._trace, LiveProgress(config, self._out, samples) as progress:
             while True:
-                self._follow()
+                self._trace.follow_processes(self.result.processes)
                 result.outcome = processes.wait(
                     result.processes,
                     limit=deadline - time.monotonic(),
@@ -166,7 +163,7 @@ class Supervisor:
         except HostLost as error:
             print(f"  {error}", file=sys.stderr, flush=True)
             return False
-        self._follow()
+        self._trace.follow_processes(self.result.processes)
         return True
 
     def _restart_all(self, *, started: bool = True) -> bool:
@@ -227,10 +224,6 @@ class Supervisor:
         if variables.PROCESS not in launched.spec.environment:
             return code
         return confirmed(files.end_path(self._out, launched.spec.name), code)
-
-    def _follow(self) -> None:
-        """Have the trace follow the present processes."""
-        self._trace.follow(self.result.processes)
 
 
 def _version(checkpoint: Path | None) -> int:
