@@ -116,14 +116,10 @@ class Job:
             # On a file system of several hosts a folder is looked at anew where it is listed.
             with contextlib.suppress(OSError):
                 os.listdir(folder)
-        return self._exit_status(), status_of(out)
-
-    def _exit_status(self) -> int | None:
-        """Return the exit status of the command, `None` if it hasn't come to an end."""
-        try:
-            return int((self._folder / STATUS).read_text())
-        except (FileNotFoundError, ValueError):
-            return None
+        code = None
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            code = int((self._folder / STATUS).read_text())
+        return code, status_of(out)
 
     def _why(self) -> str:
         """Return a sentence on a job that has ended before its command did."""
