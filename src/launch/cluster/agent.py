@@ -62,7 +62,6 @@ class HostAgent:
         self._lease = Lease()
         self._stand_ins: dict[int, IO[str]] = {}
         self._sampler: Sampler | None = None
-        self._told = [0, 0, 0]
         # The kernel kills a process when the thread that has started it ends: this one lasts.
         self._starter = ThreadPoolExecutor(1, "starter")
         # What it does first may take longer: it looks at the host's devices and libraries.
@@ -198,7 +197,6 @@ class HostAgent:
     def follow(self, interval: float, followed: Mapping[str, Any]) -> None:
         """Sample processes every `interval` seconds from now on, as `Sampler.follow` is told."""
         if self._sampler is None:
-            self._told = [0, 0, 0]
             # Its rows go to the parent, who writes those of all hosts.
             self._sampler = Sampler(self._folder / files.TRACE, interval)
             self._sampler.__enter__()
@@ -211,14 +209,9 @@ class HostAgent:
         """
         if self._sampler is None:
             return [], [], [], 0.0
-        every: tuple[list[Any], ...] = (
-            self._sampler.rows,
-            self._sampler.helper_seconds,
-            self._sampler.readings,
-        )
-        new = [each[told:] for each, told in zip(every, self._told, strict=True)]
-        self._told = [told + len(each) for told, each in zip(self._told, new, strict=True)]
-        return new[0], new[1], new[2], self._sampler.cpu_seconds
+        sampler = self._sampler
+        new = _take(sampler.rows), _take(sampler.helper_seconds), _take(sampler.readings)
+        return *new, sampler.cpu_seconds
 
     def end_job(self) -> None:
         """Kill the processes of the job that are left, and free its devices."""
@@ -253,3 +246,10 @@ class HostAgent:
         self._kill()
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(1)
+
+
+def _take(rows: list[Any]) -> list[Any]:
+    """Remove from a list, which another thread may add to meanwhile, what it has, and return that."""
+    taken = rows[:]
+    del rows[: len(taken)]
+    return taken

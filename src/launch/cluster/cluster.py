@@ -250,15 +250,3 @@ def cluster_of(config: Config) -> Cluster:
         _clusters[key] = Cluster(config)
         atexit.register(_clusters[key].close)
     return _clusters[key]
-
-
-def check(config: Config) -> Cluster:
-    """Return the cluster of a run, once it is known that its hosts compute this run as this one does.
-
-    Raises:
-        CannotRunHere: where there is none, or not of this size.
-        ConfigError: where a host would compute otherwise.
-    """
-    cluster = cluster_of(config)
-    cluster.check(config)
-    return cluster

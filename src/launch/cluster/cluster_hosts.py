@@ -9,7 +9,6 @@ from pathlib import Path
 import yaml
 
 from src.config import CannotRunHere, Config
-from src.launch.cluster import cluster
 from src.launch.cluster.cluster import cluster_of
 from src.launch.cluster.placement import NoRoom, place_servers, place_workers
 from src.launch.cluster.remote_host import RemoteHost
@@ -180,4 +179,6 @@ def placed_workers(config: Config, hosts: Sequence[RemoteHost]) -> list[int]:
 
 def check(config: Config) -> None:
     """Raise `ConfigError` where a run can't be on its cluster as configured."""
-    placed_workers(config, cluster.check(config).alive())
+    cluster = cluster_of(config)
+    cluster.check(config)
+    placed_workers(config, cluster.alive())

@@ -1,11 +1,11 @@
 """Define the interface of an engine, which knows the hosts of a cluster and starts agents there.
 
-A file of conf/hardware/ names the function that connects to one by import path (`engine`).
+A file of conf/hardware/ names the function that connects to one by import path (`engine`). It is
+called with the keys of `hardware`, and returns an `Engine`, or raises `CannotRunHere`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,14 +60,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Disconnect; the cluster stays."""
-
-
-class Connect(Protocol):
-    """A function that connects to an engine."""
-
-    def __call__(self, hardware: Mapping[str, Any]) -> Engine:
-        """Connect as the keys of `hardware` say.
-
-        Raises:
-            CannotRunHere: where that isn't possible.
-        """

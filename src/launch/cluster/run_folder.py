@@ -66,20 +66,21 @@ def write(folder: Path, piece: Piece, complete_as: str | None = None, writer: st
 
 def pieces_of(path: Path, name: str) -> Iterator[Piece]:
     """Yield the pieces of a file, which is called `name` where they go."""
-    with path.open("rb") as file:
-        yield from _rest_of(file, name)
+    return _closing(path.open("rb"), name)
 
 
-def _rest_of(file: BinaryIO, name: str) -> Iterator[Piece]:
-    """Yield the pieces of an open file from where it stands; an empty file has one."""
-    size = os.fstat(file.fileno()).st_size
-    while True:
-        offset = file.tell()
-        data = file.read(CHUNK_BYTES)
-        last = offset + len(data) >= size or not data
-        yield Piece(name, offset, data, last=last)
-        if last:
-            return
+def _closing(file: BinaryIO, name: str) -> Iterator[Piece]:
+    """Yield the pieces of an open file, whatever takes its place meanwhile, and close it.
+
+    An empty file has one.
+    """
+    with file:
+        size, offset, last = os.fstat(file.fileno()).st_size, 0, False
+        while not last:
+            data = file.read(CHUNK_BYTES)
+            last = offset + len(data) >= size or not data
+            yield Piece(name, offset, data, last=last)
+            offset += len(data)
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,7 @@ class RunFolder:
             self._known[name] = _State(now.inode, known.size + len(data), now.changed)
             return Piece(name, known.size, data, appended=True)
         file = path.open("rb")
-        opened = os.fstat(file.fileno())
-        self._known[name] = _State(opened.st_ino, opened.st_size, opened.st_mtime_ns)
+        self._known[name] = _state_of(file.fileno())
         pieces = _closing(file, name)
         first = next(pieces)
         if not first.last:
@@ -171,12 +171,7 @@ class RunFolder:
         return first
 
 
-def _closing(file: BinaryIO, name: str) -> Iterator[Piece]:
-    """Yield the pieces of an open file, whatever takes its place meanwhile, and close it."""
-    with file:
-        yield from _rest_of(file, name)
-
-
-def _state_of(path: Path) -> _State:
-    status = path.stat()
+def _state_of(file: Path | int) -> _State:
+    """Return the state of a file, which may be open."""
+    status = os.stat(file)
     return _State(status.st_ino, status.st_size, status.st_mtime_ns)
