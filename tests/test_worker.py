@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from src.machine import memory_kills
+from src.machine import memory
 from tests.conftest import Commands
 from tests.support import instances
 
@@ -74,7 +74,7 @@ def test_one_of_several_is_named(mnist: None, commands: Commands, strategy: str)
 def small_memory() -> Iterator[Path]:
     """A cgroup whose processes may use `LIMIT_BYTES` together; only root may make one."""
     made, limit = None, ""
-    for path in memory_kills.counters():
+    for path in memory.counters():
         if path.name in ("memory.oom_control", "memory.events") and path.exists():
             made = path.parent / f"scaleguide-test-{os.getpid()}"
             limit = "memory.max" if path.name == "memory.events" else "memory.limit_in_bytes"

@@ -13,7 +13,7 @@ import numpy as np
 from src.data.errors import DataError
 from src.data.samples import KINDS, Samples
 from src.data.shards import Rows, ShardedArray
-from src.machine.memory_limit import memory_limit
+from src.machine.memory import memory_limit
 
 SPLITS = ("train", "test")
 # Maps may fill this part of the memory that the process may use, and stay: training needs the rest.

@@ -15,7 +15,7 @@ from src.data.samples import ArraySource
 from src.data.scratch import Unfinished
 from src.data.shard_writer import Note, Shard, ShardWriter
 from src.machine.devices import usable_cores
-from src.machine.memory_kills import MemoryKills
+from src.machine.memory import MemoryKills
 from src.machine.process import die_with
 
 # Fewer bytes of samples are read sooner than processes are started.

@@ -29,8 +29,7 @@ from src.launch.launcher import Launcher
 from src.launch.local import reaper
 from src.launch.mpi.agents import MPIAgents
 from src.launch.process_spec import ProcessSpec, rank_spec
-from src.launch.single_process import QUIET
-from src.launch.spawn import ChildProcess, Spawn, spawn_child
+from src.launch.spawn import QUIET, ChildProcess, Spawn, spawn_child
 from src.launch.supervise import processes
 from src.launch.torch_ranks import rendezvous_environments
 from src.machine import namespaces

@@ -6,9 +6,7 @@ from src.config import Config, ConfigError
 from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
-
-# Silences messages of TensorFlow's libraries, except for errors.
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+from src.launch.spawn import QUIET
 
 
 class SingleProcess(LocalLauncher):

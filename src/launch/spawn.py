@@ -18,6 +18,8 @@ KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
     "MALLOC_TOP_PAD_": str(2**26),
 }
+# Silences messages of TensorFlow's libraries, except for errors.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Process(Protocol):

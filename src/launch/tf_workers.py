@@ -10,7 +10,7 @@ from src.launch.host import worker_host
 from src.launch.hosts import Hosts
 from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
-from src.launch.single_process import QUIET
+from src.launch.spawn import QUIET
 
 
 class TFWorkers(LocalLauncher):

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from src.machine import cgroups
+
 
 @dataclass(frozen=True)
 class Device:
@@ -44,31 +46,17 @@ def usable_cores() -> list[int]:
 
 def _quota() -> float | None:
     """Return the CPU quota of this process's cgroup (version 1 or 2) in cores, `None` without one."""
-    try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in groups:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            limit = _read(f"/sys/fs/cgroup{path}/cpu.max", "/sys/fs/cgroup/cpu.max").split()
-        elif "cpu" in controllers.split(","):
-            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            limit = [_read(f"/sys/fs/cgroup/cpu{path}/{n}", f"/sys/fs/cgroup/cpu/{n}") for n in names]
-        else:
-            continue
-        if len(limit) == 2 and limit[0] not in ("max", "") and int(limit[0]) > 0:
-            return int(limit[0]) / int(limit[1])
+    for version, folders in cgroups.own("cpu"):
+        names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        for folder in folders:
+            try:
+                quota, period = " ".join((folder / name).read_text() for name in names).split()
+            except OSError:
+                continue
+            if quota not in ("max", "-1"):
+                return int(quota) / int(period)
+            break
     return None
-
-
-def _read(*paths: str) -> str:
-    for path in paths:
-        try:
-            return Path(path).read_text().strip()
-        except OSError:
-            continue
-    return ""
 
 
 def visible_gpus() -> list[tuple[int, str]]:

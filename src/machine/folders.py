@@ -1,7 +1,8 @@
-"""Tell why no folder can be made or written at a path, before anything depends on it."""
+"""Tell why no folder can be made or written at a path, before anything depends on it; exchange folders."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import tempfile
@@ -12,6 +13,8 @@ PSEUDO, EXCEPTIONS = ("/proc", "/sys", "/dev"), ("/dev/shm",)
 # Characters that names and paths below a folder may need besides the folder's own.
 SPARE_NAME, SPARE_PATH = 16, 160
 FULL = (errno.ENOSPC, errno.EDQUOT)
+# fcntl.h, linux/fs.h
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 def obstacle(path: Path) -> str | None:
@@ -53,3 +56,15 @@ def _obstacle(path: Path) -> str | None:
     # The one way to know: access(2) tells root too much, and nothing of attributes, quotas or servers.
     with tempfile.TemporaryDirectory(prefix=".tried-", dir=there):
         return None
+
+
+def swap_directories(first: Path, second: Path) -> bool:
+    """Have two paths swap what they name, in one step for everybody; return whether that was possible.
+
+    Some file systems (NFS) can't, nor can a C library without renameat2(2).
+    """
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    done: int = renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE)
+    return done == 0

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import psutil
 
+from src.machine import cgroups
+
 # The kernel accepts no shorter quota; slower devices have a longer period.
 LEAST_MICROSECONDS = 1_000
 # Environment variables of a slowed rank: its cgroup's folder; version, quota and period of that.
 CGROUP, QUOTA = "SCALEGUIDE_CGROUP", "SCALEGUIDE_QUOTA"
-MOUNT, PROC = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 PREFIX = "scaleguide-"
 # A slowed rank sleeps as long as this between two polls.
 NAP_SECONDS = 2e-4
@@ -64,15 +65,7 @@ def find() -> Groups:
         NotAllowed: if there is none.
     """
     reason = "no cgroup has a CPU controller here"
-    for line in PROC.read_text().splitlines() if PROC.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            # The mount may show the group of a container as its root.
-            folders, version = (MOUNT / f"cpu{path}", MOUNT / "cpu"), 1
-        elif not controllers:
-            folders, version = (MOUNT / path.lstrip("/"), MOUNT), 2
-        else:
-            continue
+    for version, folders in cgroups.own("cpu"):
         for folder in folders:
             groups = Groups(folder, version)
             if version == 2 and not (folder / "cgroup.controllers").exists():

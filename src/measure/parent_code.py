@@ -83,7 +83,6 @@ NO_FIGURE = {
     "src.launch.supervise.inspection": "looks into the user's own code before a run",
     "src.machine.device_locks": "keeps other commands from devices",
     "src.machine.file_locks": "keeps other commands from files",
-    "src.machine.swap_directories": "puts a run's directory in the place of an older one",
     "src.machine.terminal_bar": "shows how far something is",
     "src.measure.environment": "says what a run was computed by and on",
     "src.measure.parent_code": "says what software is",

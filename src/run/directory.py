@@ -15,8 +15,7 @@ import yaml
 from src.config import Config, ConfigError
 from src.config.keys import key_of
 from src.config.schema import flatten
-from src.machine.folders import obstacle
-from src.machine.swap_directories import swap_directories
+from src.machine.folders import obstacle, swap_directories
 from src.run import files
 from src.run.status import Status
 from src.run.tables import write_text

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from src.machine.memory_limit import memory_limit
+from src.machine.memory import memory_limit
 from tests.data.test_preparation import tiles
 from tests.support import ROOT
 
@@ -73,7 +73,7 @@ def run_in(group: Path, folder: Path, *command: str) -> subprocess.CompletedProc
 
 
 def test_the_limit_is_that_of_the_cgroup(group: Path, tmp_path: Path) -> None:
-    code = "from src.machine.memory_limit import memory_limit; print(memory_limit())"
+    code = "from src.machine.memory import memory_limit; print(memory_limit())"
     assert run_in(group, tmp_path, "-c", code).stdout == f"{LIMIT}\n"
     assert memory_limit() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from src.machine import quota
+from src.machine import cgroups, quota
 
 pytestmark = pytest.mark.timed
 
@@ -107,12 +107,13 @@ def test_what_a_killed_job_left_goes_with_the_next(groups: quota.Groups) -> None
 
 
 def test_version_2_has_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "proc").write_text("0::/job\n")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("0::/job\n")
     folder = tmp_path / "mount" / "job"
     folder.mkdir(parents=True)
     (folder / "cgroup.controllers").write_text("cpu memory\n")
-    monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(quota, "MOUNT", tmp_path / "mount")
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path / "mount")
     environment = quota.prepare([0.25], 10, 0, 1)
     assert (folder / "cgroup.subtree_control").read_text() == "+cpu"
     monkeypatch.setenv(quota.CGROUP, environment[quota.CGROUP])
@@ -125,8 +126,9 @@ def test_version_2_has_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_none_may_be_made_it_is_said_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "proc").write_text("4:memory:/\n1:cpu:/job\n")
-    monkeypatch.setattr(quota, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(quota, "MOUNT", tmp_path / "nowhere")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("4:memory:/\n1:cpu:/job\n")
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path / "nowhere")
     with pytest.raises(quota.NotAllowed, match=r"nowhere.*No such file"):
         quota.find()

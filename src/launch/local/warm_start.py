@@ -19,13 +19,11 @@ from pathlib import Path
 from src.config import Config
 from src.launch.local.agents import AgentProcess, send_line
 from src.launch.local.fork_server import SINGLE_THREADED
-from src.launch.spawn import KEEP_FREED_MEMORY, Process, Spawn, spawn_child
+from src.launch.spawn import KEEP_FREED_MEMORY, QUIET, Process, Spawn, spawn_child
 from src.run.variables import FORK_SERVERS, THREADS
 
 # Variables that an interpreter reads only as it starts, so that forked processes would miss them.
 AT_START = ("PYTHONPROFILEIMPORTTIME", "PYTHONFAULTHANDLER", "PYTHONHASHSEED", "LD_PRELOAD")
-# Silences messages of TensorFlow's libraries while they are imported, except for errors.
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 _servers: dict[str, ForkServerProcess] = {}
 
 

@@ -44,7 +44,7 @@ def profile_of(config: Config) -> str | None:
     return module
 
 
-def measure(config: Config, folder: Path, devices: Sequence[Device] | None = None) -> list[Row]:
+def measure(config: Config, folder: Path, devices: Sequence[Device]) -> list[Row]:
     """Measure the exchanges of a run's strategy between its hosts.
 
     The links are measured before that; `network.json` in `folder` then has both.
@@ -52,7 +52,7 @@ def measure(config: Config, folder: Path, devices: Sequence[Device] | None = Non
     Args:
         config: the run's configuration.
         folder: a new folder for the processes' records.
-        devices: those of the workers; `None` for the first of this machine.
+        devices: those of the workers on this machine.
 
     Raises:
         NotMeasured: where a process fails.
@@ -90,7 +90,7 @@ def measure(config: Config, folder: Path, devices: Sequence[Device] | None = Non
     return list(rows.values())
 
 
-def measure_before(config: Config, out: Path, devices: Sequence[Device] | None = None) -> None:
+def measure_before(config: Config, out: Path, devices: Sequence[Device]) -> None:
     """Measure the exchanges of a run, and write them to its `network.json`.
 
     Raises:

@@ -22,7 +22,7 @@ import yaml
 from src.config import Config, ConfigError, OwnCodeError, import_paths
 from src.launch.launcher import LocalLauncher, launcher_of
 from src.launch.local.warm_start import spawn_for
-from src.launch.spawn import spawn_child
+from src.launch.spawn import QUIET, spawn_child
 from src.run.progress import phase
 from src.run.variables import PARENT, THREADS
 
@@ -81,7 +81,7 @@ def _inspect(config: Config) -> None:
         spawn = spawn_for(config) if local else spawn_child
         environment = {**dict.fromkeys(THREADS, "1"), "CUDA_VISIBLE_DEVICES": "", PARENT: str(os.getpid())}
         # What the user's code leaves among temporary files goes with the folder.
-        environment |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TMPDIR": folder}
+        environment |= {**QUIET, "TMPDIR": folder}
         command = [sys.executable, "-u", "-m", "src.preflight", str(given), str(answer)]
         process = spawn(command, environment, log)
         try:

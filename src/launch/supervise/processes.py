@@ -60,25 +60,24 @@ def start(
     config: Config,
     out: Path,
     *,
+    own_devices: Sequence[Device],
     started: float,
     resume: Path | None = None,
-    own_devices: Sequence[Device] | None = None,
 ) -> list[LaunchedProcess]:
     """Start every process of the job, pinned to its own devices and with a log file each.
 
     Args:
         config: the run's configuration.
         out: the run's directory.
+        own_devices: the devices of the workers on this machine, in their order.
         started: when the run began, in seconds since 1970.
         resume: the checkpoint at which a restarted job resumes.
-        own_devices: the devices of the workers, in their order; `None` for the first of the host.
 
     Returns the processes, those of the hosts' and the launcher's own first; those of the hosts alone where
     one can't be reached.
     """
     launcher, logs = launcher_of(config), out / files.LOGS
     hardware = config.hardware
-    all_devices = own_devices or devices.find(hardware.device, hardware.cores_per_device)
     common = {variables.PARENT: str(os.getpid())}
     for ready in files.of_every_rank(out, files.READY).values():
         # An earlier start of this job has left it.
@@ -103,7 +102,7 @@ def start(
         common[variables.NETWORKS] = json.dumps(hosts.networks)
         for spec in specs:
             host = hosts.host(spec.host)
-            own = devices.of_one_process(hosts.devices_of(spec, all_devices))
+            own = devices.of_one_process(hosts.devices_of(spec, own_devices))
             environment = {**spec.environment, **host.environment, **_pinning(own), **common}
             environment[variables.PROCESS] = spec.name
             folder = host.folder(out)

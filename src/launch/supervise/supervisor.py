@@ -20,7 +20,7 @@ from src.launch.supervise import exchange_benchmark, processes
 from src.launch.supervise.choose_hosts import trace_of
 from src.launch.supervise.job_result import JobResult
 from src.machine.devices import Device
-from src.machine.memory_kills import MemoryKills
+from src.machine.memory import MemoryKills
 from src.measure import environment
 from src.run import files, variables
 from src.run.progress import LiveProgress
@@ -40,11 +40,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        config: Config,
-        out: Path,
-        tracker: ParentTracker,
-        own_devices: Sequence[Device] | None = None,
+        self, config: Config, out: Path, tracker: ParentTracker, own_devices: Sequence[Device]
     ) -> None:
         """Prepare to train.
 
@@ -52,7 +48,7 @@ class Supervisor:
             config: the run's configuration.
             out: the run's directory, which has its `config.yaml`.
             tracker: tracks the training in MLflow.
-            own_devices: the devices of the workers, in their order; `None` for the first of the host.
+            own_devices: the devices of the workers on this machine, in their order.
         """
         self._own_devices = own_devices
         self._start = partial(processes.start, config, out, own_devices=own_devices)
@@ -107,7 +103,11 @@ class Supervisor:
             result.environment |= {
                 "devices": describe_devices(result.processes),
                 **describe_hosts(result.processes),
-                "sampler": self._describe_sampling(),
+                # CPU seconds, in how many seconds.
+                "sampler": {
+                    "cpu_seconds": self._trace.cpu_seconds,
+                    "seconds": time.time() - self._watched,
+                },
             }
         except KeyboardInterrupt:
             result.interrupted = True
@@ -142,10 +142,6 @@ class Supervisor:
                     return
                 if result.outcome.code in FINAL or not self._restart_all():
                     return
-
-    def _describe_sampling(self) -> dict[str, float]:
-        """Return what the trace of the hardware has cost: CPU seconds, in how many seconds."""
-        return {"cpu_seconds": self._trace.cpu_seconds, "seconds": time.time() - self._watched}
 
     def _revive(self, launched: LaunchedProcess) -> bool:
         """Restart a process that has died; return whether there was a restart left, and a host."""

@@ -28,6 +28,7 @@ from tests.support import has_ended
 
 LONG = "import time; time.sleep(600)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {LONG}"
+CORES = [Device("cpu", number, (number,)) for number in (0, 1)]
 TWO_RANKS = ("strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.share_devices=true", "out=run")
 Start = Callable[..., list[LaunchedProcess]]
 Until = Callable[[Callable[[], object], float, str], float]
@@ -188,7 +189,7 @@ def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch
         return child([sys.executable, "-c", LONG], env=env, **options)
 
     monkeypatch.setattr(spawn, "ChildProcess", record)
-    started = processes.start(config, Path("run"), started=12.5)
+    started = processes.start(config, Path("run"), own_devices=CORES, started=12.5)
     try:
         assert [rank.log for rank in started] == [Path(f"run/logs/rank-{n}.log") for n in (0, 1)]
         assert [env["RANK"] for env in seen] == ["0", "1"]
@@ -224,7 +225,7 @@ def test_ranks_already_started_are_ended_when_a_later_one_cannot_be(
 
     monkeypatch.setattr(spawn, "ChildProcess", second_fails)
     with pytest.raises(BlockingIOError):
-        processes.start(config, Path("run"), started=0.0)
+        processes.start(config, Path("run"), own_devices=CORES, started=0.0)
     assert started[0].poll() is not None
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from src.machine import memory_kills
-from src.machine.memory_kills import MemoryKills
+from src.machine import cgroups
+from src.machine.memory import MemoryKills
 
 V1 = "9:memory:/job\n0::/\n"
 V2 = "0::/job\n"
@@ -28,8 +28,8 @@ V2 = "0::/job\n"
 def test_each_kill_is_told_once_by_the_nearest_counter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str | None, counter: str
 ) -> None:
-    monkeypatch.setattr(memory_kills, "MOUNT", tmp_path / "sys")
-    monkeypatch.setattr(memory_kills, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path / "sys")
+    monkeypatch.setattr(cgroups, "PROC", tmp_path / "proc")
     for path, text in (("proc/self/cgroup", cgroup), ("proc/vmstat", "oom_kill 7\n"), (counter, "")):
         if text is not None:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +49,6 @@ def test_each_kill_is_told_once_by_the_nearest_counter(
 
 
 def test_where_nothing_counts_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_kills, "MOUNT", tmp_path)
-    monkeypatch.setattr(memory_kills, "PROC", tmp_path)
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
     assert not MemoryKills().has_another()

@@ -1,11 +1,13 @@
-"""Tell whether the kernel has killed a process for want of memory, by the counters that it keeps of that."""
+"""Tell how much memory this process may use, and whether the kernel has killed a process for want of it."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-MOUNT, PROC = Path("/sys/fs/cgroup"), Path("/proc")
+from src.machine import cgroups
 
 
 class MemoryKills:
@@ -33,18 +35,11 @@ class MemoryKills:
 
 def counters() -> Iterator[Path]:
     """Yield the files that may count, the most specific first."""
-    own = PROC / "self/cgroup"
-    for line in own.read_text().splitlines() if own.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        # The mount may show the group of a container as its root; under version 1 there is one a controller.
-        if "memory" in controllers.split(","):
-            folders, name = (MOUNT / f"memory{path}", MOUNT / "memory"), "memory.oom_control"
-        elif not controllers:
-            folders, name = (MOUNT / path.lstrip("/"), MOUNT), "memory.events"
-        else:
-            continue
-        yield from (folder / name for folder in folders)
-    yield PROC / "vmstat"
+    for version, folders in cgroups.own("memory"):
+        yield from (
+            folder / ("memory.events" if version == 2 else "memory.oom_control") for folder in folders
+        )
+    yield cgroups.PROC / "vmstat"
 
 
 def _read(path: Path) -> int | None:
@@ -54,3 +49,15 @@ def _read(path: Path) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
+def memory_limit() -> int:
+    """Return the bytes of memory of this machine, or the limit of this process's cgroup if that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for version, folders in cgroups.own("memory"):
+        for folder in folders:
+            # Version 2 says `max` where there is no limit.
+            with contextlib.suppress(OSError, ValueError):
+                name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+                limits.append(int((folder / name).read_text()))
+    return min(limits)
