@@ -23,13 +23,9 @@ def left() -> list[psutil.Process]:
             if SWITCH_MODULE in words and each.uids().real == os.getuid():
                 parent = int(words[words.index(SWITCH_MODULE) + 1])
                 # A holder has its switch's command line; the parent's number may be somebody else's by now.
-                if not _is_ancestor(parent, each):
+                if all(above.pid != parent for above in each.parents()):
                     found.append(each)
     return found
-
-
-def _is_ancestor(parent: int, child: psutil.Process) -> bool:
-    return any(each.pid == parent for each in child.parents())
 
 
 def clean() -> list[str]:

@@ -69,17 +69,13 @@ class ClusterTrace:
     def _gather(self) -> None:
         for host in self._hosts:
             with contextlib.suppress(HostLost, OSError):
-                rows, helpers, readings, self._sampling[host] = host.call("samples")
-                self._add(host, rows, helpers, readings)
+                self._add(host, *host.call("samples"))
 
     def _add(
-        self,
-        host: RemoteHost,
-        rows: list[dict[str, Any]],
-        helpers: list[tuple[float, float]],
-        readings: list[Reading],
+        self, host: RemoteHost, rows: list[Any], helpers: list[Any], readings: list[Any], cpu: float
     ) -> None:
-        """Add what a host has sampled, at this host's times."""
+        """Add what a host has sampled, at this host's times, and the CPU seconds of its sampler."""
+        self._sampling[host] = cpu
         ahead = host.offset.wall
         for row in rows:
             row["time"] -= ahead

@@ -61,7 +61,8 @@ def open_ranks(
             )
         for number, (host, words) in enumerate(zip(ranks, proxies, strict=True)):
             own.append(_start_proxy(number, host, words, ranks[host], logs))
-        accepted = sum(_accepted(host, count) for host, count in ranks.items())
+        seconds = CONNECT_SECONDS + ASK_SECONDS
+        accepted = sum(host.call("accept_mpi", count, seconds=seconds) for host, count in ranks.items())
     except BaseException:
         for each in own:
             each.process.signal_group(signal.SIGKILL)
@@ -80,12 +81,6 @@ def _proxies(mpiexec: ChildProcess[bytes]) -> list[list[str]]:
         elif first == LAST:
             break
     return found
-
-
-def _accepted(host: RemoteHost, count: int) -> int:
-    """Return how many ranks' agents have come to a host that waits for so many."""
-    accepted: int = host.call("accept_mpi", count, seconds=CONNECT_SECONDS + ASK_SECONDS)
-    return accepted
 
 
 def _start_proxy(number: int, host: RemoteHost, words: list[str], ranks: int, logs: Path) -> LaunchedProcess:
