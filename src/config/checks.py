@@ -49,7 +49,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     hardware = Hardware(**raw["hardware"])
     if hardware.device == "auto":
         # Emulated hosts have CPU devices alone.
-        gpus = "gpu" in supports.devices and hardware.links is None and devices.gpu_indices()
+        gpus = "gpu" in supports.devices and hardware.links is None and devices.visible_gpus()
         hardware = replace(hardware, device="gpu" if gpus else "cpu")
     if hardware.repeat_disturbed is None:
         again = int(_repetitions(raw["tracking"]["study"]) > 1)

@@ -50,10 +50,6 @@ class Request:
     shared: bool
     count: int
 
-    def candidates(self) -> list[Device]:
-        """Return the devices that would do, in the order of preference."""
-        return devices.find(self.kind, self.cores_per_device, self.numbers)
-
 
 @dataclass
 class Lease:
@@ -79,7 +75,7 @@ class Lease:
 
     def add(self, request: Request) -> bool:
         """Take devices for a request besides those taken already; return whether there were enough."""
-        candidates = request.candidates()
+        candidates = devices.find(request.kind, request.cores_per_device, request.numbers)
         count = min(request.count, len(candidates))
         chosen: list[Device] = []
         for device in candidates:

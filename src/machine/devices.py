@@ -109,36 +109,26 @@ def _named(entry: str, place: int, gpus: Mapping[int, str]) -> tuple[int, str] |
     return beginning[0] if len(beginning) == 1 else None
 
 
-def gpu_indices() -> list[int]:
-    """Return the numbers of the GPUs that this process may use."""
-    return [number for number, _ in visible_gpus()]
-
-
 def find(kind: str, cores_per_device: int, numbers: Sequence[int] | None = None) -> list[Device]:
     """Find the devices of a kind (`cpu` or `gpu`) on this host, all or those with the given numbers.
 
     Cores that don't fill a device are left idle.
     """
-    found = _find_all(kind, cores_per_device)
-    if numbers is None:
-        return found
-    by_number = {device.index: device for device in found}
-    return [by_number[number] for number in numbers if number in by_number]
-
-
-def _find_all(kind: str, cores_per_device: int) -> list[Device]:
     cores = usable_cores()
     if kind == "cpu":
         shares = range(len(cores) // cores_per_device)
-        return [
+        found = [
             Device("cpu", i, tuple(cores[i * cores_per_device : (i + 1) * cores_per_device])) for i in shares
         ]
-    gpus = visible_gpus()
-    share = max(1, len(cores) // max(1, len(gpus)))
-    return [
-        Device("gpu", number, tuple(cores[i * share : (i + 1) * share] or cores), uuid)
-        for i, (number, uuid) in enumerate(gpus)
-    ]
+    else:
+        gpus = visible_gpus()
+        share = max(1, len(cores) // max(1, len(gpus)))
+        found = [
+            Device("gpu", number, tuple(cores[i * share : (i + 1) * share] or cores), uuid)
+            for i, (number, uuid) in enumerate(gpus)
+        ]
+    by_number = {device.index: device for device in found}
+    return [by_number[each] for each in (by_number if numbers is None else numbers) if each in by_number]
 
 
 def processor() -> str:

@@ -28,7 +28,7 @@ def test_a_direction_of_one_host_can_be_set_alone() -> None:
 
 
 def test_emulated_hosts_have_cpu_devices_even_where_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("src.machine.devices.gpu_indices", lambda: [0, 1])
+    monkeypatch.setattr("src.machine.devices.visible_gpus", lambda: [(0, "GPU-a"), (1, "GPU-b")])
     assert config("hardware=vpn", "strategy=ddp", "hardware.device=auto").hardware.device == "cpu"
 
 

@@ -158,7 +158,7 @@ def test_gpus_are_those_that_the_environment_leaves(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert devices.gpu_indices() == indices
+    assert [number for number, _ in devices.visible_gpus()] == indices
     # Ranks are given what can't mean another GPU, in whatever order CUDA counts them.
     assert [uuid for _, uuid in devices.visible_gpus()] == [
         f"GPU-{'aabc'[index]}{index}" for index in indices
@@ -176,12 +176,12 @@ def test_a_lost_gpu_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     driver.lost = 1
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert devices.gpu_indices() == [0, 2, 3]
+    assert [number for number, _ in devices.visible_gpus()] == [0, 2, 3]
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=False))
-    assert devices.gpu_indices() == []
+    assert [number for number, _ in devices.visible_gpus()] == []
     assert devices.find("gpu", 1) == []
 
 

@@ -14,6 +14,7 @@ TCP's segments over together (generic segmentation offload), which costs less th
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import random
@@ -86,15 +87,9 @@ def wire_bytes(packet: bytes) -> int:
 
 
 class Router:
-    """Moves packets between ports until `run` returns.
-
-    Attributes:
-        forwarded: number of packets that have reached a device.
-        dropped: number of those that a link lost.
-    """
+    """Moves packets between ports until `run` returns."""
 
     def __init__(self) -> None:
-        self.forwarded = self.dropped = 0
         self._ports: dict[int, Port] = {}
         self._by_address: dict[bytes, Port] = {}
         self._other: Port | None = None
@@ -141,28 +136,20 @@ class Router:
             if receiver is None or receiver is sender:
                 continue
             size = wire_bytes(packet)
-            taken = sender.up.accept(now, size)
-            if taken is None:
-                self.dropped += 1
-                continue
-            begin, end = taken
-            self._at(begin + sender.link.up.delay_ms / 1e3, self._arrive, receiver, packet, size, end - begin)
+            if (taken := sender.up.accept(now, size)) is not None:
+                begin, end = taken
+                arrival = begin + sender.link.up.delay_ms / 1e3
+                self._at(arrival, self._arrive, receiver, packet, size, end - begin)
 
     def _arrive(self, moment: float, receiver: Port, packet: bytes, size: int, arriving: float) -> None:
         """Take a packet at the switch, whose first byte is there now, and its last in `arriving` seconds."""
-        taken = receiver.down.accept(moment, size, arriving)
-        if taken is None:
-            self.dropped += 1
-        else:
+        if (taken := receiver.down.accept(moment, size, arriving)) is not None:
             self._at(taken[1] + receiver.link.down.delay_ms / 1e3, self._deliver, receiver, packet)
 
     def _deliver(self, moment: float, receiver: Port, packet: bytes) -> None:
-        try:
+        # The packet is lost where its device's queue is full, or the device is down.
+        with contextlib.suppress(OSError):
             os.write(receiver.file, packet)
-            self.forwarded += 1
-        except OSError:
-            # Its device's queue is full, or the device is down.
-            self.dropped += 1
 
     def _at(self, moment: float, then: Callable[..., None], *arguments: Any) -> None:
         self._order += 1
