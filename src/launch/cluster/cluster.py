@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,7 +49,6 @@ class Cluster:
         self._engine = _engine_of(config.hardware)
         self._closed = False
         self.hosts: list[RemoteHost] = []
-        self._shipped: set[str] = set()
         try:
             nodes = self._nodes(config.hardware.hosts)
             with ThreadPoolExecutor(len(nodes)) as pool:
@@ -169,7 +168,9 @@ class Cluster:
 
     def _ship_data(self, config: Config, folder: Path, hosts: Sequence[RemoteHost]) -> None:
         """Bring prepared arrays to hosts that lack them."""
-        paths = list(_data_files(folder))
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        # The last one says that they are complete.
+        paths.sort(key=lambda path: path == folder / "meta.json")
         size = sum(path.stat().st_size for path in paths)
         for host in hosts:
             if (room := host.call("room")) < size:
@@ -204,12 +205,6 @@ def _asked(config: Config) -> tuple[str, int, list[str]]:
     """Return what a host is asked to describe: devices of a kind and size, and a run's libraries."""
     libraries = [name for name in software_of(config)["libraries"] if name != "python"]
     return config.hardware.device, config.hardware.cores_per_device, libraries
-
-
-def _data_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of prepared arrays, last the one that says that they are complete."""
-    every = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    yield from sorted(every, key=lambda path: path == folder / "meta.json")
 
 
 _engines: dict[str, Engine] = {}

@@ -154,11 +154,7 @@ class ClusterHosts(Hosts):
 
 
 def placed_workers(config: Config, hosts: Sequence[RemoteHost]) -> list[int]:
-    """Return the index of the host of each worker.
-
-    Raises:
-        CannotRunHere: where the hosts have too few devices.
-    """
+    """Return the index of each worker's host; raise `CannotRunHere` where the hosts have too few devices."""
     hardware = config.hardware
     if not hosts:
         raise CannotRunHere(f"hardware={hardware.name}: no host of the cluster is left")

@@ -32,7 +32,6 @@ class ClusterTrace:
         self._sampling: dict[RemoteHost, float] = {}
         self._helping: dict[RemoteHost, float] = {}
         self._stop = threading.Event()
-        self._gathering = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property

@@ -49,11 +49,7 @@ class Engine(Protocol):
     """The interface of an engine that this process is connected to."""
 
     def nodes(self) -> list[Node]:
-        """Return the hosts that are alive.
-
-        Raises:
-            CannotRunHere: where the engine itself is lost.
-        """
+        """Return the hosts that are alive; raise `CannotRunHere` where the engine itself is lost."""
 
     def start_agent(self, node: Node, lost_seconds: float) -> Connection:
         """Start an agent on a host, with this process's code; `call` waits until it is there."""

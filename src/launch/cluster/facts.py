@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -59,11 +58,6 @@ class HostFacts:
     processor: str
     gpus: tuple[str, ...]
     process: int
-
-    def describe(self) -> dict[str, Any]:
-        """Return what `environment.json` says of the host as such."""
-        hardware = {"processors": [self.processor], "gpus": list(self.gpus)}
-        return {"name": self.name, "address": self.address, **hardware}
 
 
 def of_this_host(address: str, kind: str, cores_per_device: int, libraries: Iterable[str]) -> HostFacts:

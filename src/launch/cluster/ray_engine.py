@@ -106,11 +106,7 @@ class _NoAnswer(Exception):
 
 
 def _nodes() -> list[dict[str, Any]]:
-    """Return what the head of the cluster says of its nodes.
-
-    Raises:
-        _NoAnswer: where it doesn't answer.
-    """
+    """Return what the head of the cluster says of its nodes; raise `_NoAnswer` where it doesn't answer."""
     import ray
 
     try:
@@ -120,11 +116,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """Return what Ray answers within so many seconds; without a head it might have us wait for ever.
-
-    Raises:
-        _NoAnswer: after `seconds`.
-    """
+    """Return what Ray answers, or raise `_NoAnswer` after `seconds`: without a head it might never answer."""
     answer: Future[T] = Future()
 
     def wait() -> None:
@@ -204,11 +196,7 @@ class RayEngine:
         self._key = key
 
     def nodes(self) -> list[Node]:
-        """Return the nodes that are alive.
-
-        Raises:
-            CannotRunHere: where the head of the cluster is lost.
-        """
+        """Return the nodes that are alive; raise `CannotRunHere` where the head of the cluster is lost."""
         import ray
 
         own = ray.get_runtime_context().get_node_id()
@@ -258,11 +246,7 @@ class RayConnection:
         self._actor, self._node = actor, node
 
     def call(self, method: str, *arguments: Any, seconds: float) -> Any:
-        """Call a method of the agent and return its result.
-
-        Raises:
-            HostLost: where the agent has ended, or there is no answer within `seconds`.
-        """
+        """Call a method of the agent, as a `Connection` does."""
         import ray
 
         try:

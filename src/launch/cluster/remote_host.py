@@ -136,7 +136,10 @@ class RemoteHost(Host):
     def describe(self) -> dict[str, Any]:
         """Return what `environment.json` says of the host."""
         return {
-            **self.facts.describe(),
+            "name": self.facts.name,
+            "address": self.address,
+            "processors": [self.facts.processor],
+            "gpus": list(self.facts.gpus),
             "clock_offset_seconds": self.offset.wall,
             "clock_offset_uncertain_seconds": self.offset.uncertain,
             "lost": self.lost,

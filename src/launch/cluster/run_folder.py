@@ -5,6 +5,7 @@ Only what the host's own processes change goes back: each file belongs to one pr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -119,29 +120,20 @@ class RunFolder:
         Files whose names begin with a dot are temporary, and are left out.
         """
         with self._lock:
-            return self._changes()
-
-    def _changes(self) -> list[Piece]:
-        """Return pieces of what has changed; the lock is held."""
-        if self._rest is not None:
-            if piece := next(self._rest, None):
-                return [piece]
-            self._rest = None
-        found = self._removed()
-        for path in sorted(self.folder.rglob("[!.]*")):
-            name = str(path.relative_to(self.folder))
-            try:
-                if not path.is_file():
-                    continue
-                piece = self._change(path, name)
-            except FileNotFoundError:
-                # It was replaced or removed meanwhile, and is seen at the next call.
-                continue
-            if piece is not None:
-                found.append(piece)
-                if not piece.last:
-                    break
-        return found
+            if self._rest is not None:
+                if piece := next(self._rest, None):
+                    return [piece]
+                self._rest = None
+            found = self._removed()
+            for path in sorted(self.folder.rglob("[!.]*")):
+                name = str(path.relative_to(self.folder))
+                # One that was replaced or removed meanwhile is seen at the next call.
+                with contextlib.suppress(FileNotFoundError):
+                    if path.is_file() and (piece := self._change(path, name)) is not None:
+                        found.append(piece)
+                        if not piece.last:
+                            break
+            return found
 
     def _removed(self) -> list[Piece]:
         """Return the files that were there, and twice not any more."""

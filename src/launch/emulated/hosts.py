@@ -109,11 +109,7 @@ class EmulatedHosts(Hosts):
         return f"{self.host(name).address}:{self._ports[name]}"
 
     def _hear(self) -> dict[str, Any]:
-        """Return what the switch answers.
-
-        Raises:
-            CannotRunHere: where that is an error.
-        """
+        """Return what the switch answers; raise `CannotRunHere` where that is an error."""
         assert self._switch.stdout is not None
         line = self._switch.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"error": "the switch ended at once"}

@@ -97,11 +97,7 @@ def _probe(sender: Host, receiver: Host, switch: int) -> dict[str, float]:
 
 
 def _line_of(probe: subprocess.Popen[str], switch: int) -> str:
-    """Return the line that a probe's process prints, unless the switch ends first.
-
-    Raises:
-        NotMeasured: where it prints none.
-    """
+    """Return the line that a probe's process prints; raise `NotMeasured` where the switch ends first."""
     assert probe.stdout is not None and probe.stderr is not None
     try:
         ends = os.pidfd_open(switch)

@@ -199,11 +199,7 @@ def _hold(other: socket.socket, number: int, link: Link, by: str) -> NoReturn:
 
 
 def _answer(own: socket.socket) -> list[int]:
-    """Wait until the holder at the other end of `own` has done its part; return the descriptors it gives.
-
-    Raises:
-        SwitchError: where it couldn't.
-    """
+    """Return the descriptors that a holder gives once it has done its part, or raise `SwitchError`."""
     said, files, _, _ = socket.recv_fds(own, 4096, 1)
     if said != DONE:
         raise SwitchError(said.decode() or "the process that should hold a host ended at once")

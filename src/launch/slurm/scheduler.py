@@ -48,30 +48,18 @@ def missing_program() -> str | None:
 
 
 def test(script: str) -> None:
-    """Have Slurm look at a batch script, and submit nothing.
-
-    Raises:
-        Refused: where it could never run.
-    """
+    """Have Slurm look at a batch script, and submit nothing; raise `Refused` where it could never run."""
     _ask(["sbatch", "--test-only"], script)
 
 
 def submit(script: str) -> str:
-    """Submit a batch script; return the job's number.
-
-    Raises:
-        Refused: where Slurm doesn't take it.
-    """
+    """Submit a batch script and return the job's number; raise `Refused` where Slurm doesn't take it."""
     # The name of one of several clusters follows.
     return _ask(["sbatch", "--parsable"], script).strip().partition(";")[0]
 
 
 def states(jobs: Sequence[str]) -> dict[str, State]:
-    """Return the states of jobs by their numbers.
-
-    Raises:
-        Refused: where Slurm doesn't answer.
-    """
+    """Return the states of jobs by their numbers; raise `Refused` where Slurm doesn't answer."""
     found = dict.fromkeys(jobs, State())
     # By the user the controller looks for them itself, and doesn't send all that there are.
     command = ["squeue", "--me", "--noheader", "--states=all", "--format=%i|%T|%r|%N"]
@@ -89,11 +77,7 @@ def states(jobs: Sequence[str]) -> dict[str, State]:
 
 
 def cancel(jobs: Sequence[str]) -> None:
-    """Have jobs end.
-
-    Raises:
-        Refused: where Slurm doesn't answer.
-    """
+    """Have jobs end; raise `Refused` where Slurm doesn't answer."""
     _ask(["scancel", *jobs])
 
 
