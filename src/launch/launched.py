@@ -49,11 +49,9 @@ def describe_devices(launched: Sequence[LaunchedProcess]) -> list[dict[str, Any]
 
 def describe_hosts(launched: Sequence[LaunchedProcess]) -> dict[str, Any]:
     """Return the entry `hosts` of environment.json: those of a cluster, with the processes there."""
-    hosts = {id(each.host): each.host for each in launched}
-    described = [(key, host.describe()) for key, host in hosts.items()]
     found = [
-        {**facts, "processes": [each.spec.name for each in launched if id(each.host) == key]}
-        for key, facts in described
-        if facts is not None
+        {**facts, "processes": [each.spec.name for each in launched if each.host is host]}
+        for host in dict.fromkeys(each.host for each in launched)
+        if (facts := host.describe()) is not None
     ]
     return {"hosts": found} if found else {}

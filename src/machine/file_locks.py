@@ -77,21 +77,18 @@ def lock(path: Path, *, wait: bool, mode: int = 0o666) -> int | None:
             if failures == TRIES:
                 raise
             continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        with contextlib.ExitStack() as closing:
+            closing.callback(os.close, file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            # Else it was released, and its file removed, meanwhile.
             if is_at(file, path):
+                closing.pop_all()
                 return file
-        except BlockingIOError:
-            os.close(file)
-            return None
-        except OSError as error:
-            os.close(file)
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        except BaseException:
-            os.close(file)
-            raise
-        # It was released, and its file removed, meanwhile.
-        os.close(file)
 
 
 def release(path: Path, file: int) -> None:

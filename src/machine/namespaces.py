@@ -52,11 +52,7 @@ class Namespace:
     """
 
     def __init__(self) -> None:
-        """Make a namespace.
-
-        Raises:
-            NotAllowed: where the system forbids it.
-        """
+        """Make a namespace; raise `NotAllowed` where the system forbids it."""
         self._holder = subprocess.Popen(
             [*_script(), "--hold"],
             stdin=subprocess.PIPE,
@@ -154,11 +150,7 @@ def _hold() -> None:
 
 
 def _make() -> None:
-    """Move this process into a new network namespace, whose loopback interface is up.
-
-    Raises:
-        OSError: where that isn't allowed.
-    """
+    """Move this process into a new network namespace, or raise `OSError` where that isn't allowed."""
     try:
         make_network()
     except PermissionError:

@@ -59,11 +59,7 @@ class Groups:
 
 
 def find() -> Groups:
-    """Find a folder for new cgroups, by this process's own cgroup.
-
-    Raises:
-        NotAllowed: if there is none.
-    """
+    """Find a folder for new cgroups, by this process's own cgroup; raise `NotAllowed` if there is none."""
     reason = "no cgroup has a CPU controller here"
     for version, folders in cgroups.own("cpu"):
         for folder in folders:
@@ -99,7 +95,8 @@ def prepare(speeds: Sequence[float] | None, period_ms: float, rank: int, cores: 
     if speeds is None or speeds[rank] == 1:
         return {}
     groups = find()
-    _forget_others(groups.folder)
+    # Parents that were killed may have left some.
+    _remove(groups.folder, lambda pid: not psutil.pid_exists(pid))
     with contextlib.suppress(FileExistsError):
         groups.make(str(rank))
     limit, period = quota_of(speeds[rank], cores, round(1000 * period_ms))
@@ -169,11 +166,6 @@ def remove() -> None:
     """Remove the cgroups that this process has made, once its ranks have ended."""
     with contextlib.suppress(NotAllowed):
         _remove(find().folder, lambda pid: pid == os.getpid())
-
-
-def _forget_others(folder: Path) -> None:
-    """Remove the cgroups of parents that no longer exist."""
-    _remove(folder, lambda pid: not psutil.pid_exists(pid))
 
 
 def _remove(folder: Path, is_to_go: Callable[[int], bool]) -> None:

@@ -142,14 +142,9 @@ class ForkServer:
 
 def _receive_line(client: socket.socket) -> dict[str, Any] | None:
     """Receive one line of JSON; return `None` if the client closes its connection first."""
-    received = b""
-    while not received.endswith(b"\n"):
-        piece = client.recv(1 << 16)
-        if not piece:
-            return None
-        received += piece
-    request: dict[str, Any] = json.loads(received)
-    return request
+    with client.makefile("rb") as stream:
+        line = stream.readline()
+    return json.loads(line) if line.endswith(b"\n") else None
 
 
 def _send_line(client: socket.socket, message: dict[str, int | str]) -> None:

@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -52,16 +51,10 @@ def is_needed(config: Config) -> bool:
 
 def _key(config: Config) -> str:
     """Return a text that is the same for cells in which the process would find the same."""
-    parts: dict[str, Any] = {"strategy": config.strategy["entry"], "model": config.model}
-    parts |= {
-        "task": config.task,
-        "framework": config.framework,
-        "dataset": config.dataset,
-        "precision": config.precision,
-    }
+    keys = ["model", "task", "framework", "dataset", "precision"]
     if config.resume is not None:
-        keys = ("resume", "seed", "epochs", "global_batch", "optimizer")
-        parts |= {key: getattr(config, key) for key in keys}
+        keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
+    parts = [config.strategy["entry"], *(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 
 

@@ -127,12 +127,6 @@ def start(
     return processes
 
 
-def restart(launched: LaunchedProcess) -> None:
-    """Start a process that has ended again, with the devices and variables that it had."""
-    assert launched.start_again is not None
-    launched.process = launched.start_again()
-
-
 def _pinning(own: list[Device]) -> dict[str, str]:
     """Return the variables that restrict a process to its own devices."""
     cores = [core for device in own for core in device.cores]
@@ -269,7 +263,7 @@ def stop(processes: list[LaunchedProcess]) -> None:
         launched.process.signal_group(signal.SIGKILL)
         launched.process.wait()
     with contextlib.ExitStack() as ending:
-        for host in {id(each.host): each.host for each in processes}.values():
+        for host in dict.fromkeys(each.host for each in processes):
             ending.callback(host.end_job)
     if any(quota.CGROUP in launched.spec.environment for launched in processes):
         quota.remove()

@@ -113,10 +113,9 @@ class Supervisor:
             result.interrupted = True
         finally:
             # A second Ctrl-C must not interrupt the end of the processes.
-            handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
             with contextlib.ExitStack() as ending:
-                for number, handler in handlers.items():
-                    ending.callback(signal.signal, number, handler)
+                for number in ENDING_SIGNALS:
+                    ending.callback(signal.signal, number, signal.signal(number, signal.SIG_IGN))
                 ending.callback(isolated.close)
                 ending.callback(files.remove_unfinished, self._out)
                 processes.stop(result.processes)
@@ -155,7 +154,8 @@ class Supervisor:
         self.result.restarts += 1
         self._print_restart(f"{launched.title} has died and is started again")
         try:
-            processes.restart(launched)
+            assert launched.start_again is not None
+            launched.process = launched.start_again()
         except HostLost as error:
             print(f"  {error}", file=sys.stderr, flush=True)
             return False
