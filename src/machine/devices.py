@@ -127,8 +127,10 @@ def find(kind: str, cores_per_device: int, numbers: Sequence[int] | None = None)
             Device("gpu", number, tuple(cores[i * share : (i + 1) * share] or cores), uuid)
             for i, (number, uuid) in enumerate(gpus)
         ]
+    if numbers is None:
+        return found
     by_number = {device.index: device for device in found}
-    return [by_number[each] for each in (by_number if numbers is None else numbers) if each in by_number]
+    return [by_number[number] for number in numbers if number in by_number]
 
 
 def processor() -> str:

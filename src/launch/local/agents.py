@@ -1,8 +1,8 @@
 """Follow processes that an agent runs for the parent, as if they were the parent's own children.
 
 An agent is a process that somebody else has started (`src.launch.mpi.agent`, by `mpiexec`) or that has long
-been running (`fork_server`). Parent and agent send each other lines of JSON through a Unix socket. When one of them ends,
-however that happens, the socket is closed, so that the other one notices.
+been running (`fork_server`). Parent and agent send each other lines of JSON through a Unix socket. When one
+of them ends, however that happens, the socket is closed, so that the other one notices.
 """
 
 from __future__ import annotations
