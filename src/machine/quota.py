@@ -46,11 +46,7 @@ class Groups:
     version: int
 
     def make(self, name: str) -> Path:
-        """Make a new cgroup and return its folder.
-
-        Raises:
-            OSError: if that isn't allowed, or the cgroup exists.
-        """
+        """Make a new cgroup and return its folder; raise `OSError` if that isn't allowed, or it exists."""
         made = self.folder / f"{PREFIX}{os.getpid()}-{name}"
         if self.version == 2:
             (self.folder / "cgroup.subtree_control").write_text("+cpu")
@@ -76,11 +72,7 @@ def find() -> Groups:
 
 
 def beginning() -> str:
-    """Return how the paths of all cgroups begin that this process makes.
-
-    Raises:
-        NotAllowed: if it can make none.
-    """
+    """Return how the paths of this process's cgroups begin; raise `NotAllowed` if it can make none."""
     return str(find().folder / f"{PREFIX}{os.getpid()}-")
 
 

@@ -105,11 +105,7 @@ class RemoteHost(Host):
         return self.spawn
 
     def spawn(self, command: list[str], environment: Mapping[str, str], log: Path) -> RemoteProcess:
-        """Have the agent start a process (a `Spawn`); `log` is a path there.
-
-        Raises:
-            HostLost: where the host is lost.
-        """
+        """Have the agent start a process, with a `log` there; raise `HostLost` where the host is lost."""
         name, rank = environment[PROCESS], int(environment[RANK])
         # What lies beside this Python lies beside the one there.
         command = [word.replace(sys.prefix, self.facts.prefix) for word in command]
@@ -186,11 +182,7 @@ class RemoteHost(Host):
             os.replace(checkpoint, checkpoint.with_name(checkpoint.name.split(HELD)[0].lstrip(".")))
 
     def fetch_records(self) -> None:
-        """Fetch what there is; a checkpoint among it doesn't take its place.
-
-        Raises:
-            HostLost: where the host is lost.
-        """
+        """Fetch what there is, and keep no checkpoint of it; raise `HostLost` where the host is lost."""
         if (checkpoint := self._fetch()) is not None:
             checkpoint.unlink(missing_ok=True)
 

@@ -207,11 +207,7 @@ def _answer(own: socket.socket) -> list[int]:
 
 
 def run(*command: str) -> None:
-    """Run a program of iproute2 in this process's namespace.
-
-    Raises:
-        SwitchError: where it fails, or isn't there.
-    """
+    """Run a program of iproute2 in this namespace; raise `SwitchError` where it fails, or isn't there."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except FileNotFoundError as error:

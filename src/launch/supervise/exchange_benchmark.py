@@ -91,11 +91,7 @@ def measure(config: Config, folder: Path, devices: Sequence[Device]) -> list[Row
 
 
 def measure_before(config: Config, out: Path, devices: Sequence[Device]) -> None:
-    """Measure the exchanges of a run, and write them to its `network.json`.
-
-    Raises:
-        NotMeasured: where a process fails.
-    """
+    """Measure the exchanges of a run for its `network.json`; raise `NotMeasured` where a process fails."""
     folder = out / files.PROBE
     try:
         rows = measure(config, folder, devices)
