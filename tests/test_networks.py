@@ -52,11 +52,12 @@ def losses(folder: Path) -> list[float]:
 def test_a_run_over_links_has_the_losses_of_one_host_and_counts_what_crosses(
     module_commands: Callable[[], Any], mnist: None
 ) -> None:
-    before = kills.traces()
     far, near = module_commands(), module_commands()
+    assert near.run("strategy=ddp", "strategy.all_reduce=backend", *SHORT).returncode == 0
+    # The fork server of these tests, which stays, has been started by now.
+    before = kills.traces()
     ended = far.run("strategy=ddp", "hardware=wifi", *SHORT)
     assert ended.returncode == 0, ended.stderr
-    assert near.run("strategy=ddp", "strategy.all_reduce=backend", *SHORT).returncode == 0
     assert losses(far.folder) == losses(near.folder)
     metrics, network = read(far.folder, "metrics.json"), read(far.folder, "network.json")
     # Headers, and what the ranks agree on, come to the payload.
