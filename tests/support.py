@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -38,6 +39,14 @@ SHORT = (
     "hardware.device=cpu",
     "hardware.share_devices=true",
 )
+
+
+class Terminal(io.StringIO):
+    """A file in memory that programs take for a terminal."""
+
+    def isatty(self) -> bool:
+        """Claim to be one."""
+        return True
 
 
 def instances(names: Iterable[Any], *kept: Any) -> list[Any]:

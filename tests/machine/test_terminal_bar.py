@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import sys
+import contextlib
 import time
 
 import pytest
@@ -11,11 +10,7 @@ from rich.progress import MofNCompleteColumn
 
 from src.machine import terminal_bar
 from src.machine.terminal_bar import TerminalBar
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.support import Terminal
 
 
 def samples() -> TerminalBar:
@@ -39,10 +34,8 @@ def test_without_a_terminal_a_line_is_printed_every_ten_seconds(
 
 def test_on_a_terminal_it_is_a_bar_that_goes_when_all_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(terminal_bar, "LINE_SECONDS", 0)
     monkeypatch.setenv("TERM", "xterm")
-    with samples() as bar:
+    with contextlib.redirect_stderr(terminal), samples() as bar:
         bar.advance(45)
     shown = terminal.getvalue()
     assert "reading" in shown and "55/100" in shown
