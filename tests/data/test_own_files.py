@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import sys
-import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ def dataset(**keys: Any) -> dict[str, Any]:
         "name": "toy",
         "reader": "a.read",
         "source": "original",
-        "generator": "toy_generator.write",
+        "generator": f"{__name__}.write",
         "files": sums | {"labels/all.txt": None},
         "sources": [],
         "page": "https://data.example/toy",
@@ -46,19 +43,6 @@ def own(tmp_path: Path) -> Path:
         (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "own" / name).write_bytes(body)
     return tmp_path / "own"
-
-
-@pytest.fixture
-def writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Makes `toy_generator.write` another function."""
-
-    def give(write: Any) -> None:
-        module = types.ModuleType("toy_generator")
-        module.write = write  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "toy_generator", module)
-
-    give(write)
-    return give
 
 
 def write(target: Path, *, fraction: float, seed: int, options: dict[str, Any]) -> None:
@@ -104,9 +88,7 @@ def test_a_file_that_has_gone_is_named_with_where_to_get_it(own: Path, tmp_path:
         fetch(dataset(data_dir=str(own)), tmp_path / "raw", tmp_path / "cache")
 
 
-def test_mirrors_out_of_reach_are_no_reason_to_take_a_stand_in_but_to_offer_it(
-    tmp_path: Path, writes: Callable[[Any], None]
-) -> None:
+def test_mirrors_out_of_reach_are_no_reason_to_take_a_stand_in_but_to_offer_it(tmp_path: Path) -> None:
     toy = dataset(sources=[{"path": "/nonexistent/{file}"}])
     with pytest.raises(
         DataError, match=r"could not be fetched .*, or dataset\.source=generated for a stand-in"
@@ -116,7 +98,7 @@ def test_mirrors_out_of_reach_are_no_reason_to_take_a_stand_in_but_to_offer_it(
 
 
 def test_the_licence_is_shown_when_the_first_original_is_fetched(
-    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], writes: Callable[[Any], None]
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetch(dataset(source="generated"), tmp_path / "raw", tmp_path / "cache")
     assert "licence" not in capsys.readouterr().err
@@ -129,7 +111,7 @@ def test_the_licence_is_shown_when_the_first_original_is_fetched(
 
 
 def test_a_stand_in_is_written_by_its_generator_with_what_was_asked_for(
-    tmp_path: Path, writes: Callable[[Any], None], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy = dataset(source="generated", fraction=0.5, generator_seed=3)
     fetch(toy, tmp_path / "raw", tmp_path / "cache")
@@ -150,14 +132,15 @@ def stops_short(target: Path, **options: Any) -> None:
 
 @pytest.mark.parametrize(
     ("generator", "says"),
-    [(fails, "toy_generator.write: RuntimeError: no ink"), (stops_short, "wrote no labels/all.txt")],
+    [("fails", f"{__name__}.fails: RuntimeError: no ink"), ("stops_short", "wrote no labels/all.txt")],
 )
-def test_a_generator_that_fails_leaves_nothing(
-    generator: Any, says: str, tmp_path: Path, writes: Callable[[Any], None]
-) -> None:
-    writes(generator)
+def test_a_generator_that_fails_leaves_nothing(generator: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=says):
-        fetch(dataset(source="generated"), tmp_path / "raw", tmp_path / "cache")
+        fetch(
+            dataset(source="generated", generator=f"{__name__}.{generator}"),
+            tmp_path / "raw",
+            tmp_path / "cache",
+        )
     assert not list(tmp_path.rglob("*.zip")) and [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
@@ -179,9 +162,7 @@ def study(*entries: Any) -> None:
     Path("params.yaml").write_text(json.dumps({"study": {"datasets": list(entries)}}))
 
 
-def test_original_and_stand_in_have_folders_of_their_own(
-    project: Path, own: Path, writes: Callable[[Any], None]
-) -> None:
+def test_original_and_stand_in_have_folders_of_their_own(project: Path, own: Path) -> None:
     study({"name": "toy", "data_dir": str(own)}, {"name": "toy", "source": "generated", "size": 64})
     assert main([]) == 0
     assert contents(Path("downloads/toy")) == FILES

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
-import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +41,7 @@ def splits(
 SPLITS = splits()
 TOY: dict[str, Any] = {
     "name": "toy",
-    "reader": "toy_reader.read",
+    "reader": f"{__name__}.read",
     "source": "generated",
     "files": {},
     "sources": [],
@@ -52,17 +50,33 @@ TOY: dict[str, Any] = {
 }
 
 
+# What `read` returns, once a test has said so.
+GIVEN: list[Any] = []
+
+
+def read(raw: Path, options: dict[str, Any]) -> Any:
+    """Return the arrays that the test gives, as the reader of its dataset."""
+    return GIVEN[-1]
+
+
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Makes `toy_reader.read` return the given arrays."""
+def reads() -> Iterator[Callable[[Any], None]]:
+    """Makes `read` return the given arrays."""
+    GIVEN.append(SPLITS)
+    yield GIVEN.append
+    GIVEN.clear()
 
-    def give(splits: Any) -> None:
-        module = types.ModuleType("toy_reader")
-        module.read = lambda raw, options: splits  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "toy_reader", module)
 
-    give(SPLITS)
-    return give
+SEEN: list[Any] = []
+
+
+def read_unpacked(folder: Path, options: dict[str, Any]) -> Splits:
+    """Check that an archive is unpacked, note the options in `SEEN`, and return images of 8 x 8."""
+    SEEN.append(options)
+    assert (folder / "pictures/pictures/1.txt").read_text() == "one"
+    assert (folder / "labels.mat").read_text() == "two"
+    given = (IMAGES, LABELS, TEST_IMAGES)
+    return splits(*(np.zeros((len(a), 8, 8, 2), np.uint8) if a.ndim > 1 else a for a in given))
 
 
 @pytest.mark.usefixtures("reads")
@@ -218,33 +232,26 @@ def test_inputs_of_other_tasks_need_not_be_images(reads: Callable[[Any], None], 
 
 @pytest.mark.usefixtures("reads")
 def test_a_size_that_the_reader_does_not_make_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^toy: dataset.size=8, but reader toy_reader.read gives .* 1 x 1$"):
+    with pytest.raises(
+        DataError, match=r"^toy: dataset.size=8, but reader tests.data.test_preprocess.read gives .* 1 x 1$"
+    ):
         prepare(TOY | {"size": 8}, tmp_path, tmp_path / "toy")
 
 
-def test_a_reader_is_told_size_and_source_and_reads_unpacked_archives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_is_told_size_and_source_and_reads_unpacked_archives(tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     (tmp_path / "pictures").mkdir(parents=True)
     (tmp_path / "pictures" / "1.txt").write_text("one")
     shutil.make_archive(str(raw / "pictures"), "gztar", tmp_path, "pictures")
     (raw / "labels.mat").write_text("two")
-    seen: list[Any] = []
-
-    def read(folder: Path, options: dict[str, Any]) -> Splits:
-        seen.append(options)
-        assert (folder / "pictures/pictures/1.txt").read_text() == "one"
-        assert (folder / "labels.mat").read_text() == "two"
-        return splits(*(np.zeros((len(a), 8, 8, 2), np.uint8) if a.ndim > 1 else a for a in given))
-
-    given = (IMAGES, LABELS, TEST_IMAGES)
-    module = types.ModuleType("toy_reader")
-    module.read = read  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "toy_reader", module)
-    archived = {"files": {"pictures.tar.gz": None, "labels.mat": None}, "unpack": {"bytes": 99, "files": 9}}
+    SEEN.clear()
+    archived = {
+        "reader": f"{__name__}.read_unpacked",
+        "files": {"pictures.tar.gz": None, "labels.mat": None},
+        "unpack": {"bytes": 99, "files": 9},
+    }
     prepare(TOY | archived | {"size": 8, "options": {"a": 1}}, raw, tmp_path / "toy")
-    assert seen == [{"a": 1, "size": 8, "source": "generated"}]
+    assert SEEN == [{"a": 1, "size": 8, "source": "generated"}]
     assert load(tmp_path / "toy").shape == (8, 8, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pictures", "raw", "toy"]
 

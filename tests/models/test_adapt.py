@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from src.config import ConfigError
+from src.config import Config, ConfigError
 from src.machine.namespaces import NAMESPACE
 from src.models import adapt
 from tests.support import config
@@ -26,14 +26,21 @@ def build(*, classes: int, shape: tuple[int, int, int]) -> Any:
         raise Exception("URL fetch failure") from failure
 
 
+def build_badly(*, classes: int, shape: tuple[int, int, int]) -> Any:
+    """Fail by a mistake of the builder's own."""
+    return 1 / 0
+
+
+def built_by(builder: str) -> Config:
+    """Return a configuration whose model a function of this module builds."""
+    return dataclasses.replace(config(), model={"name": "fetched", "torch": f"{__name__}.{builder}"})
+
+
 @pytest.mark.parametrize("isolated", [True, False])
 def test_a_download_is_answered_with_the_key_only_where_there_is_no_network(
     isolated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = config()
-    model = {"name": "fetched", "torch": f"{__name__}.build"}
-    chosen = dataclasses.replace(plain, model=model)
-    monkeypatch.setattr(adapt, "resolve", lambda key, path: build)
+    chosen = built_by("build")
     if isolated:
         monkeypatch.setenv(NAMESPACE, "net:[1] /proc/1/ns")
     with pytest.raises(ConfigError if isolated else Exception) as raised:
@@ -44,6 +51,5 @@ def test_a_download_is_answered_with_the_key_only_where_there_is_no_network(
 
 def test_a_builders_own_error_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NAMESPACE, "net:[1] /proc/1/ns")
-    monkeypatch.setattr(adapt, "resolve", lambda key, path: lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        adapt.build(config(), classes=10, shape=(28, 28, 1))
+        adapt.build(built_by("build_badly"), classes=10, shape=(28, 28, 1))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from src.data import available, prepared
+from src.data import prepared
 from src.data.catalog import choice
 from tests.prepared_data import load_arrays
 
@@ -19,9 +20,13 @@ def dataset(**options: Any) -> dict[str, Any]:
     return choice("synthetic") | OPTIONS | options
 
 
-def test_samples_by_the_trillion_take_the_memory_of_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available, "ensure", None)
-    arrays = load_arrays(dataset())
+def test_samples_by_the_trillion_take_the_memory_of_a_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = dataset()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCALEGUIDE_CACHE", str(tmp_path / "cache"))
+    arrays = load_arrays(chosen)
     assert (arrays.train_samples, arrays.test_samples, arrays.classes) == (10**12, 40, 5)
     samples = arrays.train.read(np.array([3, 10**12 - 1, 256 + 3]))
     images, labels = samples.inputs[0], samples.targets[0]
@@ -32,6 +37,7 @@ def test_samples_by_the_trillion_take_the_memory_of_a_pool(monkeypatch: pytest.M
     assert arrays.test.read(slice(30, 50)).inputs[0].shape == (10, 8, 6, 3)
     with pytest.raises(IndexError, match="of 40"):
         arrays.test.read(np.array([40]))
+    assert list(tmp_path.iterdir()) == [], "nothing is fetched or prepared"
 
 
 def test_values_are_evenly_distributed_and_mean_and_deviation_theirs() -> None:
