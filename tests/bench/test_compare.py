@@ -64,7 +64,7 @@ def test_a_peer_and_ours_really_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_contestant_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(runs, "OUT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with pytest.raises(RuntimeError, match="no such model"):
         runs.run_scaleguide("single", "no_such", 128, 60)

@@ -38,19 +38,46 @@ def test_a_bandwidth_takes_two_large_exchanges_of_which_the_larger_takes_longer(
     assert fit([(1024, 0.5), (MIB, 0.7), (4 * MIB, 0.6)]) == (0.5, None)
 
 
+class Instant:
+    """Two processes whose exchanges take no time."""
+
+    name, sends = "instant", False
+    rank, hosts = 0, ("worker-0", "worker-1")
+
+    def make(self, size: int) -> bytes:
+        return b""
+
+    def barrier(self) -> None:
+        """Wait for nobody."""
+
+    def operations(self) -> Mapping[str, tuple[Callable[[bytes], None], int]]:
+        return {"all_reduce": (lambda _: None, 1)}
+
+    def send(self, buffer: bytes, to: int) -> None:
+        raise NotImplementedError
+
+    def receive(self, buffer: bytes, sender: int) -> None:
+        raise NotImplementedError
+
+
+def repetitions(*words: str) -> dict[int, int]:
+    """Return how often an exchange of each size is repeated."""
+    (row,) = exchange_benchmark.measure(config(*words, "workers=2"), Instant())
+    return {each["bytes"]: each["repetitions"] for each in row["sizes"]}
+
+
 def test_what_takes_too_long_over_the_link_is_left_out_and_the_rest_is_repeated_as_time_allows() -> None:
-    vpn = config("strategy=ddp", "hardware=vpn", "workers=2", "hardware.probe_seconds=5")
-    sizes = dict(exchange_benchmark._sizes(vpn))
+    sizes = repetitions("strategy=ddp", "hardware=vpn", "hardware.probe_seconds=5")
     # 16 MiB twice over 20 Mbit/s: 13.4 s. 4 MiB: 3.4 s, once. 1 MiB: 0.88 s with 41 ms, three times.
     assert list(sizes) == list(SIZES[:-2])
     assert (sizes[1024], sizes[MIB], sizes[4 * MIB]) == (20, 3, 1)
-    # The slowest link between any two hosts counts.
-    mixed = config("strategy=parameter_server", "hardware=mixed", "workers=2")
-    assert exchange_benchmark._slowest(mixed) == (100, pytest.approx(0.006))
-    assert exchange_benchmark._slowest(config("strategy=ddp", "workers=2")) == (
-        exchange_benchmark.UNLIMITED_MBIT,
-        0.0,
-    )
+    # The slowest link between any two hosts counts: 16 MiB twice over 100 Mbit/s in 2.684 s, the round trip
+    # in 6 ms, and 1 ms besides.
+    mixed = ("strategy=parameter_server", "hardware=mixed")
+    assert list(repetitions(*mixed, "hardware.probe_seconds=2.690")) == list(SIZES[:-2])
+    assert repetitions(*mixed, "hardware.probe_seconds=2.692")[16 * MIB] == 3
+    # Without emulated links nothing takes long.
+    assert repetitions("strategy=ddp") == dict.fromkeys(SIZES, 20)
 
 
 class Threads:
@@ -84,12 +111,11 @@ class Threads:
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_each_pair_of_neighbours_is_measured_once_and_one_way(
-    processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exchange_benchmark, "SIZES", (1024, 4096))
-    monkeypatch.setattr(exchange_benchmark, "MOST", 3)
-    chosen = config("strategy=ddp", f"workers={processes}", f"batch={processes}")
+def test_each_pair_of_neighbours_is_measured_once_and_one_way(processes: int) -> None:
+    # 4 KiB twice over 0.04 Mbit/s in 1.68 s, three times in what repetitions may take; 16 KiB in 6.6 s.
+    links = [f"hardware.links.worker.{way}.rate_mbit=0.04" for way in ("up", "down")]
+    words = ("strategy=ddp", "hardware=vpn", *links, "hardware.probe_seconds=5")
+    chosen = config(*words, f"workers={processes}", f"batch={processes}")
     meeting, queues = threading.Barrier(processes), [Queue() for _ in range(processes)]
     rows: dict[int, list[exchange_benchmark.Row]] = {}
 
@@ -107,7 +133,7 @@ def test_each_pair_of_neighbours_is_measured_once_and_one_way(
     assert every == {("all_reduce", *names), *(("send_receive", *pair) for pair in pairs)}
     for row in rows[0]:
         assert [each["bytes"] for each in row["sizes"]] == [1024, 4096]
-        assert all(each["repetitions"] == 3 for each in row["sizes"])
+        assert [each["repetitions"] for each in row["sizes"]] == [6, 3]
         if row["operation"] == "send_receive":
             # Half of there and back.
             assert all(0.004 <= each["seconds"] < 0.05 for each in row["sizes"])

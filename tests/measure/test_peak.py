@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from src.machine.devices import processor
 from src.measure import peak
 from src.measure.peak import PeakKey, official, raised
 from src.runtime.common.context import RankContext
@@ -26,13 +27,6 @@ A100 = PeakKey("NVIDIA A100-SXM4-80GB", 0, "bf16", "torch 2.14.1")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SCALEGUIDE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "peaks"
-
-
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measurements of one product."""
-    monkeypatch.setattr(peak, "FIRST", (0.0, 1))
-    monkeypatch.setattr(peak, "AGAIN", (0.0, 1))
 
 
 def test_a_peak_only_rises() -> None:
@@ -100,7 +94,9 @@ def test_the_fastest_product_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak.fastest(multiply, seconds=10.0, products=1) == 4.0
 
 
-def test_the_official_peak_counts_unless_a_product_was_faster(brief: None) -> None:
+def test_the_official_peak_counts_unless_a_product_was_faster() -> None:
+    # A device that is known is measured briefly.
+    raised(A100, lambda _: 1.0)
     facts = peak.facts(A100, lambda: 1.0)
     assert (facts["peak_flops"], facts["peak_official_flops"]) == (312e12, 312e12)
     assert facts["peak_source"] == "official: NVIDIA, A100 data sheet, 2021, bf16, dense"
@@ -142,7 +138,9 @@ def test_official_peaks(name: str, precision: str, tera: float | None) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_runs_peak_is_in_its_own_precision(brief: None, precision: str) -> None:
+def test_a_runs_peak_is_in_its_own_precision(precision: str) -> None:
+    # A device that is known is measured briefly.
+    raised(PeakKey(processor(), 1, precision, f"torch {torch.__version__}"), lambda _: 1.0)
     chosen = config("strategy=single", f"precision={precision}")
     multiplied: list[torch.dtype] = []
     product = torch.mm

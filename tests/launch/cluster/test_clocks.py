@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from src.launch.cluster import clocks
-from src.launch.cluster.clocks import Clocks, Offset
+from src.launch.cluster.clocks import Offset
 
 
 def test_the_quickest_answer_tells_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asked at 10, answered at 10 + took; the other host reads its clocks, 5 and 100 ahead, halfway but once.
-    took: Iterator[tuple[float, float]] = iter([(0.4, 0.1), *[(0.2, 0.1)] * 7, (0.6, 0.3)])
-    current = [0.0, 0.0]
-
-    def begin() -> Clocks:
-        return 10.0, 20.0
-
-    def ask() -> Clocks:
-        current[0], passed = next(took)
-        monkeypatch.setattr(clocks, "read", lambda: (10.0 + current[0], 20.0 + current[0]))
-        after = clocks.read
-
-        def end() -> Clocks:
-            monkeypatch.setattr(clocks, "read", begin)
-            return after()
-
-        monkeypatch.setattr(clocks, "read", end)
-        return 15.0 + passed, 120.0 + passed
-
-    monkeypatch.setattr(clocks, "read", begin)
-    found = clocks.compare(ask)
+    answers = [(0.4, 0.1), *[(0.2, 0.1)] * 7, (0.6, 0.3)]
+    here = iter([(10.0 + after, 20.0 + after) for took, _ in answers for after in (0.0, took)])
+    there = iter([(15.0 + passed, 120.0 + passed) for _, passed in answers])
+    monkeypatch.setattr(clocks, "read", lambda: next(here))
+    found = clocks.compare(lambda: next(there))
     assert (found.wall, found.monotonic, found.uncertain) == pytest.approx((5.0, 100.0, 0.1))
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from src.launch.cluster import run_folder
-from src.launch.cluster.run_folder import Piece, RunFolder, pieces_of, write
+from src.launch.cluster.run_folder import CHUNK_BYTES, Piece, RunFolder, pieces_of, write
 
 
 class Pair:
@@ -80,11 +79,9 @@ def test_what_is_written_over_in_place_comes_again(pair: Pair) -> None:
     assert pair.same("rank-0.end")
 
 
-def test_a_large_file_comes_in_pieces_and_appears_complete(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_folder, "CHUNK_BYTES", 4)
-    (pair.there / "checkpoint.pt").write_bytes(b"0123456789")
+def test_a_large_file_comes_in_pieces_and_appears_complete(pair: Pair) -> None:
+    parts = [bytes([number]) * CHUNK_BYTES for number in (1, 2)]
+    (pair.there / "checkpoint.pt").write_bytes(b"".join(parts) + b"end")
     (pair.there / "log").write_bytes(b"l")
     seen = []
     while pieces := pair.followed.changes():
@@ -95,7 +92,7 @@ def test_a_large_file_comes_in_pieces_and_appears_complete(
         if len(seen) == 1:
             (pair.there / "next").write_bytes(b"abcdef")
             os.replace(pair.there / "next", pair.there / "checkpoint.pt")
-    assert [data for name, data, _ in seen if name == "checkpoint.pt"][:3] == [b"0123", b"4567", b"89"]
+    assert [data for name, data, _ in seen if name == "checkpoint.pt"][:3] == [*parts, b"end"]
     assert [complete for name, _, complete in seen if name == "checkpoint.pt"][:3] == [False, False, True]
     assert pair.same("checkpoint.pt")
     assert pair.same("log")
