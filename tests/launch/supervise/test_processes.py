@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from src.config import command_line, compose
-from src.launch import spawn
+from src.config import Config, command_line, compose
 from src.launch.host import Host
 from src.launch.launched import LaunchedProcess
 from src.launch.process_spec import ProcessSpec
@@ -32,14 +32,6 @@ CORES = [Device("cpu", number, (number,)) for number in (0, 1)]
 TWO_RANKS = ("strategy=ddp", "workers=2", "hardware.device=cpu", "hardware.share_devices=true", "out=run")
 Start = Callable[..., list[LaunchedProcess]]
 Until = Callable[[Callable[[], object], float, str], float]
-
-
-def test_a_process_sees_its_gpus_by_what_names_them_whatever_their_order() -> None:
-    own = [Device("gpu", 3, (2,), "GPU-d"), Device("gpu", 0, (0,), "MIG-a")]
-    variables = processes._pinning(own)
-    assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-d,MIG-a"
-    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert processes._pinning([Device("cpu", 0, (1,))])["CUDA_VISIBLE_DEVICES"] == ""
 
 
 def fail(code: int, after: float = 0.0) -> str:
@@ -172,28 +164,36 @@ def test_stopping_twice_does_no_harm(start: Start) -> None:
     assert ended(started)
 
 
-def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def waiting_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for runs in which the program of a rank does nothing but wait."""
     monkeypatch.chdir(tmp_path)
-    (config,) = compose.cells(command_line.parse([*TWO_RANKS, "hardware.start_method=spawn"]))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/worker.py").write_text(LONG)
     for name in ("logs", "ranks/1"):
         (tmp_path / "run" / name).mkdir(parents=True)
-    mark = tmp_path / "run" / "ranks" / "1" / files.READY
+
+
+def spawned(*words: str) -> Config:
+    """Return the one cell of these overrides, whose ranks are spawned."""
+    (config,) = compose.cells(command_line.parse([*words, "hardware.start_method=spawn"]))
+    return config
+
+
+@pytest.mark.usefixtures("waiting_worker")
+def test_a_rank_is_started_pinned_and_told_its_place() -> None:
+    mark = Path("run/ranks/1", files.READY)
     mark.touch()
-    seen: list[dict[str, str]] = []
-    child = ChildProcess[bytes]
-
-    def record(command: list[str], *, env: dict[str, str], **options: object) -> ChildProcess[bytes]:
-        assert command[1:] == ["-u", "-m", "src.worker", "run/config.yaml"]
-        assert options["start_new_session"] is True
-        seen.append(env)
-        return child([sys.executable, "-c", LONG], env=env, **options)
-
-    monkeypatch.setattr(spawn, "ChildProcess", record)
-    started = processes.start(config, Path("run"), own_devices=CORES, started=12.5)
+    started = processes.start(spawned(*TWO_RANKS), Path("run"), own_devices=CORES, started=12.5)
     try:
         assert [rank.log for rank in started] == [Path(f"run/logs/rank-{n}.log") for n in (0, 1)]
-        assert [env["RANK"] for env in seen] == ["0", "1"]
         assert not mark.exists(), "it was another process's"
+        ranks = [psutil.Process(rank.process.pid) for rank in started]
+        for rank in ranks:
+            assert rank.cmdline()[1:] == ["-u", "-m", "src.worker", "run/config.yaml"]
+            assert os.getsid(rank.pid) == rank.pid
+        seen = [rank.environ() for rank in ranks]
+        assert [env["RANK"] for env in seen] == ["0", "1"]
         assert {env["WORLD_SIZE"] for env in seen} == {"2"}
         assert len({env["MASTER_PORT"] for env in seen}) == 1
         assert {env["OMP_NUM_THREADS"] for env in seen} == {"1"}
@@ -208,25 +208,29 @@ def test_a_rank_is_started_pinned_and_told_its_place(tmp_path: Path, monkeypatch
     assert ended(started)
 
 
-def test_ranks_already_started_are_ended_when_a_later_one_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (config,) = compose.cells(command_line.parse([*TWO_RANKS, "hardware.start_method=spawn"]))
-    (tmp_path / "run" / "logs").mkdir(parents=True)
-    started: list[ChildProcess[bytes]] = []
-    child = ChildProcess[bytes]
+@pytest.mark.usefixtures("waiting_worker")
+def test_a_process_sees_its_gpus_by_what_names_them_whatever_their_order() -> None:
+    own = [Device("gpu", 3, (2,), "GPU-d"), Device("gpu", 0, (0,), "MIG-a")]
+    config = spawned("strategy=tf_mirrored", *TWO_RANKS[1:])
+    started = processes.start(config, Path("run"), started=0.0, own_devices=own)
+    try:
+        (environment,) = [psutil.Process(each.process.pid).environ() for each in started]
+    finally:
+        processes.stop(started)
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-d,MIG-a"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert environment["SCALEGUIDE_CORES"] == "2,0"
 
-    def second_fails(command: list[str], **options: object) -> ChildProcess[bytes]:
-        if started:
-            raise BlockingIOError("Resource temporarily unavailable")
-        started.append(child([sys.executable, "-c", LONG], **options))
-        return started[0]
 
-    monkeypatch.setattr(spawn, "ChildProcess", second_fails)
-    with pytest.raises(BlockingIOError):
-        processes.start(config, Path("run"), own_devices=CORES, started=0.0)
-    assert started[0].poll() is not None
+@pytest.mark.usefixtures("waiting_worker")
+def test_ranks_already_started_are_ended_when_a_later_one_cannot_be() -> None:
+    before = set(psutil.Process().children())
+    # The second rank's output can't be written.
+    Path("run/logs/rank-1.log").mkdir()
+    with pytest.raises(IsADirectoryError):
+        processes.start(spawned(*TWO_RANKS), Path("run"), own_devices=CORES, started=0.0)
+    assert Path("run/logs/rank-0.log").exists(), "the first one was started"
+    assert set(psutil.Process().children()) <= before
 
 
 def serving(started: list[LaunchedProcess], *indices: int, dispensable: bool = True) -> None:
@@ -289,16 +293,22 @@ def test_a_revived_process_is_watched_again(start: Start) -> None:
 
 
 def test_a_lost_host_is_to_blame_and_named_by_its_rank_however_that_ended(start: Start) -> None:
-    started = start(fail(1), LONG, LONG, LONG)
-    gone = Host(lost="it is gone")
-    for index in (2, 3):
-        started[index].host = gone
-    # As a launcher's own process has none.
-    started[2].devices = []
-    codes = {0: 1, 1: 1, 2: HOST_LOST, 3: -signal.SIGKILL}
-    outcome = processes._blame(started, list(codes.items()))
-    assert outcome == Outcome(3, HOST_LOST)
-    assert processes._blame(started, [(0, 1), (2, HOST_LOST)]).failed == 2
+    def blamed(codes: dict[int, int]) -> Outcome:
+        """Return the outcome of four processes that have ended with these statuses, the others well."""
+        started, gone = start(*[fail(0)] * 4)[-4:], Gone()
+        for launched in started[2:]:
+            launched.host = gone
+        # As a launcher's own process has none.
+        started[2].devices = []
+        return processes.wait(
+            started,
+            limit=60,
+            tick=lambda: None,
+            status=lambda launched, _: codes.get(launched.rank, 0),
+        )
+
+    assert blamed({0: 1, 1: 1, 2: HOST_LOST, 3: -signal.SIGKILL}) == Outcome(3, HOST_LOST)
+    assert blamed({0: 1, 2: HOST_LOST}).failed == 2
 
 
 def test_blame_waits_for_hosts_that_have_not_answered(start: Start) -> None:
