@@ -23,6 +23,7 @@ from src.launch.local.warm_start import AT_START
 from src.run import variables
 from tests import scheduling
 from tests.forking import ForkedCommand, start_fork_server
+from tests.nvidia_driver import Driver
 from tests.support import SHORT
 
 ROOT = Path(__file__).parents[1]
@@ -229,3 +230,16 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> None:
 def fashion_mnist(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Fashion-MNIST in the cache, or the test is skipped with the reason."""
     _need("fashion_mnist", tmp_path_factory.mktemp("elsewhere"))
+
+
+@pytest.fixture
+def install_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
+    """A function that installs a driver with GPUs of these UUIDs, all of which this process may use."""
+
+    def install(*uuids: str) -> Driver:
+        driver = Driver(*uuids)
+        monkeypatch.setitem(sys.modules, "pynvml", driver)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        return driver
+
+    return install

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from src.config import ConfigError
 from src.config.emulated_links import link_of
 from src.machine.link import Direction, Link
+from tests.nvidia_driver import Driver
 from tests.support import config
 
 VPN = ("hardware=vpn", "strategy=parameter_server", "workers=2")
@@ -27,8 +30,11 @@ def test_a_direction_of_one_host_can_be_set_alone() -> None:
     assert link_of(chosen, "server-0") == Link(vpn, Direction(20, 10, 0.01))
 
 
-def test_emulated_hosts_have_cpu_devices_even_where_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("src.machine.devices.visible_gpus", lambda: [(0, "GPU-a"), (1, "GPU-b")])
+def test_emulated_hosts_have_cpu_devices_even_where_there_are_gpus(
+    install_driver: Callable[..., Driver],
+) -> None:
+    install_driver("GPU-a", "GPU-b")
+    assert config("strategy=ddp", "hardware.device=auto").hardware.device == "gpu"
     assert config("hardware=vpn", "strategy=ddp", "hardware.device=auto").hardware.device == "cpu"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -13,14 +14,15 @@ import pytest
 from src.machine import device_locks, devices
 from src.machine.device_locks import NoFolder, Request, Taken, take
 from tests import support
+from tests.nvidia_driver import Driver
 
 
 @pytest.fixture(autouse=True)
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install_driver: Callable[..., Driver]) -> Path:
     """Four cores, two GPUs and no locks yet."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(devices, "usable_cores", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [(0, "GPU-a"), (1, "GPU-b")])
+    install_driver("GPU-a", "GPU-b")
     return tmp_path
 
 
@@ -154,20 +156,24 @@ def test_a_folder_that_others_may_write_to_is_refused(machine: Path) -> None:
         take([cpus()])
 
 
-def test_without_a_runtime_folder_it_is_one_of_the_users_own(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr(device_locks.tempfile, "gettempdir", lambda: str(machine))
-    assert device_locks.folder() == machine / f"scaleguide-{os.getuid()}"
+def test_without_a_runtime_folder_it_is_one_of_the_users_own(machine: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(machine)}
+    del environment["XDG_RUNTIME_DIR"]
+    code = "from src.machine import device_locks; print(device_locks.folder())"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=support.ROOT, env=environment, stdout=subprocess.PIPE, check=True
+    )
+    folder = Path(completed.stdout.decode().rstrip())
+    assert folder == machine / f"scaleguide-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_gpu_is_the_same_one_whatever_its_number_is_to_another_command(
-    monkeypatch: pytest.MonkeyPatch,
+    install_driver: Callable[..., Driver],
 ) -> None:
     lease = take([gpus(numbers=(1,))])
     # The other one sees this GPU alone, or first.
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [(0, "GPU-b")])
+    install_driver("GPU-b")
     with pytest.raises(Taken):
         take([gpus()])
     lease.close()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from src.machine import devices
 from src.machine.devices import Device
+from tests.nvidia_driver import Driver
 
 Groups = dict[str, str]
+Install = Callable[..., Driver]
+UUIDS = ("GPU-a0", "GPU-a1", "GPU-b2", "GPU-c3")
 
 
 @pytest.fixture
@@ -86,47 +89,19 @@ def test_a_cpu_device_is_an_equal_share_of_cores(machine) -> None:
     assert devices.find("cpu", 6) == []
 
 
-def test_a_gpu_gets_its_share_of_the_cores(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_gets_its_share_of_the_cores(
+    machine, install_driver: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine(cgroup="0::/\n")
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [(1, "GPU-b"), (3, "GPU-d")])
+    install_driver(*UUIDS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
     assert devices.find("gpu", 1) == [
-        Device("gpu", 1, (0, 1, 2, 3), "GPU-b"),
-        Device("gpu", 3, (4, 5, 6, 7), "GPU-d"),
+        Device("gpu", 1, (0, 1, 2, 3), "GPU-a1"),
+        Device("gpu", 3, (4, 5, 6, 7), "GPU-c3"),
     ]
-    monkeypatch.setattr(devices, "visible_gpus", lambda: [(n, f"GPU-{n}") for n in range(16)])
-    assert all(device.cores for device in devices.find("gpu", 1))
-
-
-class Nvml:
-    """A driver with four GPUs, or none."""
-
-    class NVMLError(Exception):
-        """What pynvml raises."""
-
-    def __init__(self, works: bool) -> None:
-        self._works = works
-
-    def nvmlInit(self) -> None:
-        if not self._works:
-            raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 4
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid != "MIG-7":
-            raise self.NVMLError("Not Found")
-        return uuid
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:
-        if handle == self.lost:
-            raise self.NVMLError("GPU is lost")
-        return f"GPU-{'aabc'[handle]}{handle}"
-
-    lost: int | None = None
+    install_driver(*(f"GPU-{number}" for number in range(16)))
+    found = devices.find("gpu", 1)
+    assert len(found) == 16 and all(device.cores for device in found)
 
 
 @pytest.mark.parametrize(
@@ -152,35 +127,29 @@ class Nvml:
     ],
 )
 def test_gpus_are_those_that_the_environment_leaves(
-    monkeypatch: pytest.MonkeyPatch, visible: str | None, indices: list[int]
+    install_driver: Install, monkeypatch: pytest.MonkeyPatch, visible: str | None, indices: list[int]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=True))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    install_driver(*UUIDS)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert [number for number, _ in devices.visible_gpus()] == indices
     # Ranks are given what can't mean another GPU, in whatever order CUDA counts them.
-    assert [uuid for _, uuid in devices.visible_gpus()] == [
-        f"GPU-{'aabc'[index]}{index}" for index in indices
-    ]
+    assert [uuid for _, uuid in devices.visible_gpus()] == [UUIDS[index] for index in indices]
 
 
-def test_a_mig_instance_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=True))
+def test_a_mig_instance_keeps_its_name(install_driver: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_driver(*UUIDS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7,MIG-8")
     assert devices.visible_gpus() == [(0, "MIG-7")]
 
 
-def test_a_lost_gpu_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Nvml(works=True)
-    driver.lost = 1
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_a_lost_gpu_leaves_the_others(install_driver: Install) -> None:
+    install_driver(*UUIDS).lost = 1
     assert [number for number, _ in devices.visible_gpus()] == [0, 2, 3]
 
 
-def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(works=False))
+def test_without_a_driver_there_is_no_gpu(install_driver: Install) -> None:
+    install_driver(*UUIDS).is_loaded = False
     assert [number for number, _ in devices.visible_gpus()] == []
     assert devices.find("gpu", 1) == []
 

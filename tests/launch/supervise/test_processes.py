@@ -295,7 +295,7 @@ def test_a_revived_process_is_watched_again(start: Start) -> None:
 def test_a_lost_host_is_to_blame_and_named_by_its_rank_however_that_ended(start: Start) -> None:
     def blamed(codes: dict[int, int]) -> Outcome:
         """Return the outcome of four processes that have ended with these statuses, the others well."""
-        started, gone = start(*[fail(0)] * 4)[-4:], Gone()
+        started, gone = start(*[fail(0)] * 4)[-4:], Host(lost="it is gone")
         for launched in started[2:]:
             launched.host = gone
         # As a launcher's own process has none.
