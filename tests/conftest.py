@@ -24,7 +24,7 @@ from src.run import variables
 from tests import scheduling
 from tests.forking import ForkedCommand, start_fork_server
 from tests.nvidia_driver import Driver
-from tests.support import SHORT
+from tests.support import SHORT, mounted
 
 ROOT = Path(__file__).parents[1]
 # Nothing that a test starts takes longer, even on a busy machine.
@@ -243,3 +243,10 @@ def install_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
         return driver
 
     return install
+
+
+@pytest.fixture
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file system of 64 KiB; only root may mount one."""
+    with mounted(tmp_path_factory.mktemp("small") / "disk", "size=64k") as place:
+        yield place

@@ -63,6 +63,27 @@ def config(*words: str) -> Config:
         return compose.cells(command_line.parse(command_line.flags_first([*fixed, *words])))[0]
 
 
+@contextlib.contextmanager
+def mounted(place: Path, option: str) -> Iterator[Path]:
+    """Mount a file system in memory with a tmpfs option; skip the test where that isn't allowed."""
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(place)]
+    completed = subprocess.run(command, capture_output=True, text=True)
+    if completed.returncode:
+        pytest.skip(f"a small file system can't be mounted here: {completed.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(place: Path, *, leave: int = 0) -> Path:
+    """Fill the file system that is mounted at `place` but for some bytes; return the file that does so."""
+    free, filler = os.statvfs(place), place / "filler"
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - leave))
+    return filler
+
+
 def has_ended(pid: int) -> bool:
     """Whether there is no such process any more; a zombie, for whose end nobody has waited, has ended."""
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from src.run.files import READY
+from tests.support import fill, mounted
 
 # From the event to the end of the command.
 SECONDS = 10.0
@@ -210,21 +210,9 @@ def test_others_go_on_without_a_worker_that_came_and_did_nothing(commands, until
 @pytest.fixture
 def small_disk(commands) -> Iterator[Path]:
     """A file system of a megabyte; only root may mount one."""
-    place = commands.folder / "disk"
-    place.mkdir()
-    completed = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True
-    )
-    if completed.returncode:
-        pytest.skip(f"a small file system can't be mounted here: {completed.stderr.strip()}")
-    yield place
-    commands.end()
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(place: Path, leave: int) -> None:
-    free = os.statvfs(place)
-    (place / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize - leave))
+    with mounted(commands.folder / "disk", "size=1m") as place:
+        yield place
+        commands.end()
 
 
 @pytest.mark.slow

@@ -16,10 +16,11 @@ import src.data.prepare
 import src.data.shard_writer
 from src.data.arrays import load
 from src.data.catalog import fingerprint
-from src.data.errors import DataError, mount_point
+from src.data.errors import DataError
 from src.data.prepare import prepare
 from src.data.samples import ArraySource, Samples, Splits
 from src.preprocess import main
+from tests.support import fill
 
 IMAGES = np.array([[[[0, 255]]], [[[255, 255]]], [[[0, 255]]], [[[255, 255]]]], dtype=np.uint8)
 LABELS = np.array([0, 1, 2, 1], dtype=np.int64)
@@ -162,14 +163,11 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
 
 
 @pytest.mark.usefixtures("reads")
-def test_a_full_disk_names_its_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
-    with pytest.raises(DataError, match=f"the file system {mount_point(tmp_path)} is full"):
-        prepare(TOY, tmp_path, tmp_path / "toy")
-    assert not list(tmp_path.iterdir())
+def test_a_full_disk_names_its_mount_point(tmp_path: Path, disk: Path) -> None:
+    filler = fill(disk)
+    with pytest.raises(DataError, match=f"the file system {disk} is full"):
+        prepare(TOY, tmp_path, disk / "toy")
+    assert list(disk.iterdir()) == [filler]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from src.machine.folders import FULL, obstacle
+from tests.support import mounted
 
 
 def test_a_folder_that_can_be_made_has_no_obstacle_and_is_not_made(tmp_path: Path) -> None:
@@ -48,10 +49,8 @@ def test_shared_memory_is_a_disk() -> None:
     assert obstacle(Path("/dev/shm/scaleguide-test")) is None
 
 
-def test_a_full_disk_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(FULL[0], "No space left on device")
-
-    monkeypatch.setattr("tempfile.TemporaryDirectory", full)
-    with pytest.raises(OSError, match="No space"):
-        obstacle(tmp_path)
+def test_a_full_disk_is_raised(tmp_path: Path) -> None:
+    # The one inode is that of the root folder.
+    with mounted(tmp_path / "disk", "nr_inodes=1") as disk, pytest.raises(OSError, match="No space") as full:
+        obstacle(disk)
+    assert full.value.errno in FULL

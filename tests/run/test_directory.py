@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from src.run import directory
 from src.run.directory import RunDirectory, check_out, recover, status_of
 from src.run.directory_lock import reserve
 from src.run.tables import write_text
+from tests.support import fill
 
 Make = Callable[..., Config]
 
@@ -146,31 +146,22 @@ def test_files_and_folders_that_hold_everything_are_refused(make: Make) -> None:
             check_out(make(out=out, overwrite=True))
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "metrics.json"
+def test_a_file_is_written_whole_or_not_at_all(disk: Path) -> None:
+    path = disk / "metrics.json"
     write_text(path, "first")
-
-    def full(self: Path, text: str) -> int:
-        self.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
+    filler = fill(disk)
     with pytest.raises(OSError, match="No space"):
         write_text(path, "second")
     assert path.read_text() == "first"
-    assert list(tmp_path.iterdir()) == [path]
+    assert set(disk.iterdir()) == {path, filler}
 
 
-def test_no_disk_space_leaves_nothing_that_the_next_run_would_refuse(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched, pytest.raises(OSError):
-        patched.setattr(directory, "write_text", full)
-        RunDirectory.claim(make())
-    check_out(make())
+def test_no_disk_space_leaves_nothing_that_the_next_run_would_refuse(make: Make, disk: Path) -> None:
+    fill(disk)
+    config = make(out=f"{disk}/run")
+    with pytest.raises(OSError, match="No space"):
+        RunDirectory.claim(config)
+    check_out(config)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '"ok"'])

@@ -14,6 +14,7 @@ from src.data.generated.scenes import Difficulty, composition
 from src.data.generated.split_sizes import labels, scaled, share, spread
 from src.data.samples import SampleSource
 from tests.data.generated.stand_in import NAMES, choice, read, write
+from tests.support import fill
 
 SIZES = {"cifar10": None, "imagenet64": None, "flowers": 64, "vnfoods30": 64}
 # Numbers of samples as if so few were published, so that whole stand-ins are written in a moment.
@@ -73,17 +74,11 @@ def test_archives_are_read_as_originals_and_are_the_same_everywhere(tmp_path: Pa
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stand_in_that_fails_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    def fail(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    for module in ("cifar10", "imagenet64", "photographs"):
-        monkeypatch.setattr(f"src.data.generated.{module}.draw", fail)
+def test_a_stand_in_that_fails_leaves_no_file(disk: Path, name: str) -> None:
+    fill(disk, leave=8192)
     with pytest.raises(OSError, match="No space"):
-        write(choice(name), tmp_path / "archives")
-    assert not list((tmp_path / "archives").iterdir())
+        write(choice(name), disk / "archives")
+    assert not list((disk / "archives").iterdir())
 
 
 def test_random_numbers_are_philox_words_scaled_by_integers() -> None:

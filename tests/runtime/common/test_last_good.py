@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -13,18 +11,13 @@ from src.runtime.common import last_good
 
 @pytest.mark.parametrize("full", [True, False])
 def test_a_library_s_error_is_that_of_a_full_disk_where_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+    tmp_path: Path, disk: Path, full: bool
 ) -> None:
-    path = tmp_path / "checkpoint.pt"
+    folder = disk if full else tmp_path
+    path = folder / "checkpoint.pt"
     path.write_text("the last good one")
-
-    def allocate(file: int, start: int, length: int) -> None:
-        if full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", allocate)
     kind, text = (OSError, "No space") if full else (RuntimeError, "the writer")
     with pytest.raises(kind, match=text), last_good.newer(path, present=1) as temporary:
         temporary.write_text("half of")
         raise RuntimeError("the writer failed")
-    assert [each.read_text() for each in tmp_path.iterdir()] == ["the last good one"]
+    assert [each.read_text() for each in folder.iterdir()] == ["the last good one"]
