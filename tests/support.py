@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,6 +48,22 @@ class Terminal(io.StringIO):
     def isatty(self) -> bool:
         """Claim to be one."""
         return True
+
+
+def answer(*words: str) -> int:
+    """Run `python -m src.train` with these words in this process, and return its exit status."""
+    from src import train
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    handlers, typed = [signal.getsignal(number) for number in signals], sys.argv
+    sys.argv = ["src.train", *words]
+    try:
+        return train.main()
+    finally:
+        # The command sets them for the whole process.
+        sys.argv = typed
+        for number, handler in zip(signals, handlers, strict=True):
+            signal.signal(number, handler)
 
 
 def instances(names: Iterable[Any], *kept: Any) -> list[Any]:

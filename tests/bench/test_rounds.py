@@ -54,7 +54,7 @@ def test_a_run_says_that_it_was_disturbed(
 ) -> None:
     metrics: dict[str, Any] = {"cpu_wait_fraction": waited, "steal_fraction": 0.0}
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
-    monkeypatch.setattr(runs, "DISTURBED", [])
+    runs.DISTURBED.clear()
     monkeypatch.setattr(runs, "run_command", lambda *_, **__: "")
     assert runs.train("strategy=ddp", out=tmp_path, cores={0}) == metrics
     assert len(runs.DISTURBED) == noted

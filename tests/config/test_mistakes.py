@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src import train
 from src.config import Config, command_line, compose
 from src.config.mistakes import ConfigError, nearest
 from src.config.run_config import CONF
+from tests.support import answer
 
 SECONDS = 2.0
 TRIES = 3
@@ -298,10 +296,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["src.train", *words])
-    # It is set for a whole process.
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert train.main() == 2
+    assert answer(*words) == 2
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
     assert out == "" and line.startswith("error: ")

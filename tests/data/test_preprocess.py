@@ -135,7 +135,7 @@ def test_a_limit_takes_the_first_training_samples_only(tmp_path: Path) -> None:
 
 
 def test_prepared_data_are_replaced_at_once_or_not_at_all(
-    reads: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reads: Callable[[Any], None], tmp_path: Path
 ) -> None:
     target = tmp_path / "prepared" / "toy"
     prepare(TOY, tmp_path, target)
@@ -149,8 +149,10 @@ def test_prepared_data_are_replaced_at_once_or_not_at_all(
                 raise OSError(5, "Input/output error")
             return super().read(start, stop)
 
-    monkeypatch.setattr(src.data.shard_writer, "CHUNK_BYTES", 2)
-    reads(dataclasses.replace(SPLITS, train=Breaking((IMAGES,), (LABELS,))))
+    # Two samples are more than is read at once.
+    large = np.zeros((2, 2048, 2048, 3), np.uint8)
+    broken = splits(large, LABELS[:2], large[:1])
+    reads(dataclasses.replace(broken, train=Breaking((large,), (LABELS[:2],))))
     with pytest.raises(DataError, match="Input/output"):
         prepare(TOY, tmp_path, target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before

@@ -59,10 +59,19 @@ def test_chrome_trace() -> None:
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"rank 0", "rank 1"}
 
 
-def test_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = StepClock(0)
-    times = iter([0.0, 1.0, 3.0, 6.0, 10.0])
-    monkeypatch.setattr(clock, "now", lambda: next(times))
+class SetClock(StepClock):
+    """A clock that shows given times, one after the other."""
+
+    def __init__(self, *times: float) -> None:
+        super().__init__(0)
+        self._times = iter(times)
+
+    def now(self) -> float:
+        return next(self._times)
+
+
+def test_recording() -> None:
+    clock = SetClock(0.0, 1.0, 3.0, 6.0, 10.0)
     recorded = Timeline(first=0, clock=clock)
     recorded.mark("forward", 0)
     recorded.mark("send", 0)

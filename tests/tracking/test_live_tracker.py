@@ -52,7 +52,7 @@ def test_a_runs_page_has_source_user_commit_description_and_dataset(
 ) -> None:
     typed = ["/usr/bin/python3", "-m", "src.train", "strategy.partition=[1, 2]", "-m", "batch=1,2"]
     monkeypatch.setattr("sys.orig_argv", typed)
-    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setenv("LOGNAME", "ada")
     monkeypatch.setattr("src.tracking.run_page.git_commit", lambda folder: "c0ffee-dirty")
     tracker = opened(Path("run"), "dataset.limit=1280")
     run = store.get_run(tracker.run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from src.tracking import store as tracking_store
-from src.tracking.store import EXPERIMENT, default_uri, open_store, project_folder
+from src.tracking.store import EXPERIMENT, default_uri, open_store
 from tests.support import ROOT
 from tests.tracking.recorded import ended, opened
 
@@ -35,13 +36,24 @@ def test_the_store_is_the_projects_wherever_a_command_runs(
 
 
 @pytest.mark.parametrize("copy", ["standalone/tmpa1b2", "tmpa1b2"])
-def test_an_experiment_in_a_copy_of_dvcs_goes_to_the_projects_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: str
-) -> None:
-    monkeypatch.setattr(tracking_store, "ROOT", tmp_path.joinpath("scaleguide", ".dvc", "tmp", "exps", copy))
-    assert project_folder() == tmp_path / "scaleguide"
-    monkeypatch.setattr(tracking_store, "ROOT", tmp_path / ".dvc/scaleguide")
-    assert project_folder() == tmp_path / ".dvc/scaleguide"
+def test_an_experiment_in_a_copy_of_dvcs_goes_to_the_projects_store(tmp_path: Path, copy: str) -> None:
+    assert store_folder_of(tmp_path / "scaleguide/.dvc/tmp/exps" / copy) == tmp_path / "scaleguide"
+
+
+def test_a_project_below_a_folder_of_dvcs_has_a_store_of_its_own(tmp_path: Path) -> None:
+    assert store_folder_of(tmp_path / ".dvc/scaleguide") == tmp_path / ".dvc/scaleguide"
+
+
+def store_folder_of(project: Path) -> Path:
+    """Put the code into the folder `project`, and return the folder that it takes for its store's."""
+    project.mkdir(parents=True)
+    (project / "src").symlink_to(ROOT / "src")
+    code = "from src.tracking.store import project_folder; print(project_folder())"
+    environment = {**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return Path(completed.stdout.decode().rstrip())
 
 
 def test_dvc_names_its_copies_as_this_project_expects() -> None:

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,17 @@ print(json.dumps({
     "nice": os.nice(0), "leads": os.getsid(0) == os.getpid(), "input": sys.stdin.read(), "pid": os.getpid(),
     "open": sorted(map(int, os.listdir("/proc/self/fd"))), "random": __import__("random").random(),
 }))
+"""
+# Starts a command as a rank, with its output in a file.
+SPAWN = """
+import subprocess, sys
+from pathlib import Path
+from src.launch.local.warm_start import spawn_for
+from tests.support import config
+log, *command = sys.argv[1:]
+process = spawn_for(config("strategy=ddp", "workers=2", "hardware.device=cpu"))(command, {}, Path(log))
+assert isinstance(process, subprocess.Popen)
+sys.exit(process.wait(30))
 """
 Until = Callable[[Callable[[], object], float, str], float]
 
@@ -254,29 +264,26 @@ def test_the_start_method_says_how_ranks_are_started(
     (tmp_path / "torch").touch()
     monkeypatch.setenv(FORK_SERVERS, str(tmp_path))
     chosen = config("strategy=ddp", "workers=2", "hardware.device=cpu", *words)
+    before = set(psutil.Process().children())
     assert (spawn_for(chosen) is spawn_child) is not forks
     for variable in warm_start.AT_START:
         with monkeypatch.context() as patched:
             patched.setenv(variable, "1")
             assert spawn_for(chosen) is spawn_child, "an interpreter reads it as it starts"
-    assert not warm_start._servers
+    assert set(psutil.Process().children()) <= before, "no server was started"
 
 
 def test_where_no_server_can_be_started_ranks_are_spawned_and_nothing_is_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     # Longer than the path of a Unix socket may be (sun_path, 108 bytes).
     long = tmp_path / ("x" * 120)
     long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.setattr(warm_start, "_servers", {})
-    monkeypatch.delenv(FORK_SERVERS, raising=False)
-    for name in warm_start.AT_START:
-        monkeypatch.delenv(name, raising=False)
-    spawn = spawn_for(config("strategy=ddp", "workers=2", "hardware.device=cpu"))
+    left_out = {FORK_SERVERS, *warm_start.AT_START}
+    environment = {key: value for key, value in os.environ.items() if key not in left_out}
     log = tmp_path / "log"
-    process = spawn(command("print('runs all the same')"), {}, log)
-    assert isinstance(process, subprocess.Popen) and process.wait(30) == 0
+    parent = [sys.executable, "-c", SPAWN, str(log), *command("print('runs all the same')")]
+    subprocess.run(parent, cwd=ROOT, env={**environment, "TMPDIR": str(long)}, check=True)
     reason, output = log.read_text().splitlines()
     assert reason == "started by spawn, for it could not be forked: AF_UNIX path too long"
     assert output == "runs all the same"

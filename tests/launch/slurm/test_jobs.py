@@ -66,7 +66,10 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PATH", f"{fake.programs}:/usr/bin:/bin")
-    monkeypatch.setattr(ray_engine, "is_installed", lambda: True)
+    # A package of that name, where Ray itself isn't installed.
+    (tmp_path / "packages/ray").mkdir(parents=True)
+    (tmp_path / "packages/ray/__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "packages")
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.01)
     return fake
 
