@@ -14,16 +14,13 @@ import yaml
 from src.config import datasets
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_parity
-from src.config.clusters import check_cluster
-from src.config.devices import check_compiler, check_devices, check_speeds
+from src.config.devices import check_cluster, check_compiler, check_devices, check_speeds
 from src.config.emulated_links import check_links
 from src.config.frameworks import check_framework, check_model_and_task, check_target
-from src.config.hardware import Hardware
 from src.config.mistakes import CannotRunHere, ConfigError
-from src.config.run_config import Config
+from src.config.run_config import Config, Hardware, Supports
 from src.config.schema import SYNCHRONOUS, leaf
 from src.config.slurm import check_slurm, hosts_of
-from src.config.supports import Supports
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices
 

@@ -1,13 +1,19 @@
-"""Check that the machine has what a run asks for: devices that it can slow down, and a compiler."""
+"""Check that a run can have what it asks for: devices here or on a cluster's hosts, speeds, a compiler."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
+from src.config import import_paths
+from src.config.emulated_links import check_crosses_hosts
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config
 from src.machine import devices, quota
+
+# Keys of hardware that say something of a cluster alone.
+OF_CLUSTERS = ("address", "token_file", "hosts")
 
 
 def check_devices(config: Config) -> None:
@@ -43,6 +49,38 @@ def check_devices(config: Config) -> None:
             f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "
             "hardware.share_devices=true to check correctness only"
         )
+
+
+def check_cluster(config: Config) -> None:
+    """Raise `ConfigError` where a run can't be on a cluster as configured, or none is configured."""
+    hardware = config.hardware
+    key = f"hardware={hardware.name}"
+    if hardware.engine is None:
+        for name in OF_CLUSTERS:
+            if hardware[name] is not None:
+                raise ConfigError(
+                    f"hardware.{name}={hardware[name]}: is of a cluster's hosts; choose hardware=cluster"
+                )
+        return
+    import_paths.check("hardware.engine", hardware.engine)
+    if config.workers > 1 or config.supports.hosts:
+        check_crosses_hosts(config)
+    if hardware.speeds is not None:
+        raise ConfigError(
+            f"hardware.speeds={hardware.speeds}: {key} has other machines' devices; leave it away"
+        )
+    if hardware.devices is not None:
+        raise ConfigError(
+            f"hardware.devices={hardware.devices}: {key} takes any free devices there; leave it away"
+        )
+    if hardware.isolate == "always":
+        raise ConfigError(
+            f"hardware.isolate=always: {key} has processes on several machines, which must reach each other; "
+            "leave it away"
+        )
+    token = hardware.token_file
+    if token is not None and not Path(token).expanduser().is_file():
+        raise ConfigError(f"hardware.token_file={token}: no such file")
 
 
 def check_speeds(config: Config) -> None:

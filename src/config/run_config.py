@@ -1,4 +1,4 @@
-"""Define the typed configuration of one run, and read it from the run's `config.yaml`.
+"""Define the typed configuration of one run and of its parts, and read it from the run's `config.yaml`.
 
 This module imports neither Hydra nor a framework, so that a rank can read its configuration without Hydra.
 """
@@ -6,21 +6,144 @@ This module imports neither Hydra nor a framework, so that a rank can read its c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
-from src.config.degrees import Degrees
-from src.config.hardware import Hardware
-from src.config.supports import Supports
+from src.config.mistakes import ConfigError
 
 CONF = Path(__file__).parents[2] / "conf"
 # The task of a dataset that names none.
 DEFAULT_TASK = "classification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Degrees:
+    """The number of parts along each axis; a worker has one part on each, so that the product is `workers`.
+
+    Ranks are counted along `tensor` first, then `shard`, `data` and `pipeline`.
+
+    Attributes:
+        data: copies of the model, each of which sees its own part of every global batch.
+        pipeline: stages of consecutive operations of the model, through which all samples pass.
+        tensor: parts of each operation's tensors; their workers see the same samples.
+        shard: shards of a copy's parameters and optimizer state, which its workers gather as they need
+            them; each worker sees its own part of the batch.
+    """
+
+    data: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+    shard: int = 1
+
+    @property
+    def batch(self) -> int:
+        """Return how many workers divide each global batch among them."""
+        return self.data * self.shard
+
+    def check(self, workers: int) -> None:
+        """Raise `ConfigError` unless the degrees are those of so many workers."""
+        factors = vars(self)
+        product = math.prod(factors.values())
+        if product != workers:
+            raise ConfigError(
+                f"workers={workers}: must be {' x '.join(factors)} = "
+                f"{' x '.join(map(str, factors.values()))} = {product}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware(Mapping[str, Any]):
+    """The keys of a file of conf/hardware/, which conf/config.yaml explains, with its defaults.
+
+    A run from before there was a key has its default. Code of users' own may read it as a mapping, as it may
+    the other groups.
+    """
+
+    device: str = "auto"
+    cores_per_device: int = 1
+    start_method: str = "auto"
+    isolate: str = "auto"
+    devices: Sequence[int] | None = None
+    wait_minutes: float = 60
+    share_devices: bool = False
+    speeds: Sequence[float] | None = None
+    speed_period_ms: float = 10
+    warmup_steps: int = 5
+    sample_seconds: float = 0.5
+    repeat_disturbed: int | None = None
+    grace_minutes: float = 10
+    probe: bool = False
+    probe_seconds: float = 5
+    links: Mapping[str, Any] | None = None
+    engine: str | None = None
+    address: str | None = None
+    token_file: str | None = None
+    hosts: int | None = None
+    lost_seconds: float = 15
+    scheduler: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    time_limit: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    jobs: int = 1
+    allowed: Mapping[str, Any] = field(default_factory=dict)
+    name: str
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key."""
+        return vars(self)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the keys, in the order in which `config.yaml` has them."""
+        return iter(vars(self))
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(vars(self))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the greatest number that a strategy takes; `max` is `None` where any is fine."""
+
+    default: int
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True)
+class Supports:
+    """The keys of a strategy's `supports`, which docs/extending.md explains.
+
+    `batch_shares` and `hosts` may depend on options: on the value of each, or on one of several.
+    """
+
+    devices: Sequence[str]
+    workers: Bounds
+    microbatches: Bounds
+    shares_batch: bool
+    batchnorm: Sequence[str]
+    precision: Sequence[str]
+    batch_shares: bool | Mapping[str, Any] = False
+    hosts: bool | Mapping[str, Sequence[Any]] = False
+    profiler: bool = False
+    checkpoints: bool = False
+    needs: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of(cls, strategy: Mapping[str, Any]) -> Supports:
+        """Read what a strategy's mapping says; further keys of a user's own are left out."""
+        known = {each.name for each in fields(cls)}
+        described = {key: value for key, value in strategy["supports"].items() if key in known}
+        for key in ("workers", "microbatches"):
+            bounds = described[key]
+            described[key] = Bounds(bounds["default"], bounds["min"], bounds["max"])
+        return cls(**described)
 
 
 @dataclass(frozen=True)
@@ -138,6 +261,20 @@ class Config:
         The number is large enough to be quick, and small enough to need no more memory than a step does.
         """
         return min(500, max(100, self.batch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyOptions:
+    """A base of strategies' options: a subclass has a field for each key of its file that it reads.
+
+    A field with a default is of an option that not all of its strategies have.
+    """
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the options that a run has."""
+        names = [each.name for each in fields(cls) if each.name in config.strategy]
+        return cls(**{name: config.strategy[name] for name in names})
 
 
 def load(path: Path) -> Config:

@@ -7,9 +7,8 @@ import os
 import re
 from typing import Any
 
-from src.config.hardware import Hardware
 from src.config.mistakes import ConfigError
-from src.config.run_config import Config
+from src.config.run_config import Config, Hardware
 
 # Variable with the folder of the job in which this process is.
 JOB = "SCALEGUIDE_JOB"

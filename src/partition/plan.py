@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from src.config import Config, ConfigError
-from src.config.strategy_options import StrategyOptions
+from src.config.run_config import StrategyOptions
 from src.measure import arithmetic
 from src.partition import balance, model_profile
 from src.partition.balance import Problem

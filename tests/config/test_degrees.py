@@ -7,7 +7,7 @@ import math
 import pytest
 
 from src.config import ConfigError
-from src.config.degrees import Degrees
+from src.config.run_config import Degrees
 from tests.support import config
 
 

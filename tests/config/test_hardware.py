@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from src import config as configuration
-from src.config.hardware import Hardware
+from src.config.run_config import Hardware
 from tests.support import ROOT, config
 
 WRITTEN = yaml.safe_load((ROOT / "conf/config.yaml").read_text())["hardware"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src.config.supports import Bounds, Supports
+from src.config.run_config import Bounds, Supports
 from tests.support import ROOT
 
 STRATEGIES = sorted((ROOT / "conf/strategy").glob("*.yaml"))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from src.config import CannotRunHere, Config, ConfigError, import_paths
-from src.config.hardware import Hardware
+from src.config.run_config import Hardware
 from src.data import prepared
 from src.launch.cluster import clocks, facts
 from src.launch.cluster.engine import Engine, HostLost, Node

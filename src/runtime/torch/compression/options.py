@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from src.config.strategy_options import StrategyOptions
+from src.config.run_config import StrategyOptions
 
 
 @dataclass(frozen=True, kw_only=True)
