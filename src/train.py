@@ -27,7 +27,6 @@ from omegaconf import DictConfig
 
 from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command_line, compose
 from src.config.command_line import CommandLine
-from src.config.keys import GROUPS
 from src.config.slurm import is_submitted
 from src.launch import skipped_cells
 from src.launch.cell_checks import bring_data, check_launch
@@ -184,9 +183,8 @@ class Command:
     def _run_hydra_job(self, cfg: DictConfig) -> None:
         """Run one cell of a sweep; Hydra's launcher calls this with the composed cell."""
         words = list(HydraConfig.get().overrides.task)
-        groups = [word for word in words if word.split("=")[0] in GROUPS]
         try:
-            config = compose.finish(cfg, words, compose.group_defaults(groups))
+            config = compose.finish(cfg, words, compose.group_defaults(compose.groups_of(words)))
             self._run_or_submit(config, words, sweep=True)
         except Exception as error:
             raise CellError from error

@@ -16,8 +16,7 @@ from src.config import ConfigError
 from src.config.tracking_address import URI_VARIABLE, check_address, database_path
 from src.run import exit_lines
 from src.tracking.completion import send_unsent
-from src.tracking.moved_store import artifacts_of
-from src.tracking.store import default_uri, is_server, open_store
+from src.tracking.store import artifacts_of, default_uri, is_server, open_store
 
 HOST = "127.0.0.1"
 # MLflow 3 opens in its view for GenAI, whatever kind the experiment is, unless the address says otherwise.

@@ -121,7 +121,7 @@ def test_no_cell_runs_again_after_changes_that_touch_no_figure(repository: Repos
         "src/worker.py", "    cores = _set_up_process()", "    # Then.\n    cores = _set_up_process()"
     )
     repository.replace("src/runtime/torch/lightning/fit.py", '"""', '"""Now, ')
-    for name in ("tracking/live_tracker", "launch/slurm/jobs", "report/tables", "config/overrides", "train"):
+    for name in ("tracking/live_tracker", "launch/slurm/jobs", "report/tables", "config/compose", "train"):
         repository.change(f"src/{name}.py")
     assert repository.repro() == {"software"}
     # Their runs' software is the same, too, so that they compare.

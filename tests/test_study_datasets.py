@@ -78,7 +78,7 @@ import json, sys
 from omegaconf import OmegaConf
 from src.config.mistakes import ConfigError
 from src.study.cells import cells
-from src.study.folders import folders
+from src.study.cells import folders
 
 def composed(study):
     try:

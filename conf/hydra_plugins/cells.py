@@ -30,7 +30,7 @@ def resolve(grid: Any, repeat: Any = 1, *, _parent_: DictConfig | None = None) -
 def resolve_folders(*, _parent_: DictConfig | None = None) -> DictConfig:
     """Return `folders` of the study that is being composed; end dvc with one line for a mistake in it."""
     with _in_a_line(_parent_) as study:
-        from src.study.folders import folders
+        from src.study.cells import folders
 
         return folders(study)
 

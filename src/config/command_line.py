@@ -1,13 +1,23 @@
-"""Read a command line as Hydra does, but accept flags anywhere among the overrides."""
+"""Read a command line as Hydra does, but accept flags anywhere; explain overrides that Hydra can't use."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf.errors import InterpolationKeyError, UnsupportedInterpolationType
 
 from src.compat.hydra import actions_by_flag, flags_parser
-from src.config.mistakes import ConfigError, nearest
+from src.config.keys import GROUPS, key_of
+from src.config.mistakes import ConfigError, nearest, nearest_key
+from src.config.schema import RENAMED, flatten
+from src.machine.folders import obstacle
 
 # Flags that would have Hydra read another configuration than conf/config.yaml, whose cells are checked here.
 REFUSED_FLAGS = ("--config-name", "-cn", "--config-path", "-cp", "--package", "-p", "--experimental-rerun")
@@ -82,3 +92,126 @@ def parse(arguments: Sequence[str]) -> CommandLine:
 def _refuse(message: str) -> NoReturn:
     """Raise `ConfigError` with a message of argparse."""
     raise ConfigError(message.removeprefix("argument "))
+
+
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Parse overrides; raise `ConfigError` for a word that isn't one."""
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        if len(overrides) > 1:
+            for word in overrides:
+                parse_overrides([word])
+        word = " ".join(overrides)
+        raise ConfigError(f"{word}: can't be read as key=value; quote what has brackets or spaces") from error
+
+
+def check_override(override: Override, *, multirun: bool) -> None:
+    """Raise `ConfigError` for an override that Hydra would accept but Scaleguide can't use."""
+    word, key = str(override.input_line), override.key_or_group
+    if not key:
+        raise ConfigError(f"{word}: names no key; give key=value")
+    group, _, option = key.partition(".")
+    if key in RENAMED:
+        renamed, choices = RENAMED[key]
+        value = word.partition("=")[2]
+        raise ConfigError(f"{word}: is called {renamed} now; choose {renamed}={choices.get(value, value)}")
+    if (override.is_add() or override.is_delete()) and not option.startswith("options") and group != "hydra":
+        raise ConfigError(f"{word}: keys can't be added or removed; give key=value")
+    if key in GROUPS and not override.is_sweep_override() and not _is_name(override.value()):
+        raise ConfigError(f"{word}: must name a file of conf/{key}/")
+    if option and key_of(key).fixed:
+        raise ConfigError(f"{word}: {option} describes the {group} and is fixed in conf/{group}/")
+    if group == "hydra" and not override.is_delete() and not override.is_sweep_override():
+        _check_hydra(word, option, override.value(), multirun=multirun)
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether a value can name a file of a group's folder, or of one below."""
+    return isinstance(value, str) and not value.startswith("/") and ".." not in value.split("/")
+
+
+def _check_hydra(word: str, option: str, value: Any, *, multirun: bool) -> None:
+    """Raise `ConfigError` for a value of Hydra's own key `hydra.<option>` that would fail once Hydra runs."""
+    if option == "mode":
+        raise ConfigError(f"{word}: is said by -m: with it the command is a sweep, without it a single run")
+    if option == "job.chdir" and value and multirun:
+        raise ConfigError(
+            f"{word}: cells don't change folders, for `out` is relative to this one; leave it away"
+        )
+    if (
+        option == "sweep.subdir"
+        and multirun
+        and (str(value).startswith("/") or ".." in str(value).split("/"))
+    ):
+        raise ConfigError(f"{word}: must be a folder below hydra.sweep.dir")
+    if option == "sweep.dir" and multirun and not value:
+        raise ConfigError(f"{word}: must name a folder; leave it away for one below runs/sweeps/")
+    if option == "sweep.dir" and multirun and isinstance(value, str):
+        # Times of the day and the like come in later parts.
+        reason = obstacle(Path(value.partition("${")[0] or "."))
+        if reason is not None:
+            raise ConfigError(f"{word}: {reason}")
+    if option == "searchpath":
+        for path in value if isinstance(value, list) else [value]:
+            scheme, separator, folder = str(path).rpartition("://")
+            if not (separator and scheme != "file") and not Path(folder).is_dir():
+                raise ConfigError(f"{word}: {folder}: no such folder")
+
+
+def explain(error: Exception, overrides: Sequence[str], defaults: Mapping[str, Any]) -> str:
+    """Return a sentence for Hydra's error about an override, with the nearest valid key.
+
+    `defaults` is the composition of the choices of groups, which says what keys there are; it may be empty.
+    """
+    if merged := re.match(r"Error merging override (.*)", str(error)):
+        return f"{merged.group(1)}: is no value that Hydra takes"
+    match = re.search(r"override '([^']+)'|key '([^']+)'", str(error), re.IGNORECASE)
+    key = (match.group(1) or match.group(2)).lstrip("+~").partition("=")[0] if match else ""
+    word = next((w for w in overrides if w.lstrip("+~").startswith(f"{key}=")), key)
+    if key and defaults:
+        return no_such_key(word, key, overrides, defaults)
+    # Hydra's sweeper writes "${" as "$\\{".
+    interpolated = next((w.replace("\\", "") for w in overrides if re.search(r"\$\\?\{", w)), None)
+    return f"{interpolated}: {explain_interpolation(error)}" if interpolated else first_line(error)
+
+
+def no_such_key(word: str, key: str, overrides: Sequence[str], defaults: Mapping[str, Any]) -> str:
+    """Return that `word` sets a key that there isn't, with the nearest one that there is."""
+    keys = [k for k in flatten(defaults) if not key_of(k).fixed]
+    group = key.partition(".")[0]
+    if group == "hydra":
+        return f"{word}: Hydra has no such key"
+    if group in GROUPS and "." in key:
+        options = [k for k in keys if k.startswith(f"{group}.")]
+        # A mapping's own keys come first.
+        options = [k for k in options if k.rpartition(".")[0] == key.rpartition(".")[0]] or options
+        if key in options:
+            return f"{word}: is a mapping; add to it with +{key}.name=value"
+        name = next((w for w in overrides if w.startswith(f"{group}=")), f"{group}={defaults[group]['name']}")
+        hint = (
+            f"it has {', '.join(options)}; did you mean {nearest_key(key, options)}?"
+            if options
+            else "it has no options"
+        )
+        return f"{word}: {name} has no such option; {hint}"
+    return f"{word}: no such key; did you mean {nearest_key(key, [*keys, *GROUPS])}?"
+
+
+def explain_interpolation(error: Exception) -> str:
+    """Return why an interpolation, as `${batch}`, has no value."""
+    line = first_line(error)
+    if isinstance(error, RecursionError) or "Recursive interpolation" in line:
+        return "refers to itself"
+    if isinstance(error, UnsupportedInterpolationType):
+        return f"{line}; ${{oc.env:NAME}} is the value of an environment variable"
+    if isinstance(error, InterpolationKeyError):
+        return line.replace("Interpolation key", "refers to the key").replace(
+            "not found", "which there isn't"
+        )
+    return f"has no value: {line}"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type where there is none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

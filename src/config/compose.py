@@ -7,6 +7,7 @@ cell only after the others have run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,22 +16,30 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import SearchPathElement
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, datasets, named_task
+from src.config import choices, datasets
 from src.config.checks import resolve
-from src.config.command_line import CommandLine
+from src.config.command_line import (
+    CommandLine,
+    check_override,
+    explain,
+    first_line,
+    no_such_key,
+    parse_overrides,
+)
 from src.config.keys import GROUPS, key_of
 from src.config.mistakes import CannotRunHere, ConfigError, nearest
-from src.config.overrides import check as check_override
-from src.config.overrides import explain, first_line, no_such_key, parse
 from src.config.run_config import CONF, DEFAULT_TASK, Config
 from src.config.schema import check_types, flatten
 
 NAME_LIMIT = 100
+SCHEME = "file://"
 
 
 def cells(line: CommandLine) -> list[Config]:
@@ -42,9 +51,9 @@ def cells(line: CommandLine) -> list[Config]:
     if line.config_dir is not None and not (line.config_dir and Path(line.config_dir).is_dir()):
         raise ConfigError(f"--config-dir {line.config_dir}: no such folder")
     extra = (
-        [] if line.config_dir is None else [f"hydra.searchpath=[file://{Path(line.config_dir).absolute()}]"]
+        [] if line.config_dir is None else [f"hydra.searchpath=[{SCHEME}{Path(line.config_dir).absolute()}]"]
     )
-    parsed = parse(line.overrides)
+    parsed = parse_overrides(line.overrides)
     for override in parsed:
         check_override(override, multirun=line.multirun)
     swept = [override for override in parsed if override.is_sweep_override()]
@@ -60,36 +69,23 @@ def cells(line: CommandLine) -> list[Config]:
     if not rows:
         raise ConfigError(f"{swept[0].input_line}: has no value, so that the sweep has no cell")
     folders = [] if line.config_dir is None else [Path(line.config_dir)]
-    defaults: dict[tuple[str, ...], dict[str, Any]] = {}
+    defaults_of = functools.cache(lambda groups: group_defaults(groups, folders, extra))
+    configs = []
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
         for folder in folders:
-            named_task.add_folder(folder)
-        configs = [_compose_cell(row, extra, folders, defaults) for row in rows]
+            _add_folder(folder)
+        for row in rows:
+            defaults = defaults_of(groups_of(row))
+            configs.append(finish(_compose([*row, *extra], defaults), row, defaults))
     _check_out(configs)
     return configs
 
 
 def swept(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that give several values, as they were typed."""
-    return [str(override.input_line) for override in parse(overrides) if override.is_sweep_override()]
-
-
-def _compose_cell(
-    row: Sequence[str],
-    extra: list[str],
-    folders: Sequence[Path],
-    defaults: dict[tuple[str, ...], dict[str, Any]],
-) -> Config:
-    """Compose and check the cell with the overrides `row`.
-
-    `extra` are overrides of Hydra's own, `folders` those of the user's own choices. `defaults` caches the
-    composition without other overrides, by choices of groups.
-    """
-    groups = tuple(word for word in row if word.split("=")[0] in GROUPS)
-    if groups not in defaults:
-        defaults[groups] = group_defaults(groups, folders, extra)
-    cfg = _compose([*row, *extra], defaults[groups])
-    return finish(cfg, row, defaults[groups])
+    return [
+        str(override.input_line) for override in parse_overrides(overrides) if override.is_sweep_override()
+    ]
 
 
 def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, Any], Sequence[str]]]:
@@ -102,12 +98,9 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
         ConfigError: for a row with a mistake.
     """
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
-        defaults: dict[tuple[str, ...], dict[str, Any]] = {}
+        defaults_of = functools.cache(group_defaults)
         for row in rows:
-            groups = tuple(word for word in row if word.split("=")[0] in GROUPS)
-            if groups not in defaults:
-                defaults[groups] = group_defaults(groups)
-            plain = defaults[groups]
+            plain = defaults_of(groups_of(row))
             raw = _to_dict(_compose(list(row), plain), row)
             _check_keys(raw, row, plain)
             if (minutes := cap_minutes(raw["max_minutes"])) != raw["max_minutes"]:
@@ -122,6 +115,11 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
             with contextlib.suppress(CannotRunHere):
                 resolve(raw, name)
             yield name, raw, row
+
+
+def groups_of(row: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the overrides `row` that choose a file of a group, as `model=cnn`."""
+    return tuple(word for word in row if word.split("=")[0] in GROUPS)
 
 
 def group_defaults(
@@ -278,3 +276,34 @@ def _to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     except (OmegaConfBaseException, RecursionError) as error:
         raise ConfigError(explain(error, overrides, {})) from error
     return {key: value for key, value in plain.items() if key != "hydra"}
+
+
+def task_of(dataset: str) -> str:
+    """Return the name of the task that a dataset's YAML file names, or that of classification.
+
+    `conf/config.yaml` asks for it in its list of defaults.
+
+    A file that isn't there, or can't be read, is reported by those who compose the dataset.
+    """
+    try:
+        named = choices.read(choices.find("dataset", dataset, _folders())).get("task", DEFAULT_TASK)
+    except ConfigError:
+        return DEFAULT_TASK
+    return str(named)
+
+
+def _add_folder(folder: Path) -> None:
+    """Add a folder of the user's own choices to those that are searched; Hydra must be initialized."""
+    elements = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    # Hydra wants its own schema to be the last.
+    elements.insert(len(elements) - 1, SearchPathElement("command-line", f"{SCHEME}{folder.absolute()}"))
+
+
+def _folders() -> list[Path]:
+    """Return the folders of choices that Hydra searches."""
+    elements = GlobalHydra.instance().config_loader().get_search_path().get_path()
+    paths = [str(element.path) for element in elements]
+    return [Path(path.removeprefix(SCHEME)) for path in paths if path.startswith(SCHEME)]
+
+
+OmegaConf.register_new_resolver("task_of", task_of, replace=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from src.report import comparison, intervals, parity
+from src.report import comparison, intervals
 from src.report.runs import Row
 from src.run.status import MEASURED, Status
 
@@ -44,7 +44,7 @@ def _one(name: str, alike: Sequence[Row]) -> Row:
     measured = [row for row in alike if row["status"] in MEASURED] or list(alike)
     row: Row = {key: _middle(key, [each.get(key) for each in measured]) for key in _keys(measured)}
     return row | {
-        **parity.worst(measured),
+        **_worst_parity(measured),
         "cell": name,
         "status": max((each["status"] for each in alike), key=list(Status).index),
         "repetitions": len([each for each in alike if each["status"] in MEASURED]),
@@ -55,6 +55,13 @@ def _one(name: str, alike: Sequence[Row]) -> Row:
             dict.fromkeys(" ".join(each.get("baseline") or "" for each in measured).split())
         ),
     }
+
+
+def _worst_parity(rows: Sequence[Row]) -> Row:
+    """Return the columns of parity of the repetition with the largest gap, or of the first without one."""
+    known = [row for row in rows if row.get("parity_gap") is not None]
+    chosen = max(known, key=lambda row: row["parity_gap"]) if known else rows[0]
+    return {key: chosen.get(key) for key in ("parity", "parity_gap", "rounding_gap", "parity_reference")}
 
 
 def _keys(rows: Sequence[Row]) -> list[str]:

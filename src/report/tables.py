@@ -1,4 +1,4 @@
-"""Compute the tables of a study: how runs scaled, how well they learned, and how they used their devices.
+"""Compute the tables of a study: how runs scaled, learned and used their devices, and whether parity holds.
 
 A row is a flat dict; a figure that was not measured, or may not be compared, is `None`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from src.config.schema import SYNCHRONOUS
 from src.measure.arithmetic import (
     bound,
     disturbed,
@@ -15,6 +16,8 @@ from src.measure.arithmetic import (
     fraction,
     ideal_bubble,
     model_flops_utilization,
+    parity_gap,
+    parity_holds,
     probes_differ,
     scaling_efficiency,
     speedup,
@@ -22,8 +25,7 @@ from src.measure.arithmetic import (
 )
 from src.report import comparison
 from src.report.network import NETWORK
-from src.report.parity import parity
-from src.report.runs import Row, StudyRun
+from src.report.runs import MEASURED, Row, StudyRun
 
 SCALING = (
     "cell", "status", "framework", "strategy", "model", "dataset", "data_source", "hardware",
@@ -71,6 +73,56 @@ def scaling(runs: Sequence[StudyRun], named: Mapping[str, Any] | None = None) ->
 def accuracy(runs: Sequence[StudyRun]) -> list[Row]:
     """Return the accuracy of each run and its parity with the single run, with the columns `ACCURACY`."""
     return [_row(run, ACCURACY) | parity(run, runs) for run in runs]
+
+
+def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
+    """Return a run's `parity`, the word for it, with what it stands on.
+
+    `parity_gap` is the largest gap to any run of the reference, `rounding_gap` what one last digit in each
+    weight does to the reference itself, `parity_reference` the cells of that.
+    """
+    if run.status not in MEASURED:
+        return {}
+    if comparison.is_plain(run):
+        return {"parity": "reference", "rounding_gap": run.get("rounding_gap")}
+    if run.get("strategy.synchronous") is False or run.get("strategy.parity") not in (None, SYNCHRONOUS):
+        return {"parity": run.get("strategy.parity")}
+    if run.get("precision") not in (None, "fp32"):
+        return {"parity": f"not compared: {run.get('precision')}"}
+    local = _local_statistics(run)
+    # The local statistics of N workers with m micro-batches each are those of one device with N * m.
+    microbatches = (run.get("microbatches") or 1) * ((run.get("workers") or 1) if local else 1)
+    bases = comparison.parity_reference(run, runs, microbatches)
+    gaps = [gap for base in bases if (gap := parity_gap(run.losses, base.losses)) is not None]
+    if not gaps:
+        return {"parity": "local statistics" if local else "no reference"}
+    known = [gap for base in bases if (gap := base.get("rounding_gap")) is not None]
+    row = {
+        "parity_gap": max(gaps),
+        "rounding_gap": max(known, default=None),
+        "parity_reference": " ".join(base.cell for base in bases),
+    }
+    return row | {"parity": _parity_word(row, _random(run))}
+
+
+def _parity_word(row: Row, random: str | None) -> str:
+    holds = parity_holds(row["parity_gap"], row["rounding_gap"])
+    if holds is None:
+        return "unstable"
+    if holds:
+        return "holds"
+    return "BROKEN" if random is None else f"not compared: {random}"
+
+
+def _random(run: StudyRun) -> str | None:
+    """Return what a run's model draws at random in training, by which its losses may differ; else `None`."""
+    return "dropout" if run.get("model.dropout") else run.get("model.draws")
+
+
+def _local_statistics(run: StudyRun) -> bool:
+    """Return whether the model normalises by statistics of each worker's own share of the batch."""
+    shared = run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1
+    return bool(shared and run.environment.get("batch_statistics") and run.get("batchnorm") == "local")
 
 
 def utilization(runs: Sequence[StudyRun]) -> list[Row]:

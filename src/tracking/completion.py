@@ -11,7 +11,7 @@ from src.run import files
 from src.run.directory import PARTIAL
 from src.tracking import run_page
 from src.tracking.mlflow_run import MLflowRun
-from src.tracking.records import recorded_points
+from src.tracking.points import recorded_points
 from src.tracking.store import Warned
 from src.tracking.unsent import RunNote, ownerless_notes
 

@@ -22,8 +22,7 @@ from src.run.tables import write_text
 from src.tracking import run_page
 from src.tracking.completion import send_results
 from src.tracking.mlflow_run import MLflowRun
-from src.tracking.points import Point
-from src.tracking.records import LiveRecords
+from src.tracking.points import LiveRecords, Point
 from src.tracking.store import Warned, is_server, tracking_uri
 from src.tracking.sweep import sweep_command, sweep_key
 from src.tracking.unsent import NoteFile, RunNote

@@ -1,23 +1,24 @@
 """Reach the MLflow store; a store that can't be reached never stops a training.
 
 MLflow is imported inside the functions, because the import takes a second, for which a user who has mistyped
-a word shouldn't wait.
+a word shouldn't wait. It writes the absolute address of each run's files into its database. Those of an
+sqlite store stand in `mlartifacts` beside it, so that a move shows: the database says where that folder was.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from src.config import Config
 from src.config.tracking_address import SERVERS, SQLITE, URI_VARIABLE, database_path
-from src.tracking import moved_store
 
 EXPERIMENT = "scaleguide"
 # By this key MLflow's UI shows a description.
@@ -29,6 +30,13 @@ ROOT = Path(__file__).parents[2]
 DVC_COPIES = (".dvc", "tmp", "exps")
 # A request that isn't answered is repeated later, from the record.
 REQUEST_SECONDS = 10
+ARTIFACTS = "mlartifacts"
+# Tables and columns with addresses of files.
+ADDRESSES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+)
 
 
 def tracking_uri(config: Config) -> str | None:
@@ -65,7 +73,7 @@ def unsent_folder(uri: str) -> Path:
     return project_folder() / "runs" / ".unsent" if path is None else path.with_name(f"{path.name}.unsent")
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(uri: str) -> Iterator[None]:
     """Keep out other processes of this host that prepare the store at `uri`, or create a shared run in it."""
     path = unsent_folder(uri).with_suffix(".lock")
@@ -100,9 +108,9 @@ def open_store(uri: str) -> tuple[Any, str]:
         client = client_of(uri)
         return client, _experiment_id(client, None)
     with locked(uri):
-        moved_store.follow_move(path)
+        follow_move(path)
         client = client_of(uri)
-        return client, _experiment_id(client, moved_store.artifacts_of(path))
+        return client, _experiment_id(client, artifacts_of(path))
 
 
 def _experiment_id(client: Any, artifacts: str | None) -> str:
@@ -125,6 +133,47 @@ def _experiment_id(client: Any, artifacts: str | None) -> str:
         if name not in experiment.tags:
             client.set_experiment_tag(experiment.experiment_id, name, value)
     return experiment.experiment_id
+
+
+def artifacts_of(database: Path) -> str:
+    """Return the address of the files of all runs in the sqlite store `database`."""
+    return (database.parent / ARTIFACTS).as_uri()
+
+
+def follow_move(database: Path) -> int:
+    """Correct the addresses in the sqlite store `database` if it was moved; return how many were.
+
+    Addresses elsewhere than in a folder `mlartifacts`, such as a bucket's, stay.
+    """
+    if not database.exists():
+        return 0
+    here, changed = artifacts_of(database), 0
+    with contextlib.closing(sqlite3.connect(database, timeout=20)) as connection, connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master")}
+        if "experiments" not in tables:
+            return 0
+        locations = connection.execute("select artifact_location from experiments").fetchall()
+        former = {
+            f"{before}/{ARTIFACTS}"
+            for (location,) in locations
+            if (before := _folder_before(location)) is not None
+        }
+        for there in former - {here}:
+            for table, column in ADDRESSES:
+                if table in tables:
+                    done = connection.execute(
+                        f"update {table} set {column} = ? || substr({column}, ?) "
+                        f"where {column} = ? or substr({column}, 1, ?) = ?",
+                        (here, len(there) + 1, there, len(there) + 1, f"{there}/"),
+                    )
+                    changed += done.rowcount
+    return changed
+
+
+def _folder_before(location: str | None) -> str | None:
+    """Return what stands before `/mlartifacts` in a file's address, `None` without that."""
+    folder, found, rest = (location or "").rpartition(f"/{ARTIFACTS}")
+    return folder if found and folder.startswith("file:") and rest[:1] in ("", "/") else None
 
 
 class Warned:
