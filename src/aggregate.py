@@ -109,15 +109,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -> list[Row]:
-    """Write `tables/` and `report.html` under `directory`.
+    """Write `tables/` and `report.html` under a study's `directory`; return the merged row of each run.
 
-    Args:
-        study: the contents of `study` in params.yaml.
-        runs: the study's runs, missing ones included.
-        directory: the study's folder.
-
-    Returns:
-        The merged row of each run.
+    `study` is the contents of that key in params.yaml; `runs` has missing runs, too.
     """
     from src.report import page
 

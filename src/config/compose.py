@@ -23,16 +23,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, datasets
+from src.config import choices, command_line, datasets
 from src.config.checks import resolve
-from src.config.command_line import (
-    CommandLine,
-    check_override,
-    explain,
-    first_line,
-    no_such_key,
-    parse_overrides,
-)
+from src.config.command_line import CommandLine, explain, first_line, no_such_key
 from src.config.keys import GROUPS, key_of
 from src.config.mistakes import CannotRunHere, ConfigError, nearest
 from src.config.run_config import CONF, DEFAULT_TASK, Config
@@ -50,12 +43,11 @@ def cells(line: CommandLine) -> list[Config]:
     """
     if line.config_dir is not None and not (line.config_dir and Path(line.config_dir).is_dir()):
         raise ConfigError(f"--config-dir {line.config_dir}: no such folder")
-    extra = (
-        [] if line.config_dir is None else [f"hydra.searchpath=[{SCHEME}{Path(line.config_dir).absolute()}]"]
-    )
-    parsed = parse_overrides(line.overrides)
+    folders = [] if line.config_dir is None else [Path(line.config_dir)]
+    extra = [f"hydra.searchpath=[{SCHEME}{folder.absolute()}]" for folder in folders]
+    parsed = command_line.parse_overrides(line.overrides)
     for override in parsed:
-        check_override(override, multirun=line.multirun)
+        command_line.check_override(override, multirun=line.multirun)
     swept = [override for override in parsed if override.is_sweep_override()]
     if swept and not line.multirun:
         raise ConfigError(f"{swept[0].input_line}: several values are a sweep; put -m before or after them")
@@ -68,7 +60,6 @@ def cells(line: CommandLine) -> list[Config]:
         ) from error
     if not rows:
         raise ConfigError(f"{swept[0].input_line}: has no value, so that the sweep has no cell")
-    folders = [] if line.config_dir is None else [Path(line.config_dir)]
     defaults_of = functools.cache(lambda groups: group_defaults(groups, folders, extra))
     configs = []
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
@@ -83,9 +74,8 @@ def cells(line: CommandLine) -> list[Config]:
 
 def swept(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that give several values, as they were typed."""
-    return [
-        str(override.input_line) for override in parse_overrides(overrides) if override.is_sweep_override()
-    ]
+    parsed = command_line.parse_overrides(overrides)
+    return [str(override.input_line) for override in parsed if override.is_sweep_override()]
 
 
 def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, Any], Sequence[str]]]:
@@ -127,10 +117,7 @@ def group_defaults(
 ) -> dict[str, Any]:
     """Compose the choices of groups, as `model=cnn`, without other overrides; Hydra must be initialized.
 
-    Args:
-        groups: the choices.
-        folders: those of the user's own choices.
-        extra: overrides of Hydra's own.
+    `folders` are those of the user's own choices, `extra` overrides of Hydra's own.
 
     Raises:
         ConfigError: for a choice that there isn't, or whose file isn't what it should be.
@@ -267,10 +254,7 @@ def _select(raw: Mapping[str, Any], key: str) -> Any:
 
 
 def _to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return a composition as a dictionary with its interpolations resolved, without Hydra's own keys.
-
-    `overrides` are its own.
-    """
+    """Return a composition of `overrides` as a dictionary: interpolations resolved, without Hydra's keys."""
     try:
         plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, RecursionError) as error:
@@ -281,9 +265,8 @@ def _to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
 def task_of(dataset: str) -> str:
     """Return the name of the task that a dataset's YAML file names, or that of classification.
 
-    `conf/config.yaml` asks for it in its list of defaults.
-
-    A file that isn't there, or can't be read, is reported by those who compose the dataset.
+    `conf/config.yaml` asks for it in its list of defaults. A file that isn't there, or can't be read, is
+    reported by those who compose the dataset.
     """
     try:
         named = choices.read(choices.find("dataset", dataset, _folders())).get("task", DEFAULT_TASK)

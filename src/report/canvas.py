@@ -76,12 +76,7 @@ def points(runs: Sequence[StudyRun], labels: Mapping[str, str], rows: Mapping[st
     """Return the runs that a figure may show.
 
     Frameworks never share a panel, for their times don't compare, nor do original and generated data, nor
-    hardware of several names.
-
-    Args:
-        runs: all runs of the study.
-        labels: their strategies' labels by cell.
-        rows: their merged rows by cell.
+    hardware of several names. Labels of strategies and merged rows are by cell.
     """
     known = [run for run in runs if run.metrics and run.comparable]
     several = len({rows[run.cell].get("hardware") for run in known}) > 1

@@ -160,7 +160,7 @@ def speed_baseline(
     class.
     """
     options = _group(run, "strategy").get("baseline") or {}
-    singles = [base for base in runs if base.comparable and _framework(base) == _framework(run)]
+    singles = [base for base in runs if base.comparable and _same(base, run, "framework")]
     singles = [base for base in singles if is_single(base) and (base.get("workers") or 1) == 1]
     if named:
         chosen = [base for base in singles if all(base.get(key) == named[key] for key in named)]
@@ -178,7 +178,7 @@ def own_baseline(run: StudyRun, runs: Sequence[StudyRun]) -> Baseline:
     """Return the same strategy, options and micro-batches at one worker, on which own efficiency stands."""
     alike = [base for base in runs if base.comparable and (base.get("workers") or 1) == 1]
     alike = [base for base in alike if _same_choice(base, run, "strategy")]
-    alike = [base for base in alike if base.get("microbatches") == run.get("microbatches")]
+    alike = [base for base in alike if _same(base, run, "microbatches")]
     return _same_ground(run, alike, "not measured at one worker")
 
 
@@ -223,20 +223,20 @@ def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int)
         microbatches: how many the reference must have; where neither model has statistics of a batch, they
             change rounding alone, and others will do.
     """
-    bases = [base for base in runs if base.metrics and is_plain(base) and _framework(base) == _framework(run)]
+    bases = [base for base in runs if base.metrics and is_plain(base)]
     bases = [base for base in bases if base.global_batch == run.global_batch]
-    bases = [base for base in bases if all(base.get(k) == run.get(k) for k in ("data_source", "precision"))]
+    bases = [base for base in bases if _same(base, run, "framework", "data_source", "precision", "seed")]
     for group in ("dataset", "model", "task", "optimizer"):
         bases = [base for base in bases if _same_choice(base, run, group)]
-    bases = [base for base in bases if base.get("seed") == run.get("seed") and same_software(base, run)]
+    bases = [base for base in bases if same_software(base, run)]
     bases = [base for base in bases if hardware(base)["names"] == hardware(run)["names"]]
     exact = [base for base in bases if (base.get("microbatches") or 1) == microbatches]
-    others = [base for base in bases if _whole_batch_counts(base, run)]
+    others = [
+        base
+        for base in bases
+        if all(known.environment.get("batch_statistics") is False for known in (base, run))
+    ]
     return _one_configuration(exact or others, run) if exact or others else ()
-
-
-def _whole_batch_counts(base: StudyRun, run: StudyRun) -> bool:
-    return all(known.environment.get("batch_statistics") is False for known in (base, run))
 
 
 def block(run: StudyRun) -> tuple[Any, int]:
@@ -257,8 +257,8 @@ def same_amount(one: StudyRun, other: StudyRun) -> bool:
     return finished and amounts == others
 
 
-def _framework(run: StudyRun) -> Any:
-    return run.get("framework")
+def _same(one: StudyRun, other: StudyRun, *keys: str) -> bool:
+    return all(one.get(key) == other.get(key) for key in keys)
 
 
 def _same_choice(one: StudyRun, other: StudyRun, group: str) -> bool:

@@ -64,10 +64,8 @@ FIGURES = (
 def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Row]) -> str:
     """Return the page: one HTML text that loads nothing from anywhere.
 
-    Args:
-        study: `study` of params.yaml, of which `name`, `published` and `findings` are read.
-        runs: its runs.
-        rows: the merged row of each run (`tables.merged`).
+    Of `study`, from params.yaml, `name`, `published` and `findings` are read; `rows` are merged ones
+    (`tables.merged`), one of each run.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True

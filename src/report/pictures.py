@@ -58,9 +58,6 @@ def groups(rows: Sequence[Row]) -> tuple[list[Group], int]:
 
     There are at most `PICTURES`: each group has some, and in it each strategy, before any has more. Of a task
     whose score is the accuracy one run has its picture shown. A run without a readable one has none.
-
-    Args:
-        rows: the merged row of each run (`tables.merged`).
     """
     drawn = [
         Point(row["run"], row["label"], _title(row), row)

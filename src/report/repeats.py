@@ -42,7 +42,8 @@ def attach_intervals(rows: Sequence[Row], summed: Sequence[Row]) -> None:
 def _one(name: str, alike: Sequence[Row]) -> Row:
     """Return the row of one configuration from its runs' rows."""
     measured = [row for row in alike if row["status"] in MEASURED] or list(alike)
-    row: Row = {key: _middle(key, [each.get(key) for each in measured]) for key in _keys(measured)}
+    keys = dict.fromkeys(key for row in measured for key in row)
+    row: Row = {key: _middle(key, [each.get(key) for each in measured]) for key in keys}
     return row | {
         **_worst_parity(measured),
         "cell": name,
@@ -62,10 +63,6 @@ def _worst_parity(rows: Sequence[Row]) -> Row:
     known = [row for row in rows if row.get("parity_gap") is not None]
     chosen = max(known, key=lambda row: row["parity_gap"]) if known else rows[0]
     return {key: chosen.get(key) for key in ("parity", "parity_gap", "rounding_gap", "parity_reference")}
-
-
-def _keys(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def _middle(key: str, values: Sequence[Any]) -> Any:

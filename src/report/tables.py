@@ -273,11 +273,7 @@ def merged(
 
     `seconds_per_sample` is the median step over the global batch: a time even for a run too short for a rate.
     `evaluations` is the run's curve, `StudyRun.epochs`; `run` is the run itself, `over` its baseline's label.
-
-    Args:
-        runs: the study's runs.
-        tables: tables by name, with one row a run in the same order.
-        labels: labels by cell.
+    Each of the `tables` has one row a run, in the order of `runs`; labels are by cell.
     """
     rows: list[Row] = []
     for place, run in enumerate(runs):

@@ -219,12 +219,11 @@ def _missing(rows: Sequence[Row]) -> list[str]:
     """Say why runs were skipped or have no speed-up, what differs from a baseline, and what wasn't probed."""
     noted: dict[str, list[str]] = {}
     for row in rows:
+        name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
         if row["status"] == Status.SKIPPED:
-            name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
             noted.setdefault(f"Skipped on this machine ({row['run'].error})", []).append(name)
         if row.get("baseline_note"):
             what = "The baseline is another" if row.get("baseline") else "No speed-up"
-            name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
             noted.setdefault(f"{what} ({row['baseline_note']})", []).append(name)
     notes = [f"{what}: {_listed(names)}." for what, names in noted.items()]
     unprobed = [row["label"] for row in rows if row.get("samples_per_second") and row["run"].probe is None]
@@ -270,11 +269,9 @@ def show(value: Any, kind: str = "text") -> str:
         return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
     if kind == "joules":
         return _scaled(value, 1000, ("J", "kJ", "MJ", "GJ"))
-    if kind == "rate":
-        return _digits(value)
     if kind == "gap" and value == 0:
         return "0"
-    if kind in ("speed", "milliseconds"):
+    if kind in ("rate", "speed", "milliseconds"):
         return _digits(value)
     forms = {"ratio": ".2f", "percent": ".0%", "accuracy": ".2%", "loss": ".4f", "gap": ".0e", "count": "g"}
     return format(value, forms.get(kind, ".4g"))

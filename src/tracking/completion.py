@@ -87,13 +87,9 @@ def _folder_of(note: RunNote) -> Path | None:
 
 
 def send_results(run: MLflowRun, note: RunNote, folder: Path, *, synchronous: bool) -> None:
-    """Send the points that the store doesn't have, and all result files but `environment.json`.
+    """Send the points that the store doesn't have, and all result files in `folder` but `environment.json`.
 
-    Args:
-        run: the MLflow run.
-        note: the note of the run, with its end.
-        folder: the run's directory.
-        synchronous: whether all ranks complete each step together.
+    The note has the run's end.
     """
     assert note.ended is not None
     run.send(recorded_points(folder, started=note.started, ended=note.ended, synchronous=synchronous))

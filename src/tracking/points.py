@@ -192,12 +192,7 @@ def recorded_points(folder: Path, *, started: float, ended: float, synchronous: 
     """Return all points of a run that has ended, from its directory `folder`.
 
     A run whose parent was killed has no result files: the points are then those that its ranks recorded.
-
-    Args:
-        folder: the run's directory.
-        started: when the run began, in seconds since 1970.
-        ended: when it ended.
-        synchronous: whether all ranks complete each step together.
+    It was `started` and `ended` at these seconds since 1970.
     """
     if not (folder / files.METRICS).exists():
         ranks = list(files.of_every_rank(folder, files.STEPS))

@@ -95,10 +95,6 @@ class NoteFile:
         os.close(descriptor)
         return None
 
-    def read(self) -> RunNote | None:
-        """Return the note, `None` if it can't be read."""
-        return read_note(self._path)
-
     def write(self, note: RunNote) -> None:
         """Write a note in the place of the former one."""
         assert self._descriptor is not None
@@ -151,7 +147,7 @@ def ownerless_notes(uri: str) -> Iterator[tuple[NoteFile, RunNote]]:
         file = NoteFile.take(path)
         if file is None:
             continue
-        note = file.read()
+        note = read_note(path)
         if note is None:
             file.remove()
         else:
