@@ -43,6 +43,10 @@ class Look:
     dash: str
     marker: str
 
+    def marked(self, size: float = 4) -> dict[str, Any]:
+        """Return matplotlib's options of a line with the strategy's markers, `size` points large."""
+        return {"color": self.color, "marker": self.marker, "markersize": size}
+
 
 @dataclass(frozen=True)
 class Point:

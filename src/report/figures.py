@@ -83,11 +83,7 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look]) -> No
             curve = canvas.median_by(chosen, lambda point: point.row["workers"], "speedup")
             if not curve or max(curve) == 1:
                 continue
-            style: dict[str, Any] = {
-                "color": look[label].color,
-                "marker": look[label].marker,
-                "markersize": 4,
-            }
+            style = look[label].marked()
             xs = [point.row["workers"] for point in chosen]
             axis.plot(xs, [p.row["speedup"] for p in chosen], linestyle="", alpha=0.35, **style)
             name = label if scaling == "strong" else f"{label}, weak"
@@ -131,8 +127,7 @@ def _against_batch(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look],
         chosen = [p for p in panel if canvas.series(p) == series and p.row.get(metric) is not None]
         curve = canvas.median_by(chosen, lambda point: point.row["batch"], metric)
         style = look[series.label]
-        mark: dict[str, Any] = {"marker": style.marker, "markersize": 4, "label": series.name}
-        axis.plot(list(curve), list(curve.values()), series.dash(style), color=style.color, **mark)
+        axis.plot(list(curve), list(curve.values()), series.dash(style), label=series.name, **style.marked())
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda batch, _: f"{batch:g}")
 
@@ -197,13 +192,7 @@ def _draw_learning(
         style, series = look[point.label], canvas.series(point)
         name = None if series.name in named else series.name
         named.add(series.name)
-        mark: dict[str, Any] = {
-            "color": style.color,
-            "marker": style.marker,
-            "markersize": 3.5,
-            "label": name,
-        }
         xs, ys = [row[over] for row in known], [row[metric] for row in known]
-        axis.plot(xs, ys, series.dash(style), alpha=0.85, **mark)
+        axis.plot(xs, ys, series.dash(style), alpha=0.85, label=name, **style.marked(3.5))
     locator: Any = axis.xaxis.get_major_locator()
     locator.set_params(integer=over == "epoch")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from src.measure.arithmetic import mean
-from src.report import comparison, intervals
+from src.report import comparison, repeats
 from src.report.runs import Row
 from src.run.status import MEASURED
 
@@ -114,8 +114,8 @@ def interval(of: Sequence[Row], to: Sequence[Row], metric: str) -> tuple[float, 
         {comparison.block(row["run"]): row[metric] for row in side if row.get("run") and row[metric] > 0}
         for side in (of, to)
     ]
-    noise = intervals.pooled_noise(tables)
-    return intervals.ratio_interval(intervals.paired_ratios(*tables), noise)
+    noise = repeats.pooled_noise(tables)
+    return repeats.ratio_interval(repeats.paired_ratios(*tables), noise)
 
 
 def means_by(rows: Sequence[Row], over: str, metric: str) -> dict[float, float]:

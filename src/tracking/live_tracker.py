@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +37,8 @@ RETRY_SECONDS = 30.0
 CPU_SHARE = 0.01
 
 
-@dataclass
-class _Job:
-    """Something that the thread is to do, and whether it has.
-
-    Attributes:
-        do: the work.
-        ended: is set when it was tried.
-        succeeded: whether it was done without an error.
-    """
-
-    do: Callable[[], None]
-    ended: threading.Event = field(default_factory=threading.Event)
-    succeeded: bool = False
+# Work for the thread, and whether it was done without an error.
+Job = tuple[Callable[[], None], Future[bool]]
 
 
 class ParentTracker:
@@ -66,8 +55,8 @@ class ParentTracker:
             "the MLflow store can't be reached; training goes on, and the run is sent later"
         )
         # Work at the run's end; `None` is the last.
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._tried = threading.Event()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._tried: Future[bool] = Future()
         self._whole = True
         self._abandoned = False
         self._note: RunNote | None = None
@@ -122,25 +111,20 @@ class ParentTracker:
     def log_results(self, folder: Path, metrics: Mapping[str, Any]) -> None:
         """Send the rest of the record, final figures and result files of a run that has ended.
 
-        Args:
-            folder: the run's directory.
-            metrics: the contents of the run's metrics.json, empty without it.
+        `metrics` are the contents of metrics.json in the run's directory `folder`, empty without it.
         """
         if self._run is None or self._note is None:
             return
-        self._note.ended, self._metrics = time.time(), metrics
-        self._whole = self._do(lambda: self._send_results(folder))
+        run, note, self._metrics = self._run, self._note, metrics
+        note.ended = time.time()
+        synchronous = self._config.synchronous
+        self._whole = self._do(lambda: send_results(run, note, folder, synchronous=synchronous))
 
     def close(self, status: str, folder: Path, *, discarded: bool = False) -> bool:
         """Send `environment.json`, whose timings are complete by now, and end the MLflow run.
 
-        Args:
-            status: MLflow's status of the run: FINISHED, FAILED or KILLED.
-            folder: the run's directory.
-            discarded: whether the run is measured again, because it was disturbed; the MLflow run is tagged.
-
-        Returns:
-            Whether the store has all of the run, or nothing is tracked.
+        Its `status` there is FINISHED, FAILED or KILLED. One that is measured again, as it was disturbed,
+        is tagged as `discarded`. Returns whether the store has all of the run, or nothing is tracked.
         """
         if self._run is None or self._note is None:
             return True
@@ -164,24 +148,24 @@ class ParentTracker:
 
     def _do(self, job: Callable[[], None]) -> bool:
         """Have the thread do `job`, and wait while the store answers; return whether it was done."""
-        given = _Job(job)
-        self._jobs.put(given)
-        return self._wait(given.ended) and given.succeeded
+        done: Future[bool] = Future()
+        self._jobs.put((job, done))
+        return self._wait(done)
 
-    def _wait(self, event: threading.Event) -> bool:
-        """Wait for an event of the thread; after too long without an answer of the store, give it up."""
+    def _wait(self, done: Future[bool]) -> bool:
+        """Wait for work of the thread; return whether it was done, false after too long without an answer."""
         assert self.uri is not None and self._run is not None
         patience = SERVER_PATIENCE_SECONDS if is_server(self.uri) else FILE_PATIENCE_SECONDS
         begun = time.monotonic()
         while not self._abandoned:
             left = max(begun, self._run.confirmed_at) + patience - time.monotonic()
-            if event.wait(max(0.0, left)):
-                return True
+            with contextlib.suppress(TimeoutError):
+                return done.result(max(0.0, left))
             if left <= 0:
                 self._abandoned = True
                 with self._warned:
                     raise TimeoutError(f"no answer for {patience:.0f} s")
-        return event.is_set()
+        return done.done() and done.result()
 
     def _work(self) -> None:
         """Open the run, send records every few seconds, and do jobs until the last one, as the thread."""
@@ -191,7 +175,7 @@ class ParentTracker:
             if self._file is not None:
                 self._file.write(self._note)
             self._run.open()
-        self._tried.set()
+        self._tried.set_result(True)
         pause: float | None = SEND_SECONDS
         while not self._abandoned:
             try:
@@ -209,10 +193,11 @@ class ParentTracker:
                 return
             # The run has ended, and its tables with it.
             pause = None
+            (work, done), succeeded = job, False
             with self._warned:
-                job.do()
-                job.succeeded = True
-            job.ended.set()
+                work()
+                succeeded = True
+            done.set_result(succeeded)
 
     def _send_live(self) -> None:
         """Send what the ranks have recorded since the last time."""
@@ -222,11 +207,6 @@ class ParentTracker:
         if self._backlog or self._run.run_id is None:
             self._run.send(self._backlog)
             self._backlog.clear()
-
-    def _send_results(self, folder: Path) -> None:
-        """Send all that is in the directory of a run that has ended, but `environment.json`."""
-        assert self._run is not None and self._note is not None
-        send_results(self._run, self._note, folder, synchronous=self._config.synchronous)
 
     def _end(self, folder: Path) -> None:
         """Send `environment.json`, and end the run."""

@@ -31,12 +31,9 @@ class MLflowRun:
     """
 
     def __init__(self, note: RunNote, *, new: bool, wanted: Callable[[], bool] = lambda: True) -> None:
-        """Prepare to write a run.
+        """Prepare to write the run of a note, which the store can't have yet if it is `new`.
 
-        Args:
-            note: what is to be known of the run.
-            new: whether the store can't have the run yet.
-            wanted: whether to go on, asked before each request.
+        Before each request `wanted` is asked whether to go on.
         """
         self.run_id: str | None = None
         self.confirmed_at = time.monotonic()

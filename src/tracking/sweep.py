@@ -33,13 +33,10 @@ def sweep_command(note: RunNote) -> dict[str, str]:
 
 
 def begin_sweep(uri: str | None, swept: Sequence[str], cells: int, *, started: float) -> None:
-    """Prepare the parent run of a sweep; the first of its runs creates it.
+    """Prepare the parent run of a sweep of so many cells; the first of its runs creates it.
 
-    Args:
-        uri: the store's address, `None` where nothing is tracked.
-        swept: the overrides with several values.
-        cells: how many runs the sweep has.
-        started: when the command was given, in seconds since 1970.
+    `swept` are the overrides with several values. The command was given at `started` seconds since 1970. For
+    the `uri` of no store nothing is done.
     """
     if uri is None:
         return

@@ -7,35 +7,35 @@ import random
 
 import pytest
 
-from src.report import intervals
+from src.report import repeats
 
 
 def test_two_configurations_give_the_paired_t_interval() -> None:
     # Log ratios 0.1, 0.2, 0.3: mean 0.2, standard deviation 0.1; t(0.975, 2) = 4.302653.
     base = {1: 100.0, 2: 200.0, 3: 50.0}
     rates = {block: base[block] * math.exp(block / 10) for block in base}
-    noise = intervals.pooled_noise([base, rates])
+    noise = repeats.pooled_noise([base, rates])
     assert noise is not None and noise.freedom == 2
     assert 2 * noise.variance == pytest.approx(0.01)
-    ratios = intervals.paired_ratios(rates, base)
+    ratios = repeats.paired_ratios(rates, base)
     assert ratios == pytest.approx([math.exp(0.1), math.exp(0.2), math.exp(0.3)])
     half = 4.302653 * 0.1 / math.sqrt(3)
     expected = (math.exp(0.2 - half), math.exp(0.2 + half))
-    assert intervals.ratio_interval(ratios, noise) == pytest.approx(expected)
+    assert repeats.ratio_interval(ratios, noise) == pytest.approx(expected)
 
 
 def test_a_block_that_slows_all_runs_alike_is_no_noise() -> None:
     base, rates = {1: 100.0, 2: 50.0, 3: 80.0}, {1: 150.0, 2: 75.0, 3: 120.0}
-    noise = intervals.pooled_noise([base, rates])
+    noise = repeats.pooled_noise([base, rates])
     assert noise is not None and noise.variance == pytest.approx(0, abs=1e-20)
 
 
 def test_one_repetition_or_one_configuration_has_no_interval() -> None:
-    assert intervals.pooled_noise([{1: 100.0}, {1: 90.0}]) is None
-    assert intervals.pooled_noise([{1: 100.0, 2: 90.0}]) is None
-    assert intervals.pooled_noise([{1: 100.0, 2: 90.0}, {3: 100.0}]) is None
-    assert intervals.ratio_interval([1.1], None) is None
-    assert intervals.compare(None) is None
+    assert repeats.pooled_noise([{1: 100.0}, {1: 90.0}]) is None
+    assert repeats.pooled_noise([{1: 100.0, 2: 90.0}]) is None
+    assert repeats.pooled_noise([{1: 100.0, 2: 90.0}, {3: 100.0}]) is None
+    assert repeats.ratio_interval([1.1], None) is None
+    assert repeats.compare(None) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_one_repetition_or_one_configuration_has_no_interval() -> None:
 def test_faster_is_said_only_where_the_interval_excludes_one(
     interval: tuple[float, float], word: str
 ) -> None:
-    assert intervals.compare(interval) == word
+    assert repeats.compare(interval) == word
 
 
 @pytest.mark.parametrize("configurations", [2, 6])
@@ -61,8 +61,8 @@ def test_intervals_cover_a_known_ratio_as_often_as_they_say(repetitions: int, co
             {i: speed * math.exp(drift[i] + generator.gauss(0, 0.03)) for i in range(repetitions)}
             for speed in speeds
         ]
-        ratios = intervals.paired_ratios(table[1], table[0])
-        interval = intervals.ratio_interval(ratios, intervals.pooled_noise(table))
+        ratios = repeats.paired_ratios(table[1], table[0])
+        interval = repeats.ratio_interval(ratios, repeats.pooled_noise(table))
         assert interval is not None
         covered += interval[0] <= truth <= interval[1]
     assert 0.93 <= covered / draws <= 0.97
