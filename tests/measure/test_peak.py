@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,8 +175,11 @@ def test_tf32_is_named_where_a_gpu_has_it_and_torch_allows_it(
     expected: str,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    backends: Callable[[bool], SimpleNamespace] = lambda allowed: SimpleNamespace(allow_tf32=allowed)  # noqa: E731
-    monkeypatch.setattr(torch.backends, "cudnn", backends(convolutions))
-    monkeypatch.setattr(torch.backends.cuda, "matmul", backends(products))
-    assert torch_peak.computing_precision("fp32", torch.device("cuda", 0)) == expected
-    assert torch_peak.computing_precision("bf16", torch.device("cuda", 0)) == "bf16"
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if products else "highest")
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=convolutions):
+            assert torch_peak.computing_precision("fp32", torch.device("cuda", 0)) == expected
+            assert torch_peak.computing_precision("bf16", torch.device("cuda", 0)) == "bf16"
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from src.config import CannotRunHere, ConfigError
-from src.launch.cluster import cluster, cluster_hosts, facts
+from src.launch.cluster import cluster, cluster_hosts
 from src.launch.cluster.cluster import Cluster
 from src.launch.cluster.cluster_hosts import ClusterHosts, placed_workers
 from src.launch.cluster.engine import HostLost
+from src.launch.cluster.facts import HostFacts
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.host import worker_host
 from tests.launch.cluster.local_engine import CACHES, HOSTS
@@ -186,31 +189,57 @@ def test_a_run_begins_on_an_agent_anew_and_on_no_fewer_hosts_than_it_asks_for(
         ClusterHosts(chosen, tmp_path, None)
 
 
-def test_other_code_and_versions_are_refused(monkeypatch: pytest.MonkeyPatch, two: Cluster) -> None:
+class Description:
+    """An agent that does nothing but describe its host."""
+
+    def __init__(self, facts: HostFacts) -> None:
+        self._facts, self._closed = facts, threading.Event()
+
+    def call(self, method: str, *arguments: object, seconds: float) -> object:
+        if method == "describe":
+            return self._facts
+        if method == "ended":
+            self._closed.wait(seconds)
+        elif method == "close":
+            self._closed.set()
+        return []
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+@contextlib.contextmanager
+def described(cluster: Cluster, **changes: object) -> Iterator[None]:
+    """Have the second host of a cluster describe itself otherwise within the block."""
+    other = cluster.hosts[1]
+    facts = dataclasses.replace(other.facts, **changes)
+    cluster.hosts[1] = RemoteHost(Description(facts), facts, 5.0)
+    try:
+        yield
+    finally:
+        cluster.hosts[1].close()
+        cluster.hosts[1] = other
+
+
+def test_what_would_compute_otherwise_is_refused(two: Cluster) -> None:
     chosen = config(*PLUGIN, *ON_HOSTS)
-    host = two.hosts[1]
-    two._check(host, chosen)
-    with monkeypatch.context() as patch:
-        patch.setattr(facts, "code_fingerprint", lambda: "another")
-        with pytest.raises(ConfigError, match=r"host 127\.0\.0\.2 .* has other code of this project"):
-            two._check(host, chosen)
-    monkeypatch.setitem(host.facts.versions, "numpy", "0.1")
-    with pytest.raises(ConfigError, match=r"has numpy 0\.1, and not numpy \d.*constraints.txt"):
-        two._check(host, chosen)
-    monkeypatch.setitem(host.facts.versions, "numpy", None)
-    with pytest.raises(ConfigError, match=r"host 127.0.0.2 \(.*\) lacks numpy \d"):
-        two._check(host, chosen)
+    two.check(chosen)
+    with described(two):
+        two.check(chosen)
+    for changes, says in (
+        ({"code": "another"}, r"host 127\.0\.0\.2 .* has other code of this project"),
+        ({"versions": {"numpy": "0.1"}}, r"has numpy 0\.1, and not numpy \d.*constraints.txt"),
+        ({"versions": {"numpy": None}}, r"host 127.0.0.2 \(.*\) lacks numpy \d"),
+        ({"niceness": os.nice(0) + 5}, rf"start its ranks with niceness {os.nice(0) + 5}, and this one with"),
+    ):
+        with described(two, **changes), pytest.raises(ConfigError, match=says):
+            two.check(chosen)
 
 
-def test_other_niceness_and_another_time_are_refused(monkeypatch: pytest.MonkeyPatch, two: Cluster) -> None:
-    chosen, host = config(*PLUGIN, *ON_HOSTS), two.hosts[0]
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "nice", lambda by: 5)
-        with pytest.raises(ConfigError, match="would start its ranks with niceness 0, and this one with 5"):
-            two._check(host, chosen)
-    monkeypatch.setattr(host, "offset", cluster.clocks.Offset(wall=-3.25))
+def test_another_time_is_refused(two: Cluster) -> None:
+    two.hosts[0].offset = cluster.clocks.Offset(wall=-3.25)
     with pytest.raises(ConfigError, match=r"clock that is -3\.2 s off"):
-        two._check(host, chosen)
+        two.check(config(*PLUGIN, *ON_HOSTS))
 
 
 def test_more_workers_than_devices_are_refused(two: Cluster) -> None:
@@ -221,11 +250,11 @@ def test_more_workers_than_devices_are_refused(two: Cluster) -> None:
 
 def test_data_without_room_are_refused(mnist: None, two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(host: RemoteHost, method: str, *arguments: object, **options: object) -> object:
-        return {"room": 1000, "has_data": False, "ended": [], "changes": []}[method]
+        return {"room": 1000, "put_code": None, "has_data": False, "ended": [], "changes": []}[method]
 
     monkeypatch.setattr(RemoteHost, "call", full)
     with pytest.raises(CannotRunHere, match=r"dataset=mnist: host 127.0.0.1 has 1,000 bytes free for its \d"):
-        two._ship_data(config(*PLUGIN), cluster.prepared.locate(config(*PLUGIN).dataset), two.hosts)
+        two.ship(config(*PLUGIN), two.hosts)
     monkeypatch.undo()
 
 

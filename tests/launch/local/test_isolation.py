@@ -16,13 +16,13 @@ from src.machine.namespaces import NAMESPACE
 from tests.machine.test_namespaces import FORBIDDEN, ROOT, needs
 from tests.support import config
 
-# Prints the facts of two runs, the first of which is to have a namespace.
+# Prints the facts of three runs, of which the second alone needs no namespace.
 ASK = """
 import json
 from src.launch.local import isolation
 from src.machine import namespaces
 from tests.support import config
-for strategy in ("mpi", "ddp"):
+for strategy in ("mpi", "ddp", "mpi"):
     chosen = config(f"strategy={strategy}")
     isolation.check(chosen)
     with isolation.isolation(chosen) as facts:
@@ -65,11 +65,12 @@ def test_a_forbidden_namespace_is_a_warning() -> None:
     asked = subprocess.run(
         [*FORBIDDEN, sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    forbidden, needless = (json.loads(line) for line in asked.stdout.splitlines())
+    forbidden, needless, again = (json.loads(line) for line in asked.stdout.splitlines())
+    assert forbidden == again
     assert (forbidden["namespace"], forbidden["inside"]) == (False, False)
     assert "user.max_net_namespaces=0" in forbidden["forbidden"]
     assert needless == {"namespace": False, "forbidden": None, "inside": False}
-    # It comes once, from the run that would have had a namespace.
+    # It comes once, from the first run that would have had a namespace.
     (line,) = asked.stderr.splitlines()
     assert line.startswith("warning: this system lets no network namespace be made (")
     assert "user.max_net_namespaces=0" in line

@@ -144,10 +144,8 @@ class Casts(TorchDispatchMode):
         return result
 
 
-def test_operations_are_timed_as_lightning_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_are_timed_as_lightning_trains() -> None:
     """A cache of weights in bf16 would leave casts out of what a plan is made by."""
-    monkeypatch.setattr(cost, "ROUNDS", 1)
-    monkeypatch.setattr(cost, "LEAST_ROUNDS", 1)
     model, images = Repeated(), torch.randn(12, 1, 28, 28)
     graph = operations(model, images)
     with LIGHTNINGS["bf16"].forward_context(), Casts(64, 64) as trained:
@@ -155,5 +153,6 @@ def test_operations_are_timed_as_lightning_trains(monkeypatch: pytest.MonkeyPatc
     with Casts(64, 64) as timed:
         cost.seconds(graph, images, precision="bf16")
     assert trained.count == 3
-    # The first round isn't timed.
-    assert timed.count == 2 * trained.count
+    rounds, remainder = divmod(timed.count, trained.count)
+    # The first round isn't timed, and on a slow machine there are fewer.
+    assert remainder == 0 and cost.LEAST_ROUNDS < rounds <= 1 + cost.ROUNDS
