@@ -130,6 +130,7 @@ def test_minutes_are_capped_in_name_and_command(tmp_path: Path, monkeypatch: pyt
     # A capped result must not be taken for an uncapped one from DVC's cache.
     monkeypatch.setenv("SCALEGUIDE_MAX_MINUTES", "0.25")
     (capped,) = composed(tmp_path, "quick")
+    assert capped["study"]["cells"]
     for name, cell in capped["study"]["cells"].items():
         assert name.endswith("-max_minutes=0.25")
         assert "'max_minutes=0.25'" in cell["overrides"]

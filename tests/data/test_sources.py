@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import http.server
@@ -19,14 +18,18 @@ from typing import Any
 import pytest
 
 from src.data import downloads
-from src.data.errors import DataError, DataMistake, clear_disk_errors, mount_point
+from src.data.errors import DataError, DataMistake, clear_disk_errors
 from src.data.sources import fetch
+from tests.support import fill
 
 GOOD = {"images": b"i" * 5_000 + b"!", "labels": bytes(range(250))}
 
 
 class Mirror:
-    """A server on 127.0.0.1. /good/ serves, /altered/ serves other bytes, /short/ hangs up half-way."""
+    """A server on 127.0.0.1. /good/ serves, /altered/ serves other bytes, /short/ hangs up half-way.
+
+    /unsized/ serves without saying how much.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -47,7 +50,8 @@ class Mirror:
                 if folder == "truncated":
                     body = body[: len(body) // 2]
                 self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
+                if folder != "unsized":
+                    self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if folder == "short" else body)
 
@@ -344,16 +348,12 @@ def test_files_that_only_the_user_can_bring_are_all_named(target: Path, cache: P
     )
 
 
-def test_a_full_disk_names_its_mount_point(
-    mirror: Mirror, target: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: Any, **options: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(downloads.Download, "_write", full)
-    with pytest.raises(DataError, match=f"the file system {mount_point(cache)} is full"):
-        fetch(dataset({"url": f"{mirror.root}/good/{{file}}"}), target, cache)
-    assert not [path for path in cache.rglob("*") if path.is_file()]
+def test_a_full_disk_names_its_mount_point(mirror: Mirror, target: Path, disk: Path) -> None:
+    fill(disk)
+    with pytest.raises(DataError, match=f"the file system {disk} is full"):
+        fetch(dataset({"url": f"{mirror.root}/unsized/{{file}}"}), target, disk / "cache")
+    assert not [path for path in (disk / "cache").rglob("*") if path.is_file() and path.stat().st_size]
+    assert not [path for path in target.rglob("*") if path.is_file()]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -121,6 +121,7 @@ def test_a_process_that_ends_ends_its_own_rows_alone(
     assert {row["rank"] for row in sampler.rows if row["time"] > ended + INTERVAL} == {1}
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_trace_that_cannot_be_written_stops_no_run(core: int, tmp_path: Path) -> None:
     with Sampler(tmp_path / "no" / "trace.csv", INTERVAL) as sampler:
         sampler.follow([(0, os.getpid(), Device("cpu", 0, (core,)))])

@@ -20,16 +20,16 @@ HOSTS, CACHES = "TEST_HOSTS", "TEST_CACHES"
 
 
 def connect(hardware: Mapping[str, Any]) -> LocalEngine:
-    return LocalEngine(int(os.environ.get(HOSTS, "2")))
+    return LocalEngine()
 
 
 class LocalEngine:
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="engine-")
 
     def nodes(self) -> list[Node]:
-        return [Node(str(number), f"127.0.0.{number}", number == 1) for number in range(1, self._count + 1)]
+        count = int(os.environ.get(HOSTS, "2"))
+        return [Node(str(number), f"127.0.0.{number}", number == 1) for number in range(1, count + 1)]
 
     def start_agent(self, node: Node, lost_seconds: float) -> AgentConnection:
         path = tempfile.mktemp(prefix=f"{node.id}-", dir=self._folder.name)

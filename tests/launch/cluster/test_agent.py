@@ -29,7 +29,7 @@ Until = Callable[[Callable[[], object], float, str], float]
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts an agent whose parent may be silent for so many seconds."""
-    engine = LocalEngine(1)
+    engine = LocalEngine()
     begun: list[AgentConnection] = []
 
     def begin(lost_seconds: float = 60.0) -> AgentConnection:

@@ -14,7 +14,8 @@ from tests.support import run_ranks
 
 def test_two_ranks_compute_what_batchnorm_computes_on_the_union(tmp_path: Path) -> None:
     run_ranks("tests.runtime.torch.sync_batchnorm_rank", [], world=2, logs=tmp_path, limit=60)
-    assert all("agreed" in path.read_text() for path in tmp_path.glob("*.log"))
+    logs = [log.read_text() for log in tmp_path.glob("*.log")]
+    assert len(logs) == 2 and all("agreed" in log for log in logs)
 
 
 def test_converting_replaces_every_batchnorm_and_keeps_its_state() -> None:
