@@ -19,7 +19,6 @@ from src.launch.cluster import cluster, cluster_hosts
 from src.launch.cluster.cluster import Cluster
 from src.launch.cluster.cluster_hosts import ClusterHosts, placed_workers
 from src.launch.cluster.engine import HostLost
-from src.launch.cluster.facts import HostFacts
 from src.launch.cluster.remote_host import RemoteHost
 from src.launch.host import worker_host
 from tests.launch.cluster.local_engine import CACHES, HOSTS
@@ -197,20 +196,18 @@ def test_a_run_begins_on_an_agent_anew_and_on_no_fewer_hosts_than_it_asks_for(
         ClusterHosts(chosen, tmp_path, None)
 
 
-class Description:
-    """An agent that does nothing but describe its host."""
+class Answers:
+    """An agent that does nothing but give these answers."""
 
-    def __init__(self, facts: HostFacts) -> None:
-        self._facts, self._closed = facts, threading.Event()
+    def __init__(self, **answers: object) -> None:
+        self._answers, self._closed = answers, threading.Event()
 
     def call(self, method: str, *arguments: object, seconds: float) -> object:
-        if method == "describe":
-            return self._facts
         if method == "ended":
             self._closed.wait(seconds)
         elif method == "close":
             self._closed.set()
-        return []
+        return self._answers.get(method, [])
 
     def close(self) -> None:
         self._closed.set()
@@ -221,7 +218,7 @@ def described(cluster: Cluster, **changes: object) -> Iterator[None]:
     """Have the second host of a cluster describe itself otherwise within the block."""
     other = cluster.hosts[1]
     facts = dataclasses.replace(other.facts, **changes)
-    cluster.hosts[1] = RemoteHost(Description(facts), facts, 5.0)
+    cluster.hosts[1] = RemoteHost(Answers(describe=facts), facts, 5.0)
     try:
         yield
     finally:
@@ -256,14 +253,13 @@ def test_more_workers_than_devices_are_refused(two: Cluster) -> None:
         placed_workers(chosen, two.hosts)
 
 
-def test_data_without_room_are_refused(mnist: None, two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(host: RemoteHost, method: str, *arguments: object, **options: object) -> object:
-        return {"room": 1000, "put_code": None, "has_data": False, "ended": [], "changes": []}[method]
-
-    monkeypatch.setattr(RemoteHost, "call", full)
-    with pytest.raises(CannotRunHere, match=r"dataset=mnist: host 127.0.0.1 has 1,000 bytes free for its \d"):
-        two.ship(config(*PLUGIN), two.hosts)
-    monkeypatch.undo()
+def test_data_without_room_are_refused(mnist: None, two: Cluster) -> None:
+    host = RemoteHost(Answers(room=1000, has_data=False), two.hosts[1].facts, 5.0)
+    with (
+        contextlib.closing(host),
+        pytest.raises(CannotRunHere, match=r"dataset=mnist: host 127.0.0.2 has 1,000 bytes free for its \d"),
+    ):
+        two.ship(config(*PLUGIN), [host])
 
 
 def test_a_host_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

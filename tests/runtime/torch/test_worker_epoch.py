@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,8 @@ import torch
 
 from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
-from src.runtime.torch.parameter_server import replica
+from src.runtime.torch.parameter_server.replica import Replica
+from src.runtime.torch.tensors import input_tensors
 from tests.prepared_data import load_arrays
 from tests.support import config
 
@@ -23,18 +22,14 @@ WORDS = (
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 17])
-def test_samples_are_augmented_as_of_their_epoch(epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_augmented_as_of_their_epoch(epoch: int) -> None:
     chosen = config(*WORDS)
     arrays = load_arrays(chosen.dataset)
-    seen: list[np.ndarray] = []
-    make = replica.input_tensors
-
-    def watched(context: Any, inputs: Sequence[np.ndarray], device: torch.device) -> Any:
-        seen.append(inputs[0])
-        return make(context, inputs, device)
-
-    monkeypatch.setattr(replica, "input_tensors", watched)
-    indices = np.arange(8, 16)
-    replica.Replica(RankContext(chosen, 0, 2, arrays, Path(), (0,))).gradient(indices, epoch, 8.0)
-    expected = training_samples(arrays, chosen, indices, epoch).inputs[0]
-    np.testing.assert_array_equal(np.concatenate(seen), expected)
+    context = RankContext(chosen, 0, 2, arrays, Path(), (0,))
+    replica, indices = Replica(context), np.arange(8, 16)
+    seen: list[torch.Tensor] = []
+    replica.model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    replica.gradient(indices, epoch, 8.0)
+    expected = training_samples(arrays, chosen, indices, epoch)
+    (images,) = input_tensors(context, expected.inputs, torch.device("cpu"))
+    torch.testing.assert_close(torch.cat(seen), images, rtol=0, atol=0)
