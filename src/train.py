@@ -108,15 +108,10 @@ class Command:
         """Compose and check all cells of a command line; fetch and prepare datasets that are missing.
 
         The flags in `sys.argv` are moved to the front, where Hydra expects them. The cells' directories are
-        reserved for as long as the command runs.
+        reserved for as long as the command runs. No cells are to run where `--help` or the like is asked for.
 
-        Returns:
-            The parsed command line, and the cells to run: none where `--help` or the like is asked for.
-
-        Raises:
-            CommandError: for the first mistake in any cell, for what this machine lacks, and for data or code
-                of the user's own that are of no use.
-            OSError: on a full disk.
+        Raises `CommandError` for the first mistake in any cell, for what this machine lacks, and for data or
+        code of the user's own that are of no use; `OSError` on a full disk.
         """
         if not os.path.exists("."):
             raise ConfigError("the folder that you stand in is not there any more")

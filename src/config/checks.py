@@ -13,10 +13,9 @@ import yaml
 
 from src.config import datasets
 from src.config.batch_shares import check_batch_shares
-from src.config.choices import check_parity
+from src.config.choices import check_framework, check_model_and_task, check_parity, check_target
 from src.config.devices import check_cluster, check_compiler, check_devices, check_speeds
 from src.config.emulated_links import check_links
-from src.config.frameworks import check_framework, check_model_and_task, check_target
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.run_config import Config, Hardware, Supports
 from src.config.schema import SYNCHRONOUS, leaf
@@ -33,13 +32,11 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
 
     Values that the user left open (workers, micro-batches, `hardware.device=auto`) are filled in by the
     strategy and the machine. What the strategy's launcher needs is checked elsewhere, by `Launcher.check`.
+    Raises `ConfigError` for a combination that can't run.
 
     Args:
         raw: the composed keys and values of `conf/config.yaml` and the chosen groups.
         out: the run's directory.
-
-    Raises:
-        ConfigError: for a combination that can't run.
     """
     check_parity(raw["strategy"])
     supports = Supports.of(raw["strategy"])

@@ -1,6 +1,7 @@
-"""Check the files of `conf/<group>/` that the user has chosen: that they can be read, and what they describe.
+"""Check the files of `conf/<group>/` that the user has chosen, and that they fit the strategy's framework.
 
-A mistake raises `ConfigError` with the file and the key.
+They must be readable, and describe all that the program reads; what they name must be there. A mistake in a
+file raises `ConfigError` with the file and the key.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from src.config import datasets
+from src.config import datasets, import_paths
 from src.config.keys import GROUPS, key_of
 from src.config.mistakes import ConfigError, nearest
-from src.config.run_config import CONF
+from src.config.run_config import CONF, Config
 from src.config.schema import check_options, flatten
 
 # The keys that a strategy's file must have, and the type of each.
@@ -47,6 +48,7 @@ CHECKSUM = r"[0-9a-f]{64}|md5:[0-9a-f]{32}"
 MODEL: dict[str, type | tuple[type, ...]] = {"torch": (str, type(None)), "tensorflow": (str, type(None))}
 TASK: dict[str, type | tuple[type, ...]] = {**MODEL, "metrics": list}
 FRAMEWORKS = ("torch", "tensorflow")
+ACCURACY = "accuracy"
 WORDS = {str: "a text", list: "a list", Mapping: "a mapping", bool: "true or false", int: "a whole number"}
 
 
@@ -68,11 +70,7 @@ def check_files(row: Sequence[str], folders: Sequence[Path]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a YAML file that holds a mapping.
-
-    Raises:
-        ConfigError: for one that can't be read, or holds something else.
-    """
+    """Read a YAML file that holds a mapping; raise `ConfigError` for any other, or one that can't be read."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -98,10 +96,7 @@ def describe_yaml_error(error: yaml.YAMLError, path: Path | None = None) -> str:
 def check_described(raw: Mapping[str, Any], row: Sequence[str], folders: Sequence[Path]) -> None:
     """Raise `ConfigError` where a chosen file lacks a key that the program reads, or has it of another type.
 
-    Args:
-        raw: the composition of `row`.
-        row: choices of groups, as `model=cnn`.
-        folders: those of the user's own choices.
+    `raw` is the composition of `row`, choices of groups as `model=cnn`; `folders` have the user's own ones.
     """
     chosen = dict(word.split("=", 1) for word in row)
     files: dict[str, Path] = {}
@@ -235,3 +230,69 @@ def check_parity(strategy: Mapping[str, Any]) -> None:
             f"{file}: `reference` is for the plain training on one device: `synchronous: true` and one "
             "worker at most"
         )
+
+
+def check_framework(config: Config) -> None:
+    """Raise `ConfigError` where model or task lacks the framework, or an import path names nothing."""
+    for group in ("model", "task"):
+        _check_form(config, group)
+    for key, path in (
+        ("strategy.entry", config.strategy["entry"]),
+        ("strategy.serve", config.strategy.get("serve")),
+        (f"model.{config.framework}", config.model[config.framework]),
+        (f"task.{config.framework}", config.task[config.framework]),
+        ("dataset.reader", config.dataset["reader"]),
+        ("dataset.generator", config.dataset["generator"]),
+        ("dataset.in_memory", config.dataset["in_memory"]),
+    ):
+        if path is not None:
+            import_paths.check(key, path)
+    # Its module is imported before any rank is started, by a process of its own.
+    if config.model.get("path") is not None:
+        import_paths.check_package("model.path", config.model["path"])
+
+
+def check_model_and_task(config: Config) -> None:
+    """Raise `ConfigError` for a model of the project's that doesn't give what the task takes."""
+    model, task = config.model["name"], config.task["name"]
+    fitting = config.task.get("models") or ()
+    if model in fitting or config.model.get("path") is not None:
+        return
+    files = [read(path) for path in sorted((CONF / "task").glob("*.yaml"))]
+    if meant := [file["name"] for file in files if model in (file.get("models") or ())]:
+        raise ConfigError(
+            f"model={model}: is for task={' or '.join(meant)}, and dataset={config.dataset['name']} is used "
+            f"with task={task}"
+        )
+    if fitting and import_paths.is_own(config.model[config.framework]):
+        raise ConfigError(
+            f"model={model}: doesn't give what task={task} takes, which dataset={config.dataset['name']} is "
+            f"used with; of the models here {', '.join(fitting)} does"
+        )
+
+
+def check_target(config: Config) -> None:
+    """Raise `ConfigError` for a target accuracy of a task that has no accuracy."""
+    if config.target_accuracy is not None and ACCURACY not in config.task["metrics"]:
+        raise ConfigError(
+            f"target_accuracy={config.target_accuracy}: task {config.task['name']} has no accuracy, but "
+            f"{', '.join(config.task['metrics'])}; leave it away"
+        )
+
+
+def _check_form(config: Config, group: str) -> None:
+    """Raise `ConfigError` where the choice of `group`, `model` or `task`, lacks the strategy's framework."""
+    chosen = getattr(config, group)
+    if not chosen.get(config.framework):
+        frameworks = [name for name in FRAMEWORKS if chosen.get(name)]
+        raise ConfigError(
+            f"{group}={chosen['name']}: exists for {', '.join(frameworks)} and strategy "
+            f"{config.strategy['name']} needs {config.framework}, for which there are "
+            f"{', '.join(_choices_for(config.framework, group))}"
+        )
+
+
+def _choices_for(framework: str, group: str) -> list[str]:
+    """Return the names of the choices of a group that exist for a framework."""
+    files = sorted((CONF / group).glob("*.yaml"))
+    return [path.stem for path in files if read(path).get(framework)]

@@ -48,10 +48,8 @@ class CommandLine:
 def flags_first(arguments: Sequence[str]) -> list[str]:
     """Return the words of a command line in another order: flags and their values, then overrides.
 
-    Hydra's parser accepts overrides only before all flags or only after them.
-
-    Raises:
-        ConfigError: for an unknown flag.
+    Hydra's parser accepts overrides only before all flags or only after them. An unknown flag raises
+    `ConfigError`.
     """
     actions = {flag: action for flag, action in actions_by_flag().items() if flag not in REFUSED_FLAGS}
     flags: list[str] = []
@@ -73,11 +71,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def parse(arguments: Sequence[str]) -> CommandLine:
-    """Read a command line whose flags stand first.
-
-    Raises:
-        ConfigError: for a flag without its value, or with one that it can't take.
-    """
+    """Read a command line whose flags stand first; raise `ConfigError` for a flag that lacks a good value."""
     parser = flags_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parsed = parser.parse_args(list(arguments))

@@ -36,11 +36,7 @@ SCHEME = "file://"
 
 
 def cells(line: CommandLine) -> list[Config]:
-    """Compose and check every cell of a command line.
-
-    Raises:
-        ConfigError: for the first mistake in any cell.
-    """
+    """Compose and check every cell of a command line; raise `ConfigError` for the first mistake in any."""
     if line.config_dir is not None and not (line.config_dir and Path(line.config_dir).is_dir()):
         raise ConfigError(f"--config-dir {line.config_dir}: no such folder")
     folders = [] if line.config_dir is None else [Path(line.config_dir)]
@@ -82,10 +78,7 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
     """Yield (name, composition, overrides) of each row of overrides.
 
     A study's grid is composed by this function. Rows are checked, but for whether the present machine can run
-    them. Minutes are capped as by `cap_minutes`, also in the overrides.
-
-    Raises:
-        ConfigError: for a row with a mistake.
+    them; a mistake raises `ConfigError`. Minutes are capped as by `cap_minutes`, also in the overrides.
     """
     with initialize_config_dir(str(CONF.absolute()), version_base="1.3"):
         defaults_of = functools.cache(group_defaults)
@@ -117,10 +110,8 @@ def group_defaults(
 ) -> dict[str, Any]:
     """Compose the choices of groups, as `model=cnn`, without other overrides; Hydra must be initialized.
 
-    `folders` are those of the user's own choices, `extra` overrides of Hydra's own.
-
-    Raises:
-        ConfigError: for a choice that there isn't, or whose file isn't what it should be.
+    `folders` are those of the user's own choices, `extra` overrides of Hydra's own. Raises `ConfigError` for
+    a choice that there isn't, or whose file isn't what it should be.
     """
     choices.check_files(groups, folders)
     raw = _to_dict(_compose([*groups, *extra], {}), groups)
@@ -144,15 +135,12 @@ def _check_keys(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapp
 
 
 def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any]) -> Config:
-    """Check one composed cell, name its directory, and return its configuration.
+    """Check one cell, name its directory, and return its configuration; raise `ConfigError` for a mistake.
 
     Args:
         cfg: the cell as Hydra has composed it.
         overrides: the cell's overrides, from which its name is made.
         defaults: the composition of the cell's choices of groups without other overrides.
-
-    Raises:
-        ConfigError: for a mistake in the cell.
     """
     raw = _to_dict(cfg, overrides)
     _check_keys(raw, overrides, defaults)
@@ -195,8 +183,7 @@ def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping
 def cap_minutes(requested: float) -> float:
     """Return the `requested` minutes of training, or SCALEGUIDE_MAX_MINUTES where that is set and less.
 
-    Raises:
-        ConfigError: where SCALEGUIDE_MAX_MINUTES is no number above 0.
+    Raises `ConfigError` where it is no number above 0.
     """
     cap = os.environ.get("SCALEGUIDE_MAX_MINUTES") or str(requested)
     try:

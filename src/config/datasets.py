@@ -41,14 +41,9 @@ def filled(dataset: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(dataset: Mapping[str, Any], default: Mapping[str, Any]) -> None:
-    """Check what a user has chosen of a dataset.
+    """Raise `ConfigError` where a user has chosen a source that there isn't, or a folder that lacks files.
 
-    Args:
-        dataset: the dataset with the user's choices, whose types are right.
-        default: the dataset as its file has it.
-
-    Raises:
-        ConfigError: for a source that there isn't, or a folder that lacks files.
+    The types of the user's choices in `dataset` are right; `default` is the dataset as its file has it.
     """
     name, source = dataset["name"], dataset["source"]
     if source != default["source"] and not dataset.get("generator"):

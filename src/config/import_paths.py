@@ -78,12 +78,9 @@ def check_package(key: str, path: str) -> ModuleSpec:
 
 
 def resolve(key: str, path: str) -> Any:
-    """Import and return what an import path names.
+    """Import and return what an import path names; raise `ConfigError` for a path that names nothing.
 
     An error of the module itself is raised as it is.
-
-    Raises:
-        ConfigError: for a path that names nothing.
     """
     module, *rest = path.split(".")
     try:

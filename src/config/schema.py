@@ -29,14 +29,11 @@ def check_types(raw: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Check types, choices and ranges of all keys of one composed cell.
 
     What an option of a strategy, model, dataset, hardware or task may hold follows from its default and from
-    the key `allowed` of the group's file.
+    the key `allowed` of the group's file. The first value that isn't allowed raises `ConfigError`.
 
     Args:
         raw: the composed cell.
         defaults: the composition of the cell's choices of groups without other overrides.
-
-    Raises:
-        ConfigError: for the first value that isn't allowed.
     """
     for key, known in KEYS.items():
         if known.rule is not None and key.partition(".")[0] not in GROUPS:
@@ -58,11 +55,7 @@ def check_options(group: str, chosen: Mapping[str, Any], defaults: Mapping[str, 
 
 
 def leaf(raw: Mapping[str, Any], key: str) -> Any:
-    """Return the value under a dotted key.
-
-    Raises:
-        ConfigError: where a mapping is missing on the way.
-    """
+    """Return the value under a dotted key; raise `ConfigError` where a mapping is missing on the way."""
     value: Any = raw
     for part in key.split("."):
         if not isinstance(value, Mapping) or part not in value:

@@ -172,9 +172,7 @@ def paired_ratios(rates: Rates, base: Rates) -> list[float]:
     return [rates[block] / base[block] for block in common_blocks([rates, base])]
 
 
-def ratio_interval(
-    ratios: Sequence[float], noise: Noise | None, confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
+def ratio_interval(ratios: Sequence[float], noise: Noise | None) -> tuple[float, float] | None:
     """Return the interval of the true ratio by Student's t, from paired ratios and the noise of either side.
 
     It is exp(d -+ t * sqrt(2 * variance / n)), with d the mean of the n logarithms of `ratios`, since each
@@ -183,7 +181,7 @@ def ratio_interval(
     if noise is None or not ratios:
         return None
     centre = sum(map(math.log, ratios)) / len(ratios)
-    half = float(t.ppf((1 + confidence) / 2, noise.freedom)) * math.sqrt(2 * noise.variance / len(ratios))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, noise.freedom)) * math.sqrt(2 * noise.variance / len(ratios))
     return math.exp(centre - half), math.exp(centre + half)
 
 

@@ -41,9 +41,8 @@ def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) ->
     For a short look at a long study, SCALEGUIDE_MAX_CELLS limits the number of configurations, and
     SCALEGUIDE_MAX_MINUTES the minutes of each, which then appear in its name.
 
-    Raises:
-        ConfigError: for a cell with a wrong name, type or range, or one that occurs twice; for a wrong
-            `repeat`, a grid that is none, or a `study` whose name or datasets don't fit.
+    Raises `ConfigError` for a cell with a wrong name, type or range, or one that occurs twice; for a wrong
+    `repeat`, a grid that is none, or a `study` whose name or datasets don't fit.
     """
     rows = _rows(OmegaConf.to_container(grid) if OmegaConf.is_config(grid) else grid)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
@@ -134,8 +133,7 @@ def _describe_cell(raw: dict[str, Any], row: Sequence[str], folder: str | None) 
 def folders(study: Mapping[str, Any]) -> DictConfig:
     """Return the prepared folders of a study by name, with their datasets and the words of `src.preprocess`.
 
-    Raises:
-        ConfigError: for a list of datasets that is none, or has a folder twice.
+    Raises `ConfigError` for a list of datasets that is none, or has a folder twice.
     """
     found = {}
     for folder, dataset, options in listed(study):
@@ -168,8 +166,7 @@ def listed(study: Mapping[str, Any]) -> list[Listed]:
 def choose(row: Sequence[str], datasets: Sequence[Listed]) -> tuple[str, list[str]]:
     """Return the folder that a row of the grid reads, and the overrides by which a run finds it.
 
-    Raises:
-        ConfigError: where none of the `datasets` of its name fits the row, or several do.
+    Raises `ConfigError` where none of the `datasets` of its name fits the row, or several do.
     """
     words = dict(word.split("=", 1) for word in row)
     name = words["dataset"]

@@ -49,7 +49,8 @@ class MLflowRun:
     def open(self, *, create: bool = True) -> None:
         """Find the run in the store, or else `create` it; make sure of what the store has.
 
-        Without `create` there may be none, and `run_id` stays `None`.
+        Of an open run nothing is asked, unless an error came in between. Without `create` there may be none,
+        and `run_id` stays `None`.
         """
         certain, self._certain = self._certain, False
         if self._client is None:
@@ -87,10 +88,6 @@ class MLflowRun:
             self._ask(self._client.log_inputs, self.run_id, inputs)
         self._described = True
 
-    def _certainly_open(self) -> None:
-        if not self._certain or self.run_id is None:
-            self.open()
-
     def send(self, points: Iterable[Point]) -> None:
         """Log the points that the store doesn't have; those of a curve come by ascending step.
 
@@ -98,7 +95,7 @@ class MLflowRun:
         """
         from mlflow.entities import Metric
 
-        self._certainly_open()
+        self.open()
         fresh, last = [], dict(self._last)
         for name, value, step, moment in points:
             if value is not None and step > last.get(name, -1):
@@ -112,14 +109,14 @@ class MLflowRun:
 
     def send_file(self, path: Path, folder: str | None = None) -> None:
         """Log a file, if it exists, below `folder` among the run's files."""
-        self._certainly_open()
+        self.open()
         if path.exists():
             self._ask(self._client.log_artifact, self.run_id, str(path), folder)
 
     def close(self) -> None:
         """Set the final tags, and end the run as the note says."""
         assert self._note.ended is not None
-        self._certainly_open()
+        self.open()
         for name, value in self._note.final_tags.items():
             self._ask(self._client.set_tag, self.run_id, name, value)
         ended = int(self._note.ended * 1000)

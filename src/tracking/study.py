@@ -17,11 +17,9 @@ VERDICT = "parity"
 def add_figures(rows: Iterable[Mapping[str, Any]]) -> int:
     """Add the figures of a study's rows to their MLflow runs; return how many runs got something new.
 
-    A figure that a run has already isn't added again. Runs of another store are left out, and a store that
-    isn't there, or doesn't answer, costs one warning.
-
-    Args:
-        rows: of each run `mlflow_run_id`, and those of `FIGURES` and `parity` that it has.
+    A row has `mlflow_run_id`, and those of `FIGURES` and `parity` that its run has. A figure that a run has
+    already isn't added again. Runs of another store are left out, and a store that isn't there, or doesn't
+    answer, costs one warning.
     """
     tracked = [row for row in rows if row.get("mlflow_run_id")]
     uri = default_uri()
