@@ -10,7 +10,7 @@ from PIL import Image
 from scipy import ndimage
 from scipy.sparse import csgraph
 
-from src.tasks.torch.text_detection.quadrilaterals import intersections
+from src.tasks.torch.text_detection.matching import intersections
 
 # Pixels that touch at a corner are connected.
 NEIGHBOURS = np.ones((3, 3), dtype=bool)

@@ -10,7 +10,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common import exchange_profile
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import setup
-from src.runtime.tensorflow.collectives import join_cluster
+from src.runtime.tensorflow.distribution import join_cluster
 
 
 class CollectiveBackend:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import custom_loop
-from src.runtime.tensorflow.mirrored import mirrored_strategy
+from src.runtime.tensorflow.distribution import mirrored_strategy
 
 
 def train(context: RankContext, recorder: Recorder) -> None:

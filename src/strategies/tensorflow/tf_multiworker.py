@@ -12,7 +12,7 @@ from src.measure.recorder import Recorder
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import custom_loop, setup
-from src.runtime.tensorflow.collectives import join_cluster
+from src.runtime.tensorflow.distribution import join_cluster
 
 
 def train(context: RankContext, recorder: Recorder) -> None:

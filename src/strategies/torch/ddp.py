@@ -16,8 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
-from src.runtime.torch.compression.groups import CountedGroup
-from src.runtime.torch.compression.hooks import CompressedAllReduce, without_momentum
+from src.runtime.torch.compression.hooks import CompressedAllReduce, CountedGroup, without_momentum
 from src.runtime.torch.compression.options import Compression
 from src.runtime.torch.lightning.data_parallel import Hook, HookedDDPStrategy, fit_copies
 from src.runtime.torch.lightning.fit import cluster_environment

@@ -7,7 +7,7 @@ import pytest
 import shapely
 
 from src.tasks.torch.text_detection import parallelograms
-from src.tasks.torch.text_detection.quadrilaterals import intersections, ious, polygons
+from src.tasks.torch.text_detection.matching import intersections, ious, polygons
 
 SQUARE = [[0, 0], [4, 0], [4, 4], [0, 4]]
 

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -77,3 +78,34 @@ def average_of(config: Config, group: dist.ProcessGroup) -> Average:
         return lambda bucket: powerSGD_hook(state, bucket)
     assert options.compression == "topk"
     return TopKHook(group, TopK(options.compression_ratio, config.optimizer["momentum"]))
+
+
+class CountedGroup(dist.ProcessGroup):
+    """All ranks, through the backend of the world's process group; what is sent is a rank's payload."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Count into `recorder`. The world's process group must have been formed."""
+        self._world = dist.group.WORLD
+        assert self._world is not None
+        # torch's stubs know only its own classes' arguments.
+        super().__init__(self._world.rank(), self._world.size())  # type: ignore[call-arg]
+        self._recorder = recorder
+
+    def allreduce(  # type: ignore[override]
+        self, tensors: list[torch.Tensor], options: Any
+    ) -> dist.Work:
+        """Begin to sum each of `tensors` over all ranks, in place."""
+        self._count(tensors)
+        assert self._world is not None
+        return self._world.allreduce(tensors, options)
+
+    def allgather(  # type: ignore[override]
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: Any
+    ) -> dist.Work:
+        """Begin to gather all ranks' `inputs` in `outputs`, for each input a list by rank."""
+        self._count(inputs)
+        assert self._world is not None
+        return self._world.allgather(outputs, inputs, options)
+
+    def _count(self, tensors: list[torch.Tensor]) -> None:
+        self._recorder.payload_bytes += sum(tensor.nbytes for tensor in tensors)

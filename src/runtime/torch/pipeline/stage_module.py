@@ -35,13 +35,27 @@ from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
-from src.runtime.torch.pipeline.arriving_number import ArrivingNumber
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 from src.runtime.torch.tensors import Tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
 ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineScheduleSingle]
+
+
+class ArrivingNumber:
+    """A number that another rank sends, converted by `float`, which waits for its arrival."""
+
+    def __init__(self, value: Tensor, source: int) -> None:
+        """Begin to broadcast `value` [] from rank `source`; all ranks do so at the same step."""
+        self._value = value
+        self._work = dist.broadcast(value, source, async_op=True)
+
+    def __float__(self) -> float:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        return float(self._value)
 
 
 class StageStrategy(ParallelStrategy):

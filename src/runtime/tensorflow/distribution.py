@@ -1,4 +1,4 @@
-"""Make a MirroredStrategy over this process's devices."""
+"""Make TensorFlow's strategies: over this process's devices, or over the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -21,3 +21,14 @@ def mirrored_strategy(context: RankContext) -> tf.distribute.Strategy:
         "one_device": tf.distribute.ReductionToOneDevice,
     }
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reductions[reduction]())
+
+
+def join_cluster(context: RankContext) -> tf.distribute.Strategy:
+    """Make the strategy, which joins the cluster of `TF_CONFIG`; a process can do so once only."""
+    options = context.config.strategy
+    library = tf.distribute.experimental
+    communication = library.CommunicationOptions(
+        implementation=library.CommunicationImplementation[options["communication"].upper()],
+        timeout_seconds=options["timeout_seconds"],
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)
