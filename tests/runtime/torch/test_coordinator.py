@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from src.launch.local.hosts import LocalHosts
+from src.run import variables
 from src.runtime.common import messages
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Message
@@ -40,14 +42,14 @@ class Job:
         self.shard = ParameterShard(
             torch.zeros(1), lambda values: torch.optim.SGD(values, lr=1.0), workers=2, bound=bound
         )
-        self._address = LocalHosts().free_address("")
+        self.address = LocalHosts().free_address("")
         store: Any = self.shard
         store.welcome = {}
         self.buffers = (np.ones(3),)
         self.coordinator = TorchCoordinator(
             context,
             [],
-            self._address,
+            self.address,
             store,
             step_bytes=(0, 0),
             buffers=self.buffers,
@@ -58,7 +60,7 @@ class Job:
 
     def come(self, rank: int) -> tuple[Connection, Message]:
         """A worker, and what it receives first."""
-        connection = messages.connect(self._address, seconds=5)
+        connection = messages.connect(self.address, seconds=5)
         return connection, connection.ask("register", rank=rank)
 
     def work(self, rank: int) -> threading.Event:
@@ -164,9 +166,12 @@ def test_a_workers_device_is_asked_for_its_peak_and_a_lost_one_is_not_waited_for
     job = Job(math.inf)
     assert job.coordinator.peak() == {}
     first, _ = job.come(1)
-    # A worker has its answer before the coordinator counts on it.
-    with job.coordinator._changed:
-        assert job.coordinator._changed.wait_for(lambda: 1 in job.coordinator._connections, 5)
+    # A worker has its answer before the coordinator counts on it, as who is asked for buffers does.
+    asking = threading.Thread(target=job.coordinator.buffers, daemon=True)
+    asking.start()
+    assert first.receive().kind == "buffers"
+    first.send("done", job.buffers)
+    asking.join(5)
     found: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: found.append(job.coordinator.peak()), daemon=True)
     asking.start()
@@ -184,15 +189,17 @@ def test_a_workers_device_is_asked_for_its_peak_and_a_lost_one_is_not_waited_for
 
 def test_who_registers_after_the_end_is_told_so() -> None:
     job = Job(math.inf)
-    late = messages.connect(job._address, seconds=5)
+    host, port = job.address.rsplit(":", 1)
+    connected = socket.create_connection((host, int(port)), timeout=5)
+    connected.sendall(variables.token().encode())
+    late = Connection(connected)
     # It is accepted before the others are told, and says who it is afterwards.
     job.come(0)[0].close()
     job.coordinator.close()
-    late._socket.settimeout(5)
     assert late.ask("register", rank=1).kind == "welcome"
     assert late.receive().kind == "close"
     with pytest.raises(ConnectionError):
-        messages.connect(job._address, seconds=0.1)
+        messages.connect(job.address, seconds=0.1)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +224,8 @@ def test_a_wrong_answer_ends_its_connection_and_another_worker_does_the_step(ans
 def test_a_stranger_at_the_door_is_nobodys_worker() -> None:
     job = Job(math.inf)
     for rank in (2, -1, "0", None, True):
-        forger = messages.connect(job._address, seconds=5)
+        forger = messages.connect(job.address, seconds=5)
         forger.send("register", rank=rank)
         with pytest.raises(ConnectionError):
             forger.receive()
-    assert job.coordinator._connections == {}
+    assert job.coordinator.peak() == {}, "nobody is asked"

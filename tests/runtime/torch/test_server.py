@@ -96,9 +96,11 @@ def test_an_optimizers_counter_is_a_number_again_and_goes_on(addresses: list[str
 
 def test_who_has_come_back_is_not_taken_for_who_has_gone(addresses: list[str]) -> None:
     begun(addresses, workers=2, bound=0)
-    before, other = entered(addresses, 0), entered(addresses, 1)
-    after = entered(addresses, 0)
-    for connection in before._all:
+    before = [messages.connect(address, seconds=5) for address in addresses]
+    for connection in before:
+        assert connection.ask("register", rank=0, clock=0).kind == "done"
+    other, after = entered(addresses, 1), entered(addresses, 0)
+    for connection in before:
         connection.close()
     _, versions = other.fetch()
     other.push(torch.ones(ELEMENTS), versions, (), 0)
