@@ -159,7 +159,8 @@ def test_other_batches_or_masks_would_show(told: Told) -> None:
 def test_nothing_else_in_the_record_changes(told: Told) -> None:
     for case in told.named("stable", "unstable", "unchanged", "ten steps", "stopped"):
         of_case = told.of(case)
-        assert of_case["files"] == [files.RECORD], case
+        # On a slow machine a note tells the person who waits how long there is to wait.
+        assert [name for name in of_case["files"] if name != files.NOTES] == [files.RECORD], case
         assert of_case["keys"] == ["rounding_gap", "rounding_losses", "rounding_seconds"]
         assert of_case["record"]["rounding_seconds"] > 0
         assert of_case["record"]["status"] == ("time_limit" if case == "stopped" else "ok")
