@@ -6,6 +6,7 @@ without arguments.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Protocol
 
@@ -29,9 +30,11 @@ class Launcher(Protocol):
     def prepare(self, config: Config) -> None:
         """Begin slow preparations for starting processes; called once the command line has been accepted."""
 
+    @abstractmethod
     def process_specs(self, config: Config, hosts: Hosts) -> list[ProcessSpec]:
         """Return the processes of a run, in the order in which they are started, placed on `hosts`."""
 
+    @abstractmethod
     def open(self, config: Config, logs: Path, hosts: Hosts) -> tuple[list[LaunchedProcess], Spawn | None]:
         """Prepare to start the processes of a run.
 
@@ -75,13 +78,15 @@ def launcher_of(config: Config) -> Launcher:
     import_paths.check("strategy.launcher", path)
     try:
         found = import_paths.resolve("strategy.launcher", path)
-        launcher = found()
+        # A class that lacks what it must have can't be called.
+        lacking: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
+        launcher = found if lacking else found()
     except ConfigError:
         raise
     except Exception as error:
         raise OwnCodeError(f"strategy.launcher={path}: {import_paths.describe_error(error)}") from error
     methods = ("check", "prepare", "process_specs", "open")
-    missing = [name for name in methods if not callable(getattr(launcher, name, None))]
+    missing = [name for name in methods if name in lacking or not callable(getattr(launcher, name, None))]
     if missing:
         raise ConfigError(f"strategy.launcher={path}: has no {', '.join(missing)}; see docs/extending.md")
     return launcher

@@ -51,7 +51,7 @@ def _quota() -> float | None:
         for folder in folders:
             try:
                 quota, period = " ".join((folder / name).read_text() for name in names).split()
-            except OSError:
+            except (OSError, ValueError):
                 continue
             if quota not in ("max", "-1"):
                 return int(quota) / int(period)

@@ -196,13 +196,9 @@ class Feed:
 
     def _read_for_gpu(self, piece: Piece, epoch: int) -> Batch:
         """Read and augment a micro-batch into memory from which a GPU can copy it by itself."""
+        arrays, config = self.context.arrays, self.context.config
         samples = training_samples(
-            self.context.arrays,
-            self.context.config,
-            piece.indices,
-            epoch,
-            inputs=self.inputs,
-            targets=self.targets,
+            arrays, config, piece.indices, epoch, inputs=self.inputs, targets=self.targets
         )
         all_targets = (*samples.targets, *self.task.derive(samples.targets)) if self.targets else ()
         inputs, targets = (
