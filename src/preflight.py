@@ -2,8 +2,9 @@
 
 `python -m src.preflight CONFIG ANSWER` is run by the parent (`src.launch.supervise.inspection`), which
 imports no framework. CONFIG is the path of the cell's resolved configuration. ANSWER is written as JSON:
-empty if all is well, `mistake` with a sentence on what the user has typed or named, or `failure` with one on
-an error of the user's own code.
+`notes` with lines for the user, `seconds` that looking took, `compared` with the number of samples by which
+stages were compared with the uncut model, if they were; and if not all is well, `mistake` with a sentence on
+what the user has typed or named, or `failure` with one on an error of the user's own code.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from src.config import Config, ConfigError, import_paths, load
 from src.data import prepared
 from src.machine import process
+from src.machine.devices import usable_cores
 from src.run.status import Status, of_error
 from src.run.tables import write_text
 from src.run.variables import PARENT
@@ -25,29 +30,35 @@ def main() -> None:
     """Look into the configuration, and answer."""
     if PARENT in os.environ:
         process.die_with(int(os.environ[PARENT]))
-    answer: dict[str, str] = {}
+    started = time.monotonic()
+    answer: dict[str, Any] = {"notes": []}
     try:
-        look_into(load(Path(sys.argv[1])), Path(sys.argv[1]).parent)
+        config = load(Path(sys.argv[1]))
+        answer["compared"] = look_into(config, Path(sys.argv[1]).parent, answer["notes"].append)
     except ConfigError as mistake:
         answer["mistake"] = str(mistake)
     except BaseException as error:
         # Too little memory is a result, which the run itself is to have.
-        if of_error(error) is not Status.OUT_OF_MEMORY:
+        if of_error(error) is Status.OUT_OF_MEMORY:
+            answer["notes"].append("note: there is too little memory to look into the model before it trains")
+        else:
             answer["failure"] = import_paths.describe_error(error)
+    answer["seconds"] = time.monotonic() - started
     write_text(Path(sys.argv[2]), json.dumps(answer))
     _leave_mpi()
     # Threads of a framework may block an orderly exit.
     os._exit(0)
 
 
-def look_into(config: Config, folder: Path) -> None:
+def look_into(config: Config, folder: Path, note: Callable[[str], None] = print) -> int | None:
     """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
-    `folder` takes the place of the run's directory.
+    Where the strategy cuts the model, the cut model is compared with it, by as many samples as are returned.
+    `folder` takes the place of the run's directory; `note` is told what the user should know.
 
     Raises:
         ConfigError: for a path that names nothing, options that a model doesn't take, a task that isn't what
-            it says, or a checkpoint that the run can't go on from.
+            it says, a cut that changes the model, or a checkpoint that the run can't go on from.
         BaseException: whatever the user's own code raises.
     """
     from src.runtime.common.context import RankContext
@@ -58,21 +69,31 @@ def look_into(config: Config, folder: Path) -> None:
         if path is not None and not import_paths.is_own(path):
             import_paths.resolve(f"strategy.{key}", path)
     arrays = prepared.load(config.dataset)
-    context = RankContext(config, 0, 1, arrays, folder, (0,))
+    context, compared = RankContext(config, 0, 1, arrays, folder, (0,)), None
     if config.framework == "torch":
+        import torch
+
         from src.runtime.torch import checkpoint, setup, task_check
 
-        model = setup.build(context)
-        task_check.check_task(context, model)
+        model = setup.build(context, note)
+        task_check.check_task(context, model, note)
+        if "partition" in config.strategy:
+            from src.runtime.torch.pipeline import cut_check
+
+            torch.set_num_threads(len(usable_cores()))
+            compared = cut_check.check_cut(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
     else:
         from src.runtime.tensorflow import checkpoint as keras_checkpoint
+        from src.runtime.tensorflow import model_check
         from src.runtime.tensorflow import setup as keras_setup
 
         keras_model = keras_setup.build(context)
+        model_check.check_model(context, keras_model)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
+    return compared
 
 
 def _leave_mpi() -> None:

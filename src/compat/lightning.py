@@ -1,4 +1,4 @@
-"""Wrap private parts of Lightning: its broadcast of signals, and the hooks of DDP."""
+"""Wrap private parts of Lightning: its broadcast of signals, and the hooks and options of DDP."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class DDPStrategyWithHooks(DDPStrategy):
 
     def register_hooks(self, model: nn.parallel.DistributedDataParallel) -> None:
         """Register communication hooks on `model`; without an override there are none."""
+
+    def find_unused_parameters(self) -> None:
+        """Have DDP find out in each step which parameters get no gradient; called before the set-up."""
+        self._ddp_kwargs["find_unused_parameters"] = True
 
     def _register_ddp_hooks(self) -> None:
         assert isinstance(self.model, nn.parallel.DistributedDataParallel)

@@ -1,4 +1,4 @@
-"""Wrap private parts of torch: BatchNorm's base, tensors without data, storages' ids, DDP's graphs, works."""
+"""Wrap private parts of torch: BatchNorm's base, fake tensors, storages, trees, DDP's graphs, works."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import _create_work_from_future
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_unflatten
 
 __all__ = [
     "BatchNorm",
     "FakeTensorMode",
+    "HigherOrderOperator",
     "as_in_ddp",
     "completed_work",
     "has_batch_statistics",
     "storage_id",
+    "tree_unflatten",
 ]
 
 

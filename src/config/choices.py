@@ -16,6 +16,7 @@ import yaml
 from src.config import datasets, import_paths
 from src.config.keys import GROUPS, key_of
 from src.config.mistakes import ConfigError, nearest
+from src.config.model_framework import check_framework_of
 from src.config.run_config import CONF, Config
 from src.config.schema import check_options, flatten
 
@@ -250,6 +251,8 @@ def check_framework(config: Config) -> None:
     # Its module is imported before any rank is started, by a process of its own.
     if config.model.get("path") is not None:
         import_paths.check_package("model.path", config.model["path"])
+        other = next(name for name in FRAMEWORKS if name != config.framework)
+        check_framework_of(config, _choices_for(other, "strategy"))
 
 
 def check_model_and_task(config: Config) -> None:
@@ -294,5 +297,11 @@ def _check_form(config: Config, group: str) -> None:
 
 def _choices_for(framework: str, group: str) -> list[str]:
     """Return the names of the choices of a group that exist for a framework."""
-    files = sorted((CONF / group).glob("*.yaml"))
-    return [path.stem for path in files if read(path).get(framework)]
+    files = {path.stem: read(path) for path in sorted((CONF / group).glob("*.yaml"))}
+    return [name for name, file in files.items() if file.get(framework) or file.get("framework") == framework]
+
+
+def whole_model_strategies() -> list[str]:
+    """Return the names of torch's strategies whose ranks hold the whole model."""
+    files = {path.stem: read(path) for path in sorted((CONF / "strategy").glob("*.yaml"))}
+    return [name for name, file in files.items() if file["framework"] == "torch" and "partition" not in file]

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, command_line, datasets
+from src.config import choices, command_line, dataset_content, datasets
 from src.config.checks import resolve
 from src.config.command_line import CommandLine, explain, first_line, no_such_key
 from src.config.keys import GROUPS, key_of
@@ -149,11 +149,24 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
             "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
         )
     check_types(raw, defaults)
+    _check_effect(raw, overrides)
     datasets.check(raw["dataset"], defaults["dataset"])
+    raw["dataset"]["content"] = dataset_content.content_of(raw["dataset"])
     if not raw["tracking"]["study"]:
         # A study's cells are capped while it is composed: DVC caches their results by their command.
         raw["max_minutes"] = cap_minutes(raw["max_minutes"])
     return resolve(raw, raw["out"] or f"runs/{run_name(raw, overrides, defaults)}")
+
+
+def _check_effect(raw: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Raise `ConfigError` for an override that would have no effect."""
+    name, momentum = raw["optimizer"]["name"], raw["optimizer"]["momentum"]
+    typed = any(word.startswith("optimizer.momentum=") for word in overrides)
+    if typed and momentum and name != "sgd":
+        raise ConfigError(
+            f"optimizer.momentum={momentum:g}: optimizer.name={name} takes none; leave it away, or choose "
+            "optimizer.name=sgd"
+        )
 
 
 def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "licence": None,
     "registration": None,
     "data_dir": None,
+    "content": None,
     "fraction": 0.02,
     "generator_seed": 0,
     "size": None,

@@ -55,10 +55,11 @@ def check(key: str, path: str) -> None:
                 break
             folders = list(inner.submodule_search_locations or ())
         spec, module = inner, f"{module}.{rest.pop(0)}"
-    if not rest:
-        raise ConfigError(f"{key}={path}: is a module; name what it is to use from it")
     names = _names_in(spec, key, path)
-    if names is not None and rest[0] not in names:
+    # A module may hold what has its name, as torchvision.models.alexnet does.
+    if not rest and names is not None and module.rpartition(".")[2] not in names:
+        raise ConfigError(f"{key}={path}: is a module; name what it is to use from it")
+    if rest and names is not None and rest[0] not in names:
         found = [*names, *(each.name for each in pkgutil.iter_modules(folders))]
         raise ConfigError(f"{key}={path}: {_lacks(module, rest[0], found)}")
 
@@ -91,10 +92,14 @@ def resolve(key: str, path: str) -> Any:
         raise ConfigError(f"{key}={path}: no package {module!r} can be imported") from error
     if not rest:
         raise ConfigError(f"{key}={path}: is no import path; give package.module.name")
-    for part in rest:
+    for place, part in enumerate(rest, 1):
         inner = f"{module}.{part}"
         if hasattr(found, "__path__") and importlib.util.find_spec(inner) is not None:
-            found, module = pkgutil.resolve_name(f"{inner}:"), inner
+            package, found, module = found, pkgutil.resolve_name(f"{inner}:"), inner
+            if place == len(rest):
+                # A function of the module's name takes its place in the package, or is inside.
+                named = (getattr(package, part), getattr(found, part, None))
+                found = next((each for each in named if callable(each)), found)
             continue
         if not hasattr(found, part):
             public = [name for name in dir(found) if not name.startswith("_")]

@@ -155,6 +155,7 @@ KEYS: dict[str, Key] = {
     **_options("strategy", Changes.TRAINING, "staleness", "fetch_every", "push_every", "portion", "history"),
     **_options("strategy", Changes.TRAINING, "compression", "compression_rank", "compression_ratio", "sync"),
     **_options("strategy", Changes.SPEED, "backend", "all_reduce", "bucket_mb", "compile", "partition"),
+    "strategy.find_unused_parameters": Key(Changes.SPEED, Rule(bool, optional=True)),
     **_options("strategy", Changes.SPEED, "speeds", "memory_gib", "schedule", "recompute", "servers"),
     **_options("strategy", Changes.SPEED, "reduction", "communication", "steps_per_execution", "xla"),
     **_options(
@@ -172,6 +173,7 @@ KEYS: dict[str, Key] = {
     "model.pretrained": Key(Changes.WORK, _TEXT),
     **_described("model", "torch", "tensorflow", "draws", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
+    "task.output": Key(Changes.WORK, _TEXT),
     **_described("task", "torch", "tensorflow", "models", "metrics", "allowed"),
     # Options of datasets: how many samples there are is no matter of what one of them costs.
     "dataset.source": Key(Changes.WORK, Rule(str, ("original", "generated")), column=True),
@@ -187,7 +189,7 @@ KEYS: dict[str, Key] = {
     "dataset.limit": Key(Changes.TRAINING, _COUNT),
     "dataset.test_limit": Key(Changes.TRAINING, _COUNT),
     **_options("dataset", Changes.TRAINING, "samples", "test_samples"),
-    "dataset.files": Key(Changes.WORK, fixed=True),
+    **dict.fromkeys(("dataset.files", "dataset.content"), Key(Changes.WORK, fixed=True)),
     **_described("dataset", "task", "reader", "in_memory", "generator", "sources", "unpack"),
     **_described("dataset", "page", "licence", "registration", "allowed"),
     # Keys of hardware.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import CONF, ConfigError, choices, datasets
+from src.config.dataset_content import cache_folder as cache_folder
 from src.config.keys import KEYS
 from src.config.mistakes import nearest
 from src.data.errors import DataMistake
@@ -109,16 +110,6 @@ def _file_of(name: str) -> dict[str, Any] | None:
     return None
 
 
-def cache_folder() -> Path:
-    """Return the folder outside the repository where raw files, packages and arrays are kept.
-
-    It is SCALEGUIDE_CACHE, or `scaleguide` under XDG_CACHE_HOME, or ~/.cache/scaleguide.
-    """
-    if own := os.environ.get("SCALEGUIDE_CACHE"):
-        return Path(os.path.abspath(os.path.expanduser(own)))
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "scaleguide"
-
-
 def check_cache() -> None:
     """Raise `DataMistake` unless the folder outside the repository can be made and written."""
     folder = cache_folder()
@@ -133,12 +124,15 @@ def check_cache() -> None:
 def fingerprint(dataset: Mapping[str, Any]) -> str:
     """Return 12 hexadecimal digits that stand for the prepared arrays of a dataset.
 
-    They change with whatever changes the arrays, and so not with `sources` or limits.
+    They change with whatever changes the arrays, and so not with `sources` or limits. A user's own files are
+    told apart by `content`, where a command has looked at them (`src.config.dataset_content`).
     """
     parts = {key: dataset.get(key) for key in ("name", "reader", "source", "files", "options", "size")}
     if dataset.get("source") == "generated":
         parts |= {key: dataset.get(key) for key in ("generator", "fraction", "generator_seed")}
         parts["generation"] = GENERATION
+    if dataset.get("content") is not None:
+        parts["content"] = dataset["content"]
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

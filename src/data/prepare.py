@@ -39,6 +39,8 @@ from src.machine.terminal_bar import TerminalBar
 
 # Files of one array are no larger, but where a single sample is.
 SHARD_BYTES = 1 << 26
+# A deviation of pixels / 255 below this is rounding.
+CONSTANT = 1e-12
 # Warnings of damaged samples that are printed at most.
 MOST_WARNINGS = 20
 RAW, UNPACKED, SHARDS, NOTES, OLD = "raw.json", "unpacked", "shards", "notes", "old"
@@ -209,5 +211,5 @@ def _statistics(notes: list[Note]) -> tuple[list[float], list[float]]:
     total = counts[0].sum()
     mean = counts @ values / total
     std = np.sqrt((counts * (values - mean[:, np.newaxis]) ** 2).sum(axis=1) / total)
-    # A channel that never varies gets 1, so that dividing by it is harmless.
-    return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
+    # A channel that never varies gets 1, so that dividing by it is harmless; rounding isn't 0.
+    return mean.tolist(), np.where(std > CONSTANT, std, 1.0).tolist()

@@ -20,8 +20,9 @@ from src.run.tables import STEP_FIELDS, WORKER_FIELDS, Row, read_table, write_ta
 
 # Facts of rank 0 that stand in environment.json.
 FIRST_RANK_FACTS = (
-    "peak_flops", "peak_source", "batch_statistics", "peak_device", "peak_precision",
-    "peak_measured_flops", "peak_official_flops", "mean_rank_train_seconds", "rounding_losses",
+    "peak_flops", "peak_source", "peak_device", "peak_precision", "peak_measured_flops",
+    "peak_official_flops", "batch_statistics", "draws_random_numbers", "moves_buffers", "computes_over_batch",
+    "mean_rank_train_seconds", "rounding_losses",
 )  # fmt: skip
 
 

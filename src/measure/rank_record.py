@@ -45,6 +45,9 @@ class RankRecord(TypedDict, total=False):
     steps_per_epoch: int
     parameters: int
     batch_statistics: bool  # whether the model normalises by statistics of a batch
+    draws_random_numbers: bool  # whether a forward pass in training does
+    moves_buffers: list[str]  # names of those that a forward pass in training changes, but BatchNorm's
+    computes_over_batch: bool  # whether a sample's outputs depend on the others, but for BatchNorm
     flops_per_sample: float  # forward and backward
     saved_tensor_bytes_per_sample: float  # what autograd keeps of each sample of a micro-batch
     saved_tensor_bytes_fixed: float  # and of each micro-batch besides

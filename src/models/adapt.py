@@ -14,6 +14,8 @@ from src.config.keys import key_of
 from src.config.mistakes import nearest
 from src.machine import namespaces
 
+# Builders that know them, as Keras's, would take pretrained weights and end in a softmax.
+UNLIKE_DEFAULTS = {"weights": None, "classifier_activation": None}
 # Errors of connections where there is no network but the loopback interface.
 UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED)
 
@@ -68,6 +70,8 @@ def _network_failure(error: BaseException | None) -> OSError | None:
 def call(path: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
     """Call what a user has named as `model.path`, with those of `arguments` that it takes, and `options`.
 
+    The parameters of `UNLIKE_DEFAULTS` have these values where `options` don't give them.
+
     Raises:
         ConfigError: for a path that names nothing, or nothing that can be called; for an option that it
             doesn't take, or one that it lacks.
@@ -80,7 +84,7 @@ def call(path: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) ->
     except ValueError:
         # A function that isn't written in Python has no signature.
         return factory(**options)
-    given = {**accepted(signature, arguments), **options}
+    given = {**accepted(signature, {**arguments, **UNLIKE_DEFAULTS}), **options}
     _check_options(path, signature, given)
     return factory(**given)
 

@@ -220,8 +220,8 @@ def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int)
     Args:
         run: the run to be held against them.
         runs: all runs of the study.
-        microbatches: how many the reference must have; where neither model has statistics of a batch, they
-            change rounding alone, and others will do.
+        microbatches: how many the reference must have; where the model does nothing that depends on
+            them, they change rounding alone, and others will do.
     """
     bases = [base for base in runs if base.metrics and is_plain(base)]
     bases = [base for base in bases if base.global_batch == run.global_batch]
@@ -235,6 +235,11 @@ def parity_reference(run: StudyRun, runs: Sequence[StudyRun], microbatches: int)
         base
         for base in bases
         if all(known.environment.get("batch_statistics") is False for known in (base, run))
+        and not any(
+            known.environment.get(seen)
+            for known in (base, run)
+            for seen in ("computes_over_batch", "moves_buffers")
+        )
     ]
     return _one_configuration(exact or others, run) if exact or others else ()
 

@@ -102,27 +102,40 @@ def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
         "rounding_gap": max(known, default=None),
         "parity_reference": " ".join(base.cell for base in bases),
     }
-    return row | {"parity": _parity_word(row, _random(run))}
+    return row | {"parity": _parity_word(row, _reason(run))}
 
 
-def _parity_word(row: Row, random: str | None) -> str:
+def _parity_word(row: Row, reason: str | None) -> str:
     holds = parity_holds(row["parity_gap"], row["rounding_gap"])
     if holds is None:
         return "unstable"
     if holds:
         return "holds"
-    return "BROKEN" if random is None else f"not compared: {random}"
+    return "BROKEN" if reason is None else f"not compared: {reason}"
 
 
-def _random(run: StudyRun) -> str | None:
-    """Return what a run's model draws at random in training, by which its losses may differ; else `None`."""
-    return "dropout" if run.get("model.dropout") else run.get("model.draws")
+def _reason(run: StudyRun) -> str | None:
+    """Return what a run's model does in training by which its losses may differ, `None` if nothing is known.
+
+    What it draws may be named by its file, and is else seen in a look at it (`src.runtime.torch.model_look`).
+    """
+    if named := "dropout" if run.get("model.dropout") else run.get("model.draws"):
+        return str(named)
+    if run.environment.get("draws_random_numbers"):
+        return "random numbers"
+    if run.environment.get("moves_buffers") and _shares_batch(run):
+        return "each rank's own buffers"
+    return None
+
+
+def _shares_batch(run: StudyRun) -> bool:
+    return bool(run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1)
 
 
 def _local_statistics(run: StudyRun) -> bool:
-    """Return whether the model normalises by statistics of each worker's own share of the batch."""
-    shared = run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1
-    return bool(shared and run.environment.get("batch_statistics") and run.get("batchnorm") == "local")
+    """Return whether the model computes over the samples of each worker's own share of the batch."""
+    by_batchnorm = run.environment.get("batch_statistics") and run.get("batchnorm") == "local"
+    return _shares_batch(run) and bool(by_batchnorm or run.environment.get("computes_over_batch"))
 
 
 def utilization(runs: Sequence[StudyRun]) -> list[Row]:

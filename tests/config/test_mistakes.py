@@ -31,6 +31,10 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "name of no text": (["dataset=[mnist]"], ["dataset=[mnist]", "must name a file of conf/dataset/"]),
     "key": (["btach=64"], ["btach=64", "did you mean batch?"]),
     "nested key": (["optimizer.momentun=0.5"], ["optimizer.momentun", "did you mean optimizer.momentum?"]),
+    "key without effect": (
+        ["optimizer.name=adam", "optimizer.momentum=0.5"],
+        ["optimizer.momentum=0.5", "optimizer.name=adam takes none", "optimizer.name=sgd"],
+    ),
     "option": (["model=mlp", "model.hiden=12"], ["model=mlp has", "did you mean model.hidden?"]),
     "option of another": (["model.hidden=12"], ["model=cnn", "no options"]),
     "option of any model": (["model=custom", "model.pth=x.y"], ["model=custom has", "model.path?"]),

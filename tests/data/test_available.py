@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from src.config.dataset_content import content_of
 from src.data.arrays import load
 from src.data.available import ensure, locate
 from src.data.catalog import cache_folder, choice, fingerprint
@@ -100,6 +102,26 @@ def test_neither_the_limit_nor_the_mirrors_make_prepared_data_stale(toy: dict[st
         {"source": "generated"},
     ):
         assert fingerprint(toy | change) != fingerprint(toy)
+
+
+def test_files_without_a_checksum_are_told_apart_by_what_they_hold(
+    toy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = toy | {"files": dict.fromkeys(toy["files"]), "sources": [], "data_dir": str(tmp_path / "own")}
+    assert content_of(toy) is None and content_of(toy | {"data_dir": mine["data_dir"]}) is None
+    first = mine | {"content": content_of(mine)}
+    folder = ensure(first)
+    shutil.copytree(tmp_path / "own", tmp_path / "same")
+    assert content_of(mine | {"data_dir": str(tmp_path / "same")}) == first["content"]
+    labels = tmp_path / "own/train-labels-idx1-ubyte"
+    labels.write_bytes(labels.read_bytes()[:-1] + bytes([0]))
+    second = mine | {"content": content_of(mine)}
+    assert second["content"] != first["content"] and locate(second) is None
+    assert load(ensure(second), limit=None).train.targets[0].tolist() == [0, 1, 2, 0, 1, 0]
+    assert load(folder, limit=None).train.targets[0].tolist() == [0, 1, 2, 0, 1, 2]
+    # What is unchanged isn't read again.
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    assert content_of(mine) == second["content"]
 
 
 def test_what_a_stand_in_is_generated_from_makes_it_another_dataset(toy: dict[str, Any]) -> None:

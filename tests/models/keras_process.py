@@ -21,13 +21,23 @@ from src.data import arrays, available
 from src.measure.recorder import Recorder
 from src.models import adapt
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import setup
+from src.runtime.tensorflow import model_check, setup
 from src.strategies.tensorflow import tf_single
 from tests.support import config
 
 SHAPE = (28, 28, 1)
 STEMS = {"resnet18": ("3x3", "7x7", "small"), "resnet50": ("3x3", "7x7")}
 # The first convolution's place among the layers.
+OWN = (
+    "Subclassed",
+    "unbuilt",
+    "regularised",
+    "OwnStep",
+    "two_outputs",
+    "five_outputs",
+    "softmax",
+    "stateful",
+)
 FIRST = {"resnet18": 2, "resnet50": 2, "mobilenet_v2": 1}
 
 
@@ -57,6 +67,18 @@ def mistake(path: str) -> str:
     except (ConfigError, TypeError) as error:
         return str(error)
     return "no mistake"
+
+
+def looked_at(folder: Path, name: str) -> str:
+    """What is said of a model of tests/models/own_keras.py before it trains."""
+    chosen = config(*("strategy=tf_single", "model=custom", f"model.path=tests.models.own_keras.{name}"))
+    data = arrays.load(available.ensure(chosen.dataset), 320)
+    context = RankContext(chosen, 0, 1, data, folder, (0,))
+    try:
+        model_check.check_model(context, setup.build(context))
+    except ConfigError as error:
+        return str(error)
+    return "fine"
 
 
 def train(folder: Path) -> None:
@@ -96,6 +118,7 @@ def main() -> None:
         "shapes": {name: list(model.output_shape) for name, model in models.items()},
         "custom": list(custom("tests.models.keras_process.small").output_shape),
         "mistakes": [mistake("math.pi"), mistake("collections.Counter")],
+        "looks": {name: looked_at(folder, name) for name in OWN},
         "losses": losses(folder / "tensorflow" / "steps.csv"),
         "torch_losses": losses(folder / "torch" / "steps.csv"),
     }

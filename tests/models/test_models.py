@@ -153,6 +153,19 @@ def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_keras_models_are_looked_at_before_they_train(keras_says: dict[str, Any]) -> None:
+    said = {
+        **dict.fromkeys(("Subclassed", "unbuilt", "regularised"), "fine"),
+        "OwnStep": "model=custom: has a train_step of its own, which would not be used; leave it away",
+        "two_outputs": "model=custom: returns 2 outputs, and one is trained, the logits",
+        "five_outputs": "model=custom: returns [2, 5] for 2 samples of 10 classes",
+    }
+    looks = keras_says["looks"]
+    assert {name: looks[name] for name in said} == said
+    assert "returns probabilities, which add up to 1, and the loss takes logits" in looks["softmax"]
+    assert "keeps its state from batch to batch" in looks["stateful"]
+
+
 def test_both_frameworks_train_alike_from_the_same_weights(keras_says: dict[str, Any]) -> None:
     losses, reference = keras_says["losses"], keras_says["torch_losses"]
     assert len(losses) == 10

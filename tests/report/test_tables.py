@@ -153,6 +153,37 @@ def test_a_gap_of_a_model_that_draws_is_called_by_that(empty_study: Study) -> No
     assert tables.accuracy(load(empty_study))[1]["parity"] == "not compared: random weights"
 
 
+SEEN = {
+    "random numbers": {"draws_random_numbers": True},
+    "each rank's own buffers": {"moves_buffers": ["codes"]},
+}
+
+
+@pytest.mark.parametrize("reason", SEEN)
+def test_a_gap_is_called_by_what_was_seen_of_the_model(empty_study: Study, reason: str) -> None:
+    own, other = {"name": "custom"}, [loss + 0.1 for loss in LOSSES]
+    empty_study.run("single", model=own)
+    empty_study.run("ddp", "ddp", model=own, workers=2, losses=other, environment=SEEN[reason])
+    assert tables.accuracy(load(empty_study))[1]["parity"] == f"not compared: {reason}"
+
+
+def test_buffers_are_no_reason_where_no_rank_has_its_own(empty_study: Study) -> None:
+    own, other = {"name": "custom"}, [loss + 0.1 for loss in LOSSES]
+    empty_study.run("single", model=own)
+    seen = {"moves_buffers": ["codes"]}
+    empty_study.run("cut", "pipeline", model=own, workers=2, losses=other, environment=seen)
+    assert tables.accuracy(load(empty_study))[1]["parity"] == "BROKEN"
+
+
+def test_a_model_that_computes_over_the_batch_compares_with_as_many_micro_batches(empty_study: Study) -> None:
+    own, seen = {"name": "custom"}, {"computes_over_batch": True}
+    empty_study.run("single", model=own, losses=[loss + 0.1 for loss in LOSSES], environment=seen)
+    empty_study.run("ddp", "ddp", model=own, workers=2, environment=seen)
+    assert tables.accuracy(load(empty_study))[1]["parity"] == "local statistics"
+    empty_study.run("single-m2", model=own, microbatches=2, environment=seen)
+    assert tables.accuracy(load(empty_study))[1]["parity"] == "holds"
+
+
 def test_utilization_says_what_it_is(study: Study) -> None:
     rows = by_cell(tables.utilization(load(study)))
     assert rows["ddp-w2"]["utilization_label"] == "occupancy, spin included"

@@ -222,7 +222,13 @@ def build_alone(context: RankContext) -> nn.Module:
         return build(context)
 
 
-build, BUILDING = setup.build, threading.Lock()
+def look_alone(*arguments: Any) -> tuple[set[str], bool]:
+    """As `build_alone`: what a look draws is put back."""
+    with BUILDING:
+        return reached_parameters(*arguments)
+
+
+build, reached_parameters, BUILDING = setup.build, setup.reached_parameters, threading.Lock()
 
 
 def train_served(context: RankContext, recorder: Recorder) -> None:
@@ -266,7 +272,7 @@ def main() -> None:
     stage_module.StageModule = WatchedStage
     async_processes.Replica = CoordinatorsReplica
     checkpoint.write = write_in_the_middle
-    setup.build = build_alone
+    setup.build, setup.reached_parameters = build_alone, look_alone
     # Weights are compared as training left them.
     rounding.measure_gap = lambda *_: None
     configuration.Config.evaluation_batch = EVALUATION_BATCH

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
+from src.config import ConfigError
 from src.tasks.torch.classification import Classification
 from src.tasks.torch.outputs import model_outputs
 
@@ -60,3 +61,40 @@ def test_outputs_are_found_in_whatever_holds_them(returned: object, expected: li
 def test_a_model_that_returns_no_tensor_is_told_so() -> None:
     with pytest.raises(TypeError, match="the model returned dict, which holds no tensor"):
         model_outputs({"scores": 1.0})
+
+
+THREE = torch.zeros(2, 5)
+Pair = namedtuple("Pair", ["features", "answers"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "output", "expected"),
+    [
+        (ONE, None, [ONE]),
+        ((ONE, THREE), None, [ONE]),
+        ([[ONE, TWO], THREE], None, [ONE]),
+        ((THREE, ONE), 1, [ONE]),
+        (Pair(THREE, ONE), "answers", [ONE]),
+        ({"scores": ONE}, None, [ONE]),
+        ({"features": THREE, "logits": ONE}, None, [ONE]),
+        ({"features": THREE, "scores": ONE}, "scores", [ONE]),
+        ({"penalty": TWO, "logits": ONE}, None, [ONE, TWO]),
+        (SimpleNamespace(logits=ONE, hidden=THREE), None, [ONE]),
+    ],
+)
+def test_one_output_is_the_logits(returned: object, output: str | int | None, expected: list[Tensor]) -> None:
+    task = Classification(classes=2, shape=(8, 8, 1), options={"output": output})
+    assert [id(each) for each in task.outputs(returned)] == [id(each) for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (None, "the model returns features, scores; choose the logits by task.output=features"),
+        ("scorse", "task.output=scorse: the model returns features, scores; choose"),
+    ],
+)
+def test_outputs_that_cannot_be_told_apart_are_refused(output: str | None, told: str) -> None:
+    task = Classification(classes=2, shape=(8, 8, 1), options={"output": output})
+    with pytest.raises(ConfigError, match=told):
+        task.outputs({"features": THREE, "scores": ONE})

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,6 +28,8 @@ from src.run.variables import PARENT, THREADS
 
 # A mistake is told within this time, and then in one line.
 SILENT_SECONDS = 30.0
+# What looks have found, by the key of their cells.
+_found: dict[str, dict[str, Any]] = {}
 
 
 def inspect(cells: Sequence[Config]) -> None:
@@ -54,6 +57,7 @@ def _key(config: Config) -> str:
     keys = ["model", "task", "framework", "dataset", "precision"]
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
+    keys += ["data_parallel_degree"] + ["microbatch"] * ("partition" in config.strategy)
     parts = [config.strategy["entry"], *(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 
@@ -90,8 +94,11 @@ def _inspect(config: Config) -> None:
         _judge(config, code, _read(answer), log)
 
 
-def _judge(config: Config, code: int, answer: Mapping[str, str] | None, log: Path) -> None:
-    """Raise what the process with the exit status `code` has answered, or that it didn't answer."""
+def _judge(config: Config, code: int, answer: Mapping[str, Any] | None, log: Path) -> None:
+    """Print the notes that the process with the exit status `code` has answered; raise what else it has.
+
+    It may not have answered at all.
+    """
     if answer is None:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
         printed = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
@@ -101,6 +108,17 @@ def _judge(config: Config, code: int, answer: Mapping[str, str] | None, log: Pat
         raise ConfigError(answer["mistake"])
     if "failure" in answer:
         raise OwnCodeError(f"{_blamed(config)}: {answer['failure']}")
+    for note in answer["notes"]:
+        print(note, flush=True)
+    _found[_key(config)] = {key: answer.get(key) for key in ("seconds", "compared")}
+
+
+def found(config: Config) -> dict[str, Any] | None:
+    """Return what the look into a cell's own code took, and by how many samples stages were compared.
+
+    `None` where this process has had no look.
+    """
+    return _found.get(_key(config))
 
 
 def _blamed(config: Config) -> str:
@@ -116,7 +134,7 @@ def _blamed(config: Config) -> str:
     return f"model={config.model['name']}" if import_paths.is_own(entry) else f"strategy.entry={entry}"
 
 
-def _read(answer: Path) -> dict[str, str] | None:
+def _read(answer: Path) -> dict[str, Any] | None:
     """Return the answer of the process, `None` if it gave none."""
     try:
         return json.loads(answer.read_text())

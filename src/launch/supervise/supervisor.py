@@ -16,7 +16,7 @@ from src.launch.cluster.engine import HostLost
 from src.launch.launched import LaunchedProcess, describe_devices, describe_hosts
 from src.launch.local.isolation import isolation
 from src.launch.local.warm_start import ForkedProcess
-from src.launch.supervise import exchange_benchmark, processes
+from src.launch.supervise import exchange_benchmark, inspection, processes
 from src.launch.supervise.choose_hosts import trace_of
 from src.launch.supervise.job_result import JobResult
 from src.machine.devices import Device
@@ -91,6 +91,7 @@ class Supervisor:
             ranks = [each for each in result.processes if each.devices]
             forked = all(isinstance(each.process, ForkedProcess) for each in ranks)
             result.environment |= environment.describe(self._config) | {
+                "inspection": inspection.found(self._config),
                 "start_method": "forkserver" if forked else "spawn",
                 "started": started,
                 "devices": describe_devices(result.processes),

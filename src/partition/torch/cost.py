@@ -10,12 +10,13 @@ import torch.distributed as dist
 from torch import Tensor, fx
 from torch.func import functional_call
 
+from src.models.torch.unchanged import unchanged
 from src.partition.model_profile import Costs, Link
 from src.partition.torch import transfer
 from src.partition.torch.graph import Graph
 from src.partition.torch.saved_tensors import SavedStorages, saved_storages
 from src.partition.torch.simulation import Inputs, RunNodes, State, Tensors, simulate, tensors
-from src.tasks.torch.outputs import autocast, unchanged
+from src.tasks.torch.outputs import autocast
 
 ROUNDS = 7
 LEAST_ROUNDS = 3

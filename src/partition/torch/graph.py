@@ -10,17 +10,17 @@ first boundary and gives all that are live at its last, those that it merely pas
 
 from __future__ import annotations
 
-import operator
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import SymInt, Tensor, fx, nn
 
-from src.config import ConfigError
 from src.partition.model_profile import LiveTensor, ModelProfile
 from src.partition.torch.simulation import Inputs, Value, results_of, tensors, values_of
-from src.partition.torch.trace import copy_to_users, traced
+from src.partition.torch.trace import traced
+from src.partition.torch.traced import Select, Traced, graph_module
 from src.tasks.torch.outputs import model_outputs
 
 
@@ -28,7 +28,8 @@ from src.tasks.torch.outputs import model_outputs
 class Operation:
     """A part of a model that can't be cut any further.
 
-    It is one node of the graph, or several that share a weight or a value that is no tensor.
+    It is one node of the graph, or several that are one layer's, or share a weight or a value that is no
+    tensor.
     """
 
     name: str
@@ -45,18 +46,23 @@ class Graph:
         module: the traced model.
         operations: its operations, in order.
         live: the nodes whose values are live at each boundary.
+        traced: the model as it was traced.
     """
 
     module: fx.GraphModule
     operations: tuple[Operation, ...]
     live: tuple[tuple[fx.Node, ...], ...]
+    traced: Traced
 
     def values(self, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
         """Return the form of each node's tensor by the node's name, for inputs like `inputs`.
 
         The graph runs on tensors without data, if it can.
+
+        Raises:
+            ConfigError: where the model does something else for so many samples.
         """
-        return values_of(self.module, inputs, precision=precision)
+        return values_of(self.traced, inputs, precision=precision)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,7 +79,7 @@ class Graph:
 
     def tensors(self, operation: Operation) -> list[Tensor]:
         """Return the parameters and buffers that an operation uses."""
-        return [tensor for node in operation.nodes for tensor in _tensors(self.module, node)]
+        return [tensor for node in operation.nodes for tensor in tensors_of(self.module, node)]
 
     def stage(self, start: int, stop: int) -> fx.GraphModule:
         """Make a module of operations `start` to `stop` - 1, between the live values of its boundaries.
@@ -88,117 +94,131 @@ class Graph:
         results = [known[node] for node in self.live[stop]]
         only = stop == len(self.operations) and len(results) == 1
         graph.output(results[0] if only else tuple(results))
-        return fx.GraphModule(self.module, graph, f"Stage{start}To{stop}")
+        return graph_module(self.module, graph, f"Stage{start}To{stop}")
 
 
-def operations(model: nn.Module, inputs: Inputs) -> Graph:
-    """Trace a model and divide it into operations.
+def operations(model: nn.Module, inputs: Inputs, outputs: Select = model_outputs) -> Graph:
+    """Trace a model that trains and divide it into operations.
 
-    `inputs` are of samples like those that the model will see: images [batch, channels, height, width].
+    Args:
+        model: the whole model.
+        inputs: those of a micro-batch like those that the model will see: images [batch, channels, height,
+            width].
+        outputs: picks the outputs among what the model returns.
 
     Raises:
         ConfigError: for a model that can't be cut, with the reason.
     """
-    module = traced(model, len(tensors(inputs)))
+    trained = traced(model, tensors(inputs), outputs)
+    module = trained.module
     results = results_of(module, inputs)
-    sizes = [
-        node
-        for node in module.graph.nodes
-        if node.op not in ("placeholder", "output") and not _holds_tensor(results[node.name])
-    ]
-    copy_to_users(module.graph, sizes)
-    module.recompile()
-    results = results_of(module, inputs)
-    if _name_outputs(module.graph, results):
-        module.recompile()
-        results = results_of(module, inputs)
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
-    allowed = _cuts(module, nodes, results)
+    lives = _lives(module, nodes)
+    allowed = _cuts(module, nodes, lives, results) - _pinned(nodes, trained)
     starts = [place for place in range(len(nodes)) if place == 0 or place in allowed]
     groups = [tuple(nodes[a:b]) for a, b in zip(starts, [*starts[1:], len(nodes)], strict=True)]
-    live = [_live(module, nodes, place) for place in [*starts, len(nodes)]]
-    return Graph(module, tuple(Operation(_name(group), group) for group in groups), tuple(live))
+    live = [lives[place] for place in [*starts, len(nodes)]]
+    named = tuple(map(Operation, _names(groups), groups))
+    return Graph(module, named, tuple(live), trained)
 
 
-def _name_outputs(graph: fx.Graph, results: Mapping[str, Any]) -> bool:
-    """Have the graph return its output, if that is a tensor, or else a tuple of nodes, one for each output.
+def _pinned(nodes: list[fx.Node], trained: Traced) -> set[int]:
+    """Return the indices of nodes before which no cut is allowed: within a layer, or between views."""
+    place = {node: number for number, node in enumerate(nodes)}
+    pinned = {
+        number
+        for first, last in trained.pinned
+        for number in range(place.get(first, -1) + 1, place[last] + 1)
+    }
+    following: str | None = None
+    for number in range(len(nodes) - 1, 0, -1):
+        # What is read belongs to its reader.
+        following = layer_of(nodes[number]) if computes(nodes[number]) else following
+        if following is not None and not (
+            computes(nodes[number - 1]) and layer_of(nodes[number - 1]) != following
+        ):
+            pinned.add(number)
+    return pinned
 
-    `results` are those of all nodes. The answer is whether the graph was changed.
 
-    Raises:
-        ConfigError: for a model that returns no tensor.
+def layer_of(node: fx.Node) -> str | None:
+    """Return the name of the layer of torch's own that an operation is a part of, `None` outside of any."""
+    stack = [entry for entry in node.meta.get("nn_module_stack", {}).values() if entry[0]]
+    if node.op == "call_module" or not stack:
+        return str(node.target) if node.op == "call_module" else None
+    path, kind = stack[-1]
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return path.partition("@")[0] if name.startswith("torch.nn.") else None
+
+
+def computes(node: fx.Node) -> bool:
+    """Return whether a node gives a tensor of its own, and no weight, size or constant."""
+    return node.op != "get_attr" and not isinstance(node.meta.get("val", Tensor), SymInt | int | float | bool)
+
+
+def _names(groups: list[tuple[fx.Node, ...]]) -> list[str]:
+    """Return the names of operations: of a layer, or of a function behind the module that calls it.
+
+    Functions of a name are numbered in the model's order.
     """
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    returned = output.args[0]
-    if isinstance(returned, fx.Node) and isinstance(results[returned.name], Tensor):
-        return False
-    known = fx.node.map_arg(returned, lambda node: results.get(node.name))
-    try:
-        count = len(model_outputs(known))
-    except TypeError as error:
-        raise ConfigError(f"the model can't be cut: {error}") from error
-    with graph.inserting_before(output):
-        whole = graph.call_function(model_outputs, (returned,))
-        each = [graph.call_function(operator.getitem, (whole, number)) for number in range(count)]
-    output.args = (each[0] if count == 1 else tuple(each),)
-    return True
+    counts: Counter[str] = Counter()
+    names = []
+    for group in groups:
+        first = next(filter(computes, group), group[0])
+        if (layer := layer_of(first)) is not None:
+            names.append(layer)
+            continue
+        function = getattr(first.target, "__name__", str(first.target)).partition(".")[0].strip("_")
+        number = counts[function]
+        counts[function] += 1
+        modules = [path for path, *_ in first.meta.get("nn_module_stack", {}).values() if path]
+        names.append(".".join([*modules[-1:], f"{function}_{number}" if number else function]))
+    return names
 
 
-def _name(nodes: tuple[fx.Node, ...]) -> str:
-    """Return the name of a layer, or that of a function behind the name of the module that calls it."""
-    first = next((n for n in nodes if n.op == "call_module"), None) or next(
-        (n for n in nodes if n.op != "get_attr"), nodes[0]
-    )
-    if first.op == "call_module":
-        return str(first.target)
-    # The modules that `forward` is in, from the outermost one, by their names in the model.
-    modules = [name for name in first.meta.get("nn_module_stack", {}) if name]
-    return ".".join([*modules[-1:], first.name])
+def _lives(module: fx.GraphModule, nodes: list[fx.Node]) -> list[tuple[fx.Node, ...]]:
+    """Return for each place, the end included, the nodes computed before it and read from there on."""
+    places = {node: place for place, node in enumerate(nodes)}
+    # The first stage is given all inputs, whether or not the model reads them.
+    live = dict.fromkeys(node for node in module.graph.nodes if node.op == "placeholder")
+    lives = [tuple(live)]
+    for place, node in enumerate(nodes):
+        live[node] = None
+        # The graph's output is read at the end.
+        live = {
+            each: None for each in live if any(places.get(user, len(nodes)) > place for user in each.users)
+        }
+        lives.append(tuple(live))
+    return lives
 
 
-def _live(module: fx.GraphModule, nodes: list[fx.Node], place: int) -> tuple[fx.Node, ...]:
-    """Return the nodes that are computed before `nodes[place]` and read from there on."""
-    after = {*nodes[place:], *(node for node in module.graph.nodes if node.op == "output")}
-    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
-    if not place:
-        # The first stage is given all inputs, whether or not the model reads them.
-        return tuple(inputs)
-    return tuple(node for node in [*inputs, *nodes[:place]] if any(user in after for user in node.users))
-
-
-def _cuts(module: fx.GraphModule, nodes: list[fx.Node], results: dict[str, Any]) -> set[int]:
+def _cuts(
+    module: fx.GraphModule, nodes: list[fx.Node], lives: list[tuple[fx.Node, ...]], results: dict[str, Any]
+) -> set[int]:
     """Return the indices of nodes before which a cut is allowed.
 
     All live values are tensors there, and no weight is used on both sides.
     """
     allowed = set()
     for place in range(1, len(nodes)):
-        live = _live(module, nodes, place)
-        if all(isinstance(results[node.name], Tensor) and node.op != "get_attr" for node in live):
+        if all(isinstance(results[node.name], Tensor) and node.op != "get_attr" for node in lives[place]):
             allowed.add(place)
     uses: dict[int, list[int]] = {}
     for place, node in enumerate(nodes):
-        for tensor in _tensors(module, node):
+        for tensor in tensors_of(module, node):
             uses.setdefault(id(tensor), []).append(place)
     for places in uses.values():
         allowed -= set(range(places[0] + 1, places[-1] + 1))
     return allowed
 
 
-def _tensors(module: fx.GraphModule, node: fx.Node) -> list[Tensor]:
+def tensors_of(module: fx.GraphModule, node: fx.Node) -> list[Tensor]:
     """Return the parameters and buffers that a node uses."""
     if node.op == "get_attr":
         parent, _, name = str(node.target).rpartition(".")
-        return [getattr(module.get_submodule(parent), name)]
+        value = getattr(module.get_submodule(parent), name)
+        return [value] if isinstance(value, Tensor) else []
     if node.op != "call_module":
         return []
     layer = module.get_submodule(str(node.target))
     return [*layer.parameters(), *layer.buffers()]
-
-
-def _holds_tensor(result: Any) -> bool:
-    if isinstance(result, Tensor):
-        return True
-    if isinstance(result, dict):
-        result = list(result.values())
-    return isinstance(result, list | tuple) and any(_holds_tensor(item) for item in result)

@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from src.compat.torch import FakeTensorMode
 from src.config import ConfigError
+from src.partition.torch.traced import Traced
 from src.tasks.torch.outputs import autocast
 
 Tensors = tuple[Tensor, ...]
@@ -128,10 +129,22 @@ def results_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32
     return nodes.results
 
 
-def values_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
-    """Return the form of each node's tensor, by name, for inputs like `inputs`."""
+def values_of(traced: Traced, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
+    """Return the form of each node's tensor, by name, for inputs like `inputs`.
+
+    Raises:
+        ConfigError: where the model does something else for so many samples.
+    """
+    given = tensors(inputs)
+    try:
+        traced.check(*given)
+    except AssertionError as error:
+        raise ConfigError(
+            f"the model can't be cut: for {len(given[0])} samples at once it runs other operations than for "
+            f"another number of them ({str(error).strip()})"
+        ) from error
     return {
         name: Value(tuple(result.shape), result.stride(), result.dtype, result.requires_grad)
-        for name, result in results_of(module, inputs, precision=precision).items()
+        for name, result in results_of(traced.module, inputs, precision=precision).items()
         if isinstance(result, Tensor)
     }

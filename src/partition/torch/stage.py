@@ -7,15 +7,16 @@ channels], which is the same memory under another name, and costs no copy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from src.partition.torch.graph import Graph, Value
 
 
 class Stage(nn.Module):
-    """A stage: operations `start` to `stop` - 1 of a graph, between tensors as they cross its boundaries.
+    """A stage: a part of a graph, between tensors as they cross its boundaries.
 
     The last stage returns the model's own output. Parameters have the model's names under `part.`.
 
@@ -26,13 +27,29 @@ class Stage(nn.Module):
         sent: the tensors that cross its last boundary.
     """
 
-    def __init__(self, graph: Graph, start: int, stop: int, values: Mapping[str, Value]) -> None:
-        """Make the stage; `values` are the graph's tensors by name, for the stage's size of micro-batch."""
+    def __init__(
+        self,
+        part: nn.Module,
+        received: tuple[BoundaryTensor, ...],
+        sent: tuple[BoundaryTensor, ...],
+        *,
+        last: bool,
+    ) -> None:
         super().__init__()
-        self.part = graph.stage(start, stop)
-        self.last = stop == len(graph.operations)
-        self.received = boundary_tensors(graph, start, values) if start else ()
-        self.sent = boundary_tensors(graph, stop, values)
+        self.part = part
+        self.last = last
+        self.received = received
+        self.sent = sent
+
+    @classmethod
+    def of(cls, graph: Graph, start: int, stop: int, values: Mapping[str, Value]) -> Self:
+        """Make the stage of operations `start` to `stop` - 1, to be trained.
+
+        `values` are the graph's tensors by name, for the stage's size of micro-batch.
+        """
+        received = boundary_tensors(graph.live[start], values) if start else ()
+        sent = boundary_tensors(graph.live[stop], values)
+        return cls(graph.stage(start, stop), received, sent, last=stop == len(graph.operations))
 
     def forward(self, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Run the stage on the tensors that cross its first boundary; return those that cross its last."""
@@ -68,9 +85,9 @@ class BoundaryTensor:
         return torch.empty(self.shape, dtype=self.dtype, device=device, requires_grad=self.requires_grad)
 
 
-def boundary_tensors(graph: Graph, boundary: int, values: Mapping[str, Value]) -> tuple[BoundaryTensor, ...]:
-    """Return the tensors that cross a boundary, in the order in which both of its stages name them."""
-    return tuple(BoundaryTensor(values[node.name]) for node in graph.live[boundary])
+def boundary_tensors(live: Sequence[fx.Node], values: Mapping[str, Value]) -> tuple[BoundaryTensor, ...]:
+    """Return the tensors of live nodes as they cross a boundary, in the order that its stages have."""
+    return tuple(BoundaryTensor(values[node.name]) for node in live)
 
 
 def receive_buffers(crossing: Sequence[BoundaryTensor], device: torch.device) -> tuple[Tensor, ...]:

@@ -1,182 +1,103 @@
-"""Trace an unmodified torch model into one graph of operations, and make it safe to cut.
+"""Trace an unmodified torch model, in training or in evaluation, into a graph that can be cut.
 
-The traced graph is corrected. Operations in place would change a tensor that was sent to another process:
-they are replaced. A `training=` flag would keep its value at tracing: it follows the module's.
-Sizes, shapes and weights aren't sent: each user gets its own copy of the node that gives them.
+A model is exported (`src.partition.torch.export`). One that can't be, or that has a backward pass of its own,
+which an export doesn't see, may be a chain of `nn.Sequential`: its links are kept as they are.
 """
 
 from __future__ import annotations
 
-import inspect
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from src.config import ConfigError
-
-# Operators that write into their first operand, and their counterparts that don't.
-IN_PLACE = {
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
-    operator.itruediv: operator.truediv,
-}
+from src.models.torch.unchanged import unchanged
+from src.partition.torch import own_functions
+from src.partition.torch.export import exported
+from src.partition.torch.simulation import Tensors
+from src.partition.torch.traced import Select, Traced
 
 
-class _Children(fx.Tracer):
-    """A tracer that opens `nn.Sequential` alone; other modules, which may not be traceable, stay whole."""
+def traced(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
+    """Return the graph of a model in the present modes of its modules.
 
-    def is_leaf_module(self, module: nn.Module, _: str) -> bool:
-        return not isinstance(module, nn.Sequential)
-
-
-class Functional(nn.Module):
-    """A module that calls a function with its own `training` flag."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Call the function."""
-        return self.function(*args, **kwargs, training=self.training)
-
-
-def traced(model: nn.Module, inputs: int = 1) -> fx.GraphModule:
-    """Trace a model with so many inputs into a graph whose operations don't change them.
-
-    The graph shares the model's weights and buffers.
+    Args:
+        model: the whole model, which is left as it is.
+        inputs: those of as many samples as the model will see at once [samples, ...].
+        select: picks the outputs among what the model returns.
 
     Raises:
         ConfigError: with the reason, for a model that can't be traced.
     """
-    was_training = model.training
+    if len(inputs[0]) == 1:
+        # The size of a batch stays open where it isn't 1.
+        inputs = tuple(torch.cat([tensor, tensor]) for tensor in inputs)
     try:
-        graphs = [_graph(model.train(mode), fx.Tracer(), inputs) for mode in (True, False)]
+        if own := own_functions.of_model(model, tuple(tensor[:2] for tensor in inputs)):
+            raise ValueError(f"it would leave out {next(iter(own))}")
+        return exported(model, inputs, select)
+    except ConfigError:
+        raise
     except Exception as error:
-        graphs = [_whole_children(model.train(mode), inputs, error) for mode in (True, False)]
-    finally:
-        model.train(was_training)
-    module = fx.GraphModule(model, graphs[0])
-    _follow_training(module, graphs[1])
-    _out_of_place(module)
-    _read_attributes_late(module)
-    module.graph.eliminate_dead_code()
-    module.graph.lint()
-    module.recompile()
+        if not isinstance(model, nn.Sequential) or len(inputs) > 1 or _has_hooks(model):
+            # Where in torch's own sources an error was raised says nothing to the user.
+            reason = re.sub(r"^/\S+: ", "", (str(error).strip().splitlines() or [type(error).__name__])[0])
+            raise ConfigError(
+                f"the model can't be cut: torch.export can't trace it ({reason}), and it is no chain of "
+                "nn.Sequential; use a strategy that keeps it whole"
+            ) from error
+    return Traced(_chain(model, inputs, select))
+
+
+class Outputs(nn.Module):
+    """A module that picks the outputs among what a model returns."""
+
+    def __init__(self, select: Select) -> None:
+        super().__init__()
+        self.select = select
+
+    def forward(self, returned: Any) -> tuple[Tensor, ...]:
+        """Return the outputs."""
+        return self.select(returned)
+
+
+def _chain(model: nn.Sequential, inputs: Tensors, select: Select) -> fx.GraphModule:
+    """Return the graph of a chain, whose links are its layers."""
+    holder: dict[str, Any] = {name: model.get_submodule(name) for name in _links(model)}
+    graph = fx.Graph()
+    value = graph.placeholder("inputs")
+    for name in holder:
+        value = graph.call_module(name, (value,))
+    with unchanged(model), torch.no_grad():
+        returned = model(*inputs)
+    each = [value]
+    if not isinstance(returned, Tensor):
+        holder["_outputs"] = Outputs(select)
+        chosen = graph.call_module("_outputs", (value,))
+        each = [graph.call_function(operator.getitem, (chosen, n)) for n in range(len(select(returned)))]
+    graph.output(each[0] if len(each) == 1 else tuple(each))
+    module = fx.GraphModule(holder, graph)
+    layer: Any
+    for layer in module.modules():
+        # A tensor that another process has sent isn't to be written into.
+        if getattr(layer, "inplace", False) is True:
+            layer.inplace = False
     return module
 
 
-def _graph(model: nn.Module, tracer: fx.Tracer, inputs: int) -> fx.Graph:
-    parameters = list(inspect.signature(model.forward).parameters.values())
-    others = parameters[inputs:]
-    defaults = {p.name: p.default for p in others if p.default is not inspect.Parameter.empty}
-    graph = tracer.trace(model, concrete_args=defaults or None)
-    for extra in [node for node in graph.nodes if node.op == "placeholder"][inputs:]:
-        _remove(graph, extra)
-    return graph
+def _links(model: nn.Sequential, prefix: str = "") -> Iterator[str]:
+    for name, layer in model.named_children():
+        if isinstance(layer, nn.Sequential) and not _has_hooks(layer):
+            yield from _links(layer, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
-def _remove(graph: fx.Graph, extra: fx.Node) -> None:
-    """Remove an argument that has a default from the graph, and the assertions that tracing adds about it."""
-    reading, readers = [extra], [extra]
-    while reading:
-        users = [user for user in reading.pop().users if user not in readers]
-        reading += users
-        readers += users
-    if any(node.op == "output" for node in readers):
-        raise ValueError(f"it takes an input that the dataset doesn't have: {extra.target}")
-    for node in sorted(readers, key=list(graph.nodes).index, reverse=True):
-        graph.erase_node(node)
-
-
-def _whole_children(model: nn.Module, inputs: int, first: Exception) -> fx.Graph:
-    try:
-        return _graph(model, _Children(), inputs)
-    except Exception as error:
-        reason = str(first).strip().splitlines()[0]
-        raise ConfigError(
-            f"the model can't be cut: torch.fx can't trace it ({reason}), and it is no chain of "
-            "nn.Sequential; use a strategy that keeps it whole"
-        ) from error
-
-
-def _follow_training(module: fx.GraphModule, evaluated: fx.Graph) -> None:
-    """Make calls follow the module's `training` where the graphs of training and evaluation differ by it."""
-    pairs = list(zip(module.graph.nodes, evaluated.nodes, strict=False))
-    if len(module.graph.nodes) != len(evaluated.nodes):
-        raise ConfigError("the model can't be cut: it runs other operations in evaluation than in training")
-    for node, other in pairs:
-        if (node.op, str(node.target)) != (other.op, str(other.target)):
-            raise ConfigError(
-                f"the model can't be cut: it runs {node.target} in training and {other.target} in evaluation"
-            )
-        plain = [{k: v for k, v in one.kwargs.items() if k != "training"} for one in (node, other)]
-        if str((node.args, plain[0])) != str((other.args, plain[1])):
-            raise ConfigError(
-                f"the model can't be cut: it calls {node.target} with other arguments in evaluation"
-            )
-        if node.kwargs.get("training") == other.kwargs.get("training"):
-            continue
-        name = f"_{node.name}"
-        module.add_submodule(name, Functional(node.target))
-        node.op, node.target = "call_module", name
-        node.kwargs = {key: value for key, value in node.kwargs.items() if key != "training"}
-
-
-def _out_of_place(module: fx.GraphModule) -> None:
-    for node in module.graph.nodes:
-        changed = _made_out_of_place(module, node)
-        if not changed or not node.args or not isinstance(node.args[0], fx.Node):
-            continue
-        # Later readers of the operand, which was changed in place, now read the result.
-        later = False
-        for user in module.graph.nodes:
-            if later and node.args[0] in user.all_input_nodes:
-                user.replace_input_with(node.args[0], node)
-            later |= user is node
-
-
-def _made_out_of_place(module: fx.GraphModule, node: fx.Node) -> bool:
-    """Replace an operation that writes into its operand by one that doesn't; return whether it wrote."""
-    if node.op == "call_module":
-        layer: Any = module.get_submodule(str(node.target))
-        if getattr(layer, "inplace", False) is not True:
-            return False
-        layer.inplace = False
-        return True
-    if node.op == "call_function" and node.target in IN_PLACE:
-        node.target = IN_PLACE[node.target]
-        return True
-    if node.kwargs.get("inplace") is True:
-        node.kwargs = {**node.kwargs, "inplace": False}
-        return True
-    name = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
-    if node.op not in ("call_method", "call_function") or not name.endswith("_") or name.endswith("__"):
-        return False
-    home = Tensor if node.op == "call_method" else torch
-    if not hasattr(home, name[:-1]):
-        raise ConfigError(
-            f"the model can't be cut: {name} works in place and has no counterpart that doesn't"
-        )
-    node.target = name[:-1] if node.op == "call_method" else getattr(torch, name[:-1])
-    return True
-
-
-def _read_attributes_late(module: fx.GraphModule) -> None:
-    """Read parameters that `forward` itself reads right before each use, in the stage that uses them."""
-    copy_to_users(module.graph, [node for node in module.graph.nodes if node.op == "get_attr"])
-
-
-def copy_to_users(graph: fx.Graph, nodes: list[fx.Node]) -> None:
-    """Give each user of these nodes its own copy of them, right before it."""
-    for node in reversed(nodes):
-        for user in list(node.users):
-            with graph.inserting_before(user):
-                own = graph.node_copy(node)
-            own.meta = dict(node.meta)
-            user.replace_input_with(node, own)
-        graph.erase_node(node)
+def _has_hooks(module: nn.Module) -> bool:
+    """Return whether a module does more than its `forward`, or that isn't torch's."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return type(module).forward is not nn.Sequential.forward or any(getattr(module, kind) for kind in kinds)

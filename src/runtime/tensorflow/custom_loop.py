@@ -85,7 +85,8 @@ class ModelCopy:
         with tf.GradientTape() as tape:
             logits = self.forward(images, training=True)
             loss = setup.loss_contribution(self._context, self._task, labels, logits)
-        return tape.gradient(loss, self.variables), loss, self._task.correct_answers(labels, logits)
+            total = setup.with_added(self._context, loss, self.model.losses)
+        return tape.gradient(total, self.variables), loss, self._task.correct_answers(labels, logits)
 
     def apply(self, gradients: Sequence[tf.Tensor]) -> None:
         """Take one optimizer step by the sum of the replicas' gradients."""

@@ -73,9 +73,23 @@ def build(context: RankContext) -> keras.Model:
     """Build the whole model with the seed's weights."""
     keras.utils.set_random_seed(key(RandomStream.WEIGHTS, context.config.seed))
     arrays = context.arrays
-    return adapt.build(
+    model: keras.Model = adapt.build(
         context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
     )
+    if not model.built:
+        # One that says nothing of its input has no weights before it has seen one.
+        model(keras.Input(arrays.shape))
+    return model
+
+
+def with_added(context: RankContext, loss: tf.Tensor, added: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return the loss [] of a micro-batch of one worker, with what the model adds to it itself.
+
+    Regularisers add something, and `add_loss`. All micro-batches of a global batch together add their mean,
+    as Keras's own rule has it for replicas.
+    """
+    config = context.config
+    return loss + tf.add_n(added) / (config.data_parallel_degree * config.microbatches) if added else loss
 
 
 def normalise(context: RankContext, images: tf.Tensor) -> tf.Tensor:

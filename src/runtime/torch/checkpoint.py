@@ -62,22 +62,53 @@ def rank_state(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str 
     }
 
 
-def rank_state_of_vector(module: nn.Module, entries: Mapping[str, Tensor]) -> RankState:
-    """Copy a module's tensors, and an optimizer's entries for the vector of the module's parameters.
+def tied_names(module: nn.Module) -> list[list[str]]:
+    """Return the names that several tensors of a module's state have in common, one list for each tensor."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    return [tied for tied in names.values() if len(tied) > 1]
+
+
+def complete(
+    parts: Sequence[RankState], tied: Sequence[Sequence[str]], unstaged: Mapping[str, Tensor]
+) -> RankState:
+    """Join the tensors of the ranks that hold parts of a model, under all of the whole model's names.
+
+    Args:
+        parts: the tensors of all these ranks.
+        tied: as `tied_names` returns them of the whole model; a part may know a tensor by one of them.
+        unstaged: the whole model's tensors that no part has.
+    """
+    model = {**unstaged, **{name: value for part in parts for name, value in part["model"].items()}}
+    state = {name: value for part in parts for name, value in part["state"].items()}
+    held = {name for part in parts for name in part["model"]}
+    for names in tied:
+        if (source := next((name for name in names if name in held), None)) is not None:
+            model |= {name: model[source] for name in names}
+        if (source := next((name for name in names if name in state), None)) is not None:
+            state |= {name: state[source] for name in names}
+    return {"model": model, "state": state}
+
+
+def rank_state_of_vector(module: nn.Module, names: Sequence[str], entries: Mapping[str, Tensor]) -> RankState:
+    """Copy a module's tensors, and an optimizer's entries for the vector of its trained parameters.
 
     Args:
         module: the whole model.
+        names: those of the parameters that the vector is made of.
         entries: the optimizer's entries by name, each [elements] or, if it is a counter, [].
     """
-    state: dict[str, dict[str, Any]] = {name: {} for name, _ in module.named_parameters()}
+    state: dict[str, dict[str, Any]] = {name: {} for name in names}
     start = 0
-    for name, parameter in module.named_parameters():
+    for name in names:
+        parameter = module.get_parameter(name)
         for entry, values in entries.items():
             part = values[start : start + parameter.numel()].view(parameter.shape) if values.dim() else values
             state[name][entry] = _copy(part)
         start += parameter.numel()
     model = {name: _copy(value) for name, value in module.state_dict().items()}
-    return {"model": model, "state": state if entries else {}}
+    return complete([{"model": model, "state": state if entries else {}}], tied_names(module), {})
 
 
 def write(
@@ -180,17 +211,23 @@ def restore(
         ConfigError: when the checkpoint is of another model.
     """
     _restore_module(checkpoint, module, prefix)
-    for name, parameter in module.named_parameters():
-        entries = checkpoint["optimizer"]["state"].get(name.removeprefix(prefix), {})
+    states = checkpoint["optimizer"]["state"]
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if (entries := states.get(name.removeprefix(prefix))) is None:
+            # It wasn't trained, or the checkpoint knows a tied one by another name.
+            continue
         optimizer.state[parameter] = {entry: _lay_out(value, parameter) for entry, value in entries.items()}
 
 
-def restore_vector(checkpoint: Mapping[str, Any], module: nn.Module) -> dict[str, Tensor]:
-    """Restore weights and buffers; return the optimizer's entries for the vector of the parameters.
+def restore_vector(
+    checkpoint: Mapping[str, Any], module: nn.Module, names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Restore weights and buffers; return the optimizer's entries for the vector of trained parameters.
 
     Args:
         checkpoint: as `read` returns it.
         module: the whole model; changed in place.
+        names: those of the parameters that the vector is made of.
 
     Returns:
         The optimizer's entries by name, each [elements] or, if it is a counter, [].
@@ -199,7 +236,7 @@ def restore_vector(checkpoint: Mapping[str, Any], module: nn.Module) -> dict[str
         ConfigError: when the checkpoint is of another model.
     """
     _restore_module(checkpoint, module, "")
-    states = [checkpoint["optimizer"]["state"].get(name, {}) for name, _ in module.named_parameters()]
+    states = [checkpoint["optimizer"]["state"].get(name, {}) for name in names]
     first = states[0]
     return {
         name: torch.cat([state[name].reshape(-1) for state in states]) if first[name].dim() else first[name]

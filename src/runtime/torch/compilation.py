@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from src.data.catalog import cache_folder
+from src.models.torch.unchanged import unchanged
 from src.runtime.common.context import RankContext
-from src.tasks.torch.outputs import autocast, model_outputs, unchanged
+from src.tasks.torch.outputs import autocast, model_outputs
 
 
 def is_configured(context: RankContext) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from src.measure.rank_record import RankRecord
+from src.models.torch.unchanged import unchanged
 from src.partition.torch.saved_tensors import saved_storages
 from src.tasks.torch.outputs import autocast, model_outputs
 from src.tasks.torch.task import Task
@@ -30,20 +31,21 @@ def measure(
     of a batch.
 
     Args:
-        model: measured on a copy, so that its gradients and buffers stay as they are.
+        model: a model that trains, which is left as it was.
         task: gives the loss.
         inputs: those of a few samples [samples, ...], on the model's device.
         targets: those of the same samples [samples, ...].
         precision: that of the training, `fp32` or `bf16`.
     """
-    twin = copy.deepcopy(model).train()
-    with FlopCounterMode(display=False) as counter:
+    twin = _twin(model)
+    with unchanged(twin), FlopCounterMode(display=False) as counter:
         whole, loss = _saved_bytes(twin, task, inputs, targets, precision)
         loss.backward()
     count, half = len(inputs[0]), len(inputs[0]) // 2
     few, fewer = ([tensor[:half] for tensor in tensors] for tensors in (inputs, targets))
     # One sample has no statistics of a batch.
-    part = _saved_bytes(twin, task, few, fewer, precision)[0] if half > 1 else 0.0
+    with unchanged(twin):
+        part = _saved_bytes(twin, task, few, fewer, precision)[0] if half > 1 else 0.0
     per_sample = (whole - part) / (count - half) if half > 1 else whole / count
     return {
         "flops_per_sample": counter.get_total_flops() / count,
@@ -59,7 +61,7 @@ def _saved_bytes(
     # The slice of a batch has the storage of all of it.
     inputs, targets = (tuple(tensor.clone() for tensor in tensors) for tensors in (inputs, targets))
     with autocast(precision, inputs[0].device), saved_storages(model) as saved:
-        loss = task.loss(model_outputs(model(*inputs)), targets)
+        loss = task.loss(task.outputs(model(*inputs)), targets)
     return sum(storage.nbytes() for _, storage in saved.values()), loss
 
 
@@ -67,11 +69,23 @@ def flops(model: nn.Module, inputs: Sequence[Tensor]) -> float:
     """Count the FLOPs of the matrix products and convolutions for one sample, forward and backward.
 
     Args:
-        model: measured on a copy, so that its gradients and buffers stay as they are.
+        model: a model that trains, which is left as it was.
         inputs: those of a few samples [samples, ...].
     """
-    twin = copy.deepcopy(model).train()
-    with FlopCounterMode(display=False) as counter:
+    twin = _twin(model)
+    with unchanged(twin), FlopCounterMode(display=False) as counter:
         outputs = model_outputs(twin(*inputs))
-        torch.stack([each.float().sum() for each in outputs if each.requires_grad]).sum().backward()
+        sums = [each.float().sum() for each in outputs if each.requires_grad]
+        torch.stack(sums).sum().backward()
     return counter.get_total_flops() / len(inputs[0])
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """Return a copy of a model whose gradients DDP doesn't exchange; itself if it can't be copied.
+
+    Old-style `weight_norm` and `spectral_norm` make such models.
+    """
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError:
+        return model

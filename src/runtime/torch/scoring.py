@@ -6,20 +6,18 @@ number of samples, and the task's own sums.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from src.data import order
 from src.data.samples import Samples
+from src.models.torch.unchanged import evaluating
 from src.runtime.common.context import RankContext
 from src.runtime.torch import pictures
 from src.runtime.torch.tensors import input_tensors, target_tensors
-from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
 
 # Sums before the task's own ones, and the place of the number of samples.
@@ -68,17 +66,6 @@ def training_sums(
         return loss, _sums(share, score, targets)
 
 
-@contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Have a model that trains evaluate within the block, without gradients."""
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train()
-
-
 def score(context: RankContext, task: Task, model: nn.Module, part: slice, device: torch.device) -> Tensor:
     """Score test samples by a whole model on `device`; return their sums as `test_sums` does."""
     totals = empty(task, device)
@@ -86,14 +73,19 @@ def score(context: RankContext, task: Task, model: nn.Module, part: slice, devic
         for piece in order.pieces(part, context.config.evaluation_batch):
             samples = context.arrays.test.read(piece)
             returned = model(*input_tensors(context, samples.inputs, device))
-            totals += score_returned(context, task, piece, samples, returned, device)
+            totals += score_outputs(context, task, piece, samples, task.outputs(returned), device)
     return totals
 
 
-def score_returned(
-    context: RankContext, task: Task, part: slice, samples: Samples, returned: Any, device: torch.device
+def score_outputs(
+    context: RankContext,
+    task: Task,
+    part: slice,
+    samples: Samples,
+    outputs: tuple[Tensor, ...],
+    device: torch.device,
 ) -> Tensor:
-    """Score what a model has returned of test samples; return their sums as `test_sums` does.
+    """Score a model's outputs for test samples; return their sums as `test_sums` does.
 
     The first of the test images are drawn.
 
@@ -102,10 +94,10 @@ def score_returned(
         task: the configured task.
         part: which of the test samples these are.
         samples: the samples.
-        returned: what the model has returned, on `device`.
+        outputs: the outputs that the task takes, on `device`.
         device: the rank's device.
     """
-    outputs = tuple(wide(tensor) for tensor in model_outputs(returned))
+    outputs = tuple(wide(tensor) for tensor in outputs)
     pictures.draw(context, task, part, samples, outputs)
     return test_sums(task, outputs, target_tensors(task, samples.targets, device))
 

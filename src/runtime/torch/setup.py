@@ -5,16 +5,18 @@ Lightning isn't imported here: parameter servers and their workers don't use it,
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Callable, Sequence
 
-from src.compat.torch import has_batch_statistics
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
 from src.data.random_streams import RandomStream, key
 from src.measure import memory
 from src.measure.rank_record import RankRecord
 from src.models import adapt
 from src.runtime.common.context import RankContext
-from src.runtime.torch import memory_format, model_cost
+from src.runtime.torch import memory_format, model_cost, model_look, step_seeds
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
 from src.tasks.torch.task import Task
@@ -37,15 +39,36 @@ def prepare_process(context: RankContext) -> None:
     memory.mark_level(root_device(context))
 
 
-def build(context: RankContext) -> nn.Module:
-    """Build the whole model with the seed's weights, the same on every rank."""
-    torch.manual_seed(key(RandomStream.WEIGHTS, context.config.seed))
+def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Module:
+    """Build the whole model with the seed's weights, the same on every rank.
+
+    Its modules have the modes that its author gave them; a model that was returned in evaluation mode is to
+    train as a whole. `note` is told what was done otherwise than asked for.
+    """
+    seed = key(RandomStream.WEIGHTS, context.config.seed)
+    torch.manual_seed(seed)
+    step_seeds.seed_others(seed)
     arrays = context.arrays
     model: nn.Module = adapt.build(
         context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
     )
+    if not model.training:
+        model.train()
     example = input_tensors(context, arrays.test.read(slice(1)).inputs, torch.device("cpu"))
-    return memory_format.channels_last(model, example)
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        _initialize(model, example)
+    if (failure := memory_format.lay_out(model, example)) is not None:
+        note(f"note: the model runs in contiguous layout, for in channels_last, the faster one, {failure}")
+    return model
+
+
+@torch.no_grad()
+def _initialize(model: nn.Module, example: Sequence[Tensor]) -> None:
+    """Have lazy modules draw their weights, which they do once they have seen an input; modes stay."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()(*example)
+    for module, mode in modes:
+        module.training = mode
 
 
 def make_task(context: RankContext) -> Task:
@@ -54,14 +77,29 @@ def make_task(context: RankContext) -> Task:
     return task
 
 
+def reached_parameters(context: RankContext, model: nn.Module, device: torch.device) -> tuple[set[str], bool]:
+    """Return what `model_look.reached_parameters` finds of the whole model by the first training samples.
+
+    All processes of a run find the same.
+    """
+    samples, task = context.arrays.train.read(slice(2)), make_task(context)
+    inputs = input_tensors(context, samples.inputs, device)
+    targets = target_tensors(task, samples.targets, device)
+
+    def loss(returned: object) -> Tensor:
+        return task.loss(task.outputs(returned), targets)
+
+    return model_look.reached_parameters(model, inputs, loss, precision=context.config.precision)
+
+
 def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:
     """Return the facts of the whole model for the record; its costs are measured on `device`."""
-    samples = context.arrays.test.read(slice(4))
+    samples = context.arrays.train.read(slice(4))
     task = make_task(context)
     inputs = input_tensors(context, samples.inputs, device)
     targets = target_tensors(task, samples.targets, device)
     counted: RankRecord = {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "batch_statistics": has_batch_statistics(model),
     }
+    counted |= model_look.facts(model, inputs, precision=context.config.precision)
     return counted | model_cost.measure(model, task, inputs, targets, precision=context.config.precision)

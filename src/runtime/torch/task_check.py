@@ -2,39 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from src.config import ConfigError
+from src.data.samples import Samples
+from src.models.torch.unchanged import evaluating, unchanged
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring, setup
-from src.runtime.torch.tensors import input_tensors, target_tensors
-from src.tasks.torch.outputs import model_outputs
+from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
+from src.tasks.torch.outputs import autocast, named_outputs
 
 SAMPLES = 2
 
 
-@torch.no_grad()
-def check_task(context: RankContext, model: nn.Module) -> None:
-    """Score two test samples by the configured task.
+def check_task(context: RankContext, model: nn.Module, note: Callable[[str], None] = print) -> None:
+    """Train on two samples and score three test samples by the configured task; leave the model as it was.
 
-    Whatever the task or the model raises is raised as it is.
+    `note` is told which outputs of the model the task ignores. Whatever the task or the model raises is
+    raised as it is.
 
     Raises:
-        ConfigError: for a task whose loss, sums or metrics aren't those that it says they are.
+        ConfigError: for a task whose loss, sums or metrics aren't those that it says they are, or a model
+            that has nothing to train.
     """
     task, cpu = setup.make_task(context), torch.device("cpu")
-    name, samples = context.config.task["name"], context.arrays.test.read(slice(SAMPLES))
-    targets = target_tensors(task, samples.targets, cpu)
-    outputs = model_outputs(model.eval()(*input_tensors(context, samples.inputs, cpu)))
-    loss, score = task.loss(outputs, targets), task.score(outputs, targets)
+    name = f"task={context.config.task['name']}"
+
+    def run(samples: Samples) -> tuple[object, Tensors, Tensors]:
+        returned = model(*input_tensors(context, samples.inputs, cpu))
+        return returned, task.outputs(returned), target_tensors(task, samples.targets, cpu)
+
+    with unchanged(model):
+        weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        with autocast(context.config.precision, cpu):
+            returned, taken, targets = run(context.arrays.train.read(slice(SAMPLES)))
+            loss = task.loss(taken, targets)
+        if not loss.requires_grad:
+            raise ConfigError(
+                f"model={context.config.model['name']}: nothing to train: no parameter has a part in the loss"
+            )
+        _check_exchange(context, model, weights, loss)
+        # What the model has kept of these samples must do for another number of them.
+        with evaluating(model):
+            _, outputs, targets = run(context.arrays.test.read(slice(SAMPLES + 1)))
+            loss, score = task.loss(outputs, targets), task.score(outputs, targets)
+    others = [
+        other for other, each in named_outputs(returned).items() if not any(each is one for one in taken)
+    ]
+    if others:
+        note(f"note: the task takes one of the model's outputs and ignores the others: {', '.join(others)}")
     if loss.shape:
-        raise ConfigError(
-            f"task={name}: its loss must be one number, the sum, and has the shape {[*loss.shape]}"
-        )
+        raise ConfigError(f"{name}: its loss must be one number, the sum, and has the shape {[*loss.shape]}")
     if score.shape != (len(task.sums),):
-        raise ConfigError(f"task={name}: its score must be {len(task.sums)} sums, and has {[*score.shape]}")
+        raise ConfigError(f"{name}: its score must be {len(task.sums)} sums, and has {[*score.shape]}")
     found = scoring.scores(task, scoring.test_sums(task, outputs, targets).tolist())
     if missing := [each for each in context.config.task["metrics"] if each not in found.metrics]:
         known = ", ".join(found.metrics) or "none"
-        raise ConfigError(f"task={name}: its file lists the metric {missing[0]}, and it gives {known}")
+        raise ConfigError(f"{name}: its file lists the metric {missing[0]}, and it gives {known}")
+
+
+def _check_exchange(
+    context: RankContext, model: nn.Module, weights: Mapping[str, Tensor], loss: Tensor
+) -> None:
+    """Raise `ConfigError` where a model's workers would train different models, or can't exchange gradients.
+
+    Args:
+        context: the context of the run.
+        model: after its forward pass in training.
+        weights: its parameters before that pass, by name.
+        loss: the loss that the pass led to.
+    """
+    strategy = context.config.strategy
+    if loss.shape or not (context.config.data_parallel_degree > 1 or "serve" in strategy):
+        return
+    for name, parameter in model.named_parameters():
+        if not torch.equal(parameter, weights[name]):
+            raise ConfigError(
+                f"strategy={strategy['name']}: the model's forward pass writes into its parameter {name}, "
+                "which each worker would do by its own samples; choose strategy=single"
+            )
+    model.zero_grad()
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        if gradient is not None and (gradient.is_sparse or gradient.is_complex()):
+            kind = "sparse" if gradient.is_sparse else f"of {str(gradient.dtype).removeprefix('torch.')}"
+            advice = "build the layer with sparse=False, or " if gradient.is_sparse else ""
+            raise ConfigError(
+                f"strategy={strategy['name']}: the gradient of {name} is {kind}, and dense real ones are "
+                f"exchanged; {advice}choose strategy=single"
+            )

@@ -94,13 +94,20 @@ class SplitModel:
                     if number == len(self.stages) - 1:
                         correct = self._task.correct_answers(labels, passed[0])
                         passed = [setup.loss_contribution(self._context, self._task, labels, passed[0])]
-            passes.append((device, stage, tape, received, passed))
+                    # What a stage adds to the loss itself has a gradient of 1, as the loss.
+                    added = (
+                        [setup.with_added(self._context, tf.zeros(()), stage.losses)] if stage.losses else []
+                    )
+            passes.append((device, stage, tape, received, [*passed, *added]))
         loss = passed[0]
         upstream: list[tf.Tensor] = [tf.ones_like(loss)]
         gradients: list[list[tf.Tensor]] = []
         for device, stage, tape, received, sent in reversed(passes):
             with tf.device(device):
-                arrived = [tf.identity(gradient) for gradient in upstream]
+                arrived = [
+                    tf.identity(gradient)
+                    for gradient in (*upstream, *map(tf.ones_like, sent[len(upstream) :]))
+                ]
                 variables = stage.trainable_variables
                 products = tape.gradient(sent, [*received, *variables], output_gradients=arrived)
                 upstream = products[: len(received)]

@@ -30,6 +30,7 @@ class Options(Compression):
     backend: str
     all_reduce: str
     bucket_mb: float
+    find_unused_parameters: bool | None = None
 
 
 def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -66,5 +67,6 @@ def train(context: RankContext, recorder: Recorder) -> None:
         cluster_environment=cluster_environment(),
         process_group_backend=backend,
         bucket_cap_mb=options.bucket_mb,
+        find_unused=options.find_unused_parameters,
     )
     fit_copies(without_momentum(context), recorder, strategy)

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import torch
+
 from src.config import Config
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
@@ -34,5 +36,8 @@ def serve(config: Config, cores: tuple[int, ...], folder: Path) -> NoReturn:
 
 def train(context: RankContext, recorder: Recorder) -> None:
     """Run the coordinator, which makes the shared memory that the workers map."""
-    elements = sum(parameter.numel() for parameter in setup.build(context).parameters())
+    # The workers may have GPUs; what they train is the same on a CPU.
+    model = setup.build(context)
+    reached, _ = setup.reached_parameters(context, model, torch.device("cpu"))
+    elements = sum(p.numel() for name, p in model.named_parameters() if name in reached)
     coordinate(context, recorder, SharedMemoryStore.create(context.config, elements))

@@ -43,7 +43,7 @@ class Average:
 
         The rank's waiting and payload are recorded.
         """
-        parameters = list(model.parameters())
+        parameters = _trained(model)
         with self.recorder.exchanging():
             mean = self._mean(vectors.to_vector(parameters))
         self.recorder.payload_bytes += mean.nbytes
@@ -55,7 +55,7 @@ class Average:
 
         The block is off the clock, and its payload is counted nowhere, as that of all evaluations.
         """
-        parameters = list(model.parameters())
+        parameters = _trained(model)
         own = vectors.to_vector(parameters)
         vectors.from_vector(self._mean(own.clone()), parameters)
         try:
@@ -70,6 +70,11 @@ class Average:
         else:
             dist.all_reduce(values.div_(dist.get_world_size()))
         return values
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that get gradients; a mean of equal ones may differ from them by rounding."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 class LocalSGDStrategy(DDPStrategy):
@@ -91,7 +96,7 @@ class LocalSGDStrategy(DDPStrategy):
         assert isinstance(self.lightning_module, TrainingModule)
         model = self.lightning_module.model
         if not self._steps:
-            start = vectors.to_vector(list(model.parameters()))
+            start = vectors.to_vector(_trained(model))
             self._outer = OuterOptimizer.of(self._settings, start)
         result = super().optimizer_step(optimizer, *args, **kwargs)
         self._steps += 1

@@ -33,6 +33,7 @@ class Options(Compression):
     """The options of conf/strategy/mpi.yaml that ranks read."""
 
     bucket_mb: float
+    find_unused_parameters: bool | None = None
 
 
 class MPIAllReduce:
@@ -85,6 +86,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         cluster_environment=cluster_environment(),
         process_group_backend="gloo",
         bucket_cap_mb=options.bucket_mb,
+        find_unused=options.find_unused_parameters,
     )
     fit_copies(without_momentum(context), recorder, strategy)
     world.leave()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
+from src.tasks.torch.outputs import logits_and_penalty
 from src.tasks.torch.task import Task
 
 # Pixels of the line of text below an image.
@@ -24,6 +26,10 @@ class Classification(Task):
     """
 
     sums = ("correct",)
+
+    def outputs(self, returned: Any) -> tuple[Tensor, ...]:
+        """Return the logits, and the penalty where something has that name; all else is ignored."""
+        return logits_and_penalty(returned, self.options.get("output"))
 
     def loss(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
         """Return the summed cross-entropy [] of the samples, with the sum of their penalties."""

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
+from src.tasks.torch.outputs import model_outputs
+
 
 class Task(ABC):
     """A task, what is learned of a sample; made as `Task(classes=..., shape=..., options=...)`.
@@ -45,12 +47,22 @@ class Task(ABC):
         """
         return ()
 
+    def outputs(self, returned: Any) -> tuple[Tensor, ...]:
+        """Return the outputs that the loss and the scores take of what the model has `returned`.
+
+        By default these are all of its tensors.
+
+        Raises:
+            ConfigError: where the task can't tell which of them it takes.
+        """
+        return model_outputs(returned)
+
     @abstractmethod
     def loss(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
         """Return the sum [] of the loss over samples, or over targets where these are the divisor.
 
         Args:
-            outputs: the model's outputs [samples, ...], as `model_outputs` reads them.
+            outputs: the model's outputs [samples, ...], as the method `outputs` returns them.
             targets: the dataset's targets [samples, ...], then those that `derive` makes of them; of numbers
                 with a fraction in torch's default type.
         """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from src.tasks.torch.outputs import logits_and_penalty
 from src.tasks.torch.task import Task
 
 TINT = np.array([255, 0, 160], dtype=np.uint8)
@@ -23,6 +25,10 @@ class TextSegmentation(Task):
     """
 
     sums = ("true_positives", "false_positives", "false_negatives")
+
+    def outputs(self, returned: Any) -> tuple[Tensor, ...]:
+        """Return the logits; what else there is, is ignored."""
+        return logits_and_penalty(returned, self.options.get("output"))[:1]
 
     def loss(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
         """Return the sum [] of the samples' balanced cross-entropies.

@@ -11,6 +11,7 @@ from torch import nn
 
 from src.data.generated import synthetic
 from src.runtime.common.context import RankContext
+from src.runtime.torch import checkpoint
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.lightning.module import TrainingModule
 from tests.support import config
@@ -57,10 +58,42 @@ def test_rank_0_gathers_each_part_once_from_the_ranks_that_hold_the_first_copy(
     modules = [half(rank) for rank in reversed(range(RANKS))]
     *others, parts = [m.rank_states(torch.optim.SGD(m.parameters(), lr=0.1)) for m in modules]
     assert others == [None, None, None] and parts is not None
-    assert [sorted(part["model"]) for part in parts] == [
-        [f"layer{rank}.bias", f"layer{rank}.weight"] for rank in (0, 1)
-    ]
-    assert [float(part["model"][f"layer{rank}.weight"].mean()) for rank, part in enumerate(parts)] == [0, 1]
+    (whole,) = parts
+    assert sorted(whole["model"]) == [f"layer{n}.{kind}" for n in (0, 1) for kind in ("bias", "weight")]
+    assert [float(whole["model"][f"layer{rank}.weight"].mean()) for rank in (0, 1)] == [0, 1]
+
+
+def test_a_checkpoint_has_the_whole_models_names() -> None:
+    """A stage knows a tied tensor by one name, and no stage has a layer that isn't used."""
+    model = nn.ModuleDict({"up": nn.Linear(2, 2), "down": nn.Linear(2, 2), "unused": nn.Linear(2, 2)})
+    model["down"].weight = model["up"].weight
+    tied = checkpoint.tied_names(model)
+    assert tied == [["up.weight", "down.weight"]]
+    trained = torch.ones(2, 2)
+    first: RankState = {
+        "model": {"down.weight": trained},
+        "state": {"down.weight": {"momentum_buffer": trained}},
+    }
+    second: RankState = {"model": {"up.bias": trained[0]}, "state": {}}
+    state = model.state_dict()
+    unstaged = {name: state[name] for name in ("down.bias", "up.weight", "unused.weight", "unused.bias")}
+    whole = checkpoint.complete([first, second], tied, unstaged)
+    assert whole["model"].keys() == state.keys()
+    assert whole["model"]["up.weight"] is whole["model"]["down.weight"] is trained
+    assert whole["state"]["up.weight"]["momentum_buffer"] is trained
+
+
+def test_tied_weights_find_their_optimizer_state_by_either_name() -> None:
+    model = nn.ModuleDict({"up": nn.Linear(2, 2, bias=False), "down": nn.Linear(2, 2, bias=False)})
+    model["down"].weight = model["up"].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    buffer = torch.full((2, 2), 3.0)
+    values = {name: torch.ones(2, 2) for name in ("up.weight", "down.weight")}
+    for name in values:
+        saved = {"model": values, "optimizer": {"state": {name: {"momentum_buffer": buffer}}}}
+        optimizer.state.clear()
+        checkpoint.restore(saved, model, optimizer)
+        assert torch.equal(optimizer.state[model["up"].weight]["momentum_buffer"], buffer)
 
 
 def test_a_parts_facts_are_those_of_the_whole_from_before_it_was_divided() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from src.models.torch import cnn
 from src.models.torch.resnet import resnet18
-from src.runtime.torch.memory_format import channels_last
+from src.runtime.torch.memory_format import lay_out
 
 SHAPE = (28, 28, 1)
 
@@ -30,7 +30,8 @@ def test_values_gradients_and_buffers_stay(build: type[nn.Module]) -> None:
     # The sizes are found out with images of the default dtype.
     torch.set_default_dtype(torch.float64)
     try:
-        laid_out = channels_last(copy.deepcopy(plain), [torch.zeros(1, 1, 28, 28)])
+        laid_out = copy.deepcopy(plain)
+        assert lay_out(laid_out, [torch.zeros(1, 1, 28, 28)]) is None
     finally:
         torch.set_default_dtype(torch.float32)
     for name, value in plain.state_dict().items():
@@ -46,7 +47,8 @@ def test_values_gradients_and_buffers_stay(build: type[nn.Module]) -> None:
 
 
 def test_only_convolutions_of_a_single_pixel_stay_contiguous() -> None:
-    model = channels_last(resnet(), [torch.zeros(1, 1, 28, 28)])
+    model = resnet()
+    assert lay_out(model, [torch.zeros(1, 1, 28, 28)]) is None
     layouts = {
         name: layer.weight.is_contiguous(memory_format=torch.channels_last)
         for name, layer in model.named_modules()
@@ -60,6 +62,41 @@ def test_only_convolutions_of_a_single_pixel_stay_contiguous() -> None:
 
 
 def test_no_hook_is_left_and_evaluation_mode_stays() -> None:
-    model = channels_last(resnet().eval(), [torch.zeros(1, 1, 28, 28)])
+    model = resnet().eval()
+    lay_out(model, [torch.zeros(1, 1, 28, 28)])
     assert not model.training
     assert not any(layer._forward_pre_hooks for layer in model.modules())
+
+
+class Flattened(nn.Module):
+    """The classical ending of a small CNN, `view` behind a convolution, which channels_last can't do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 5), nn.Linear(4 * 24 * 24, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = self.conv(images)
+        return self.head(hidden.view(len(hidden), -1))
+
+
+class AsStored(Flattened):
+    """Reads an activation in the order of memory, where nothing fails in another layout."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = self.conv(images)
+        return self.head(hidden.as_strided((len(hidden), 4 * 24 * 24), (4 * 24 * 24, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(Flattened, "view size is not compatible"), (AsStored, "it computes something else")]
+)
+def test_a_model_that_needs_the_contiguous_layout_gets_it(kind: type[nn.Module], reason: str) -> None:
+    torch.manual_seed(0)
+    plain = kind()
+    images = torch.randn(4, 28, 28, 1).permute(0, 3, 1, 2)
+    expected = plain(images.reshape(-1).view(4, 1, 28, 28))
+    failure = lay_out(plain, [images[:1]])
+    assert failure is not None and reason in failure
+    assert torch.equal(plain(images), expected)
+    assert copy.deepcopy(plain)(images).shape == (4, 10)

@@ -125,7 +125,7 @@ def test_models_operations_and_stages_save_what_lightning_trains_with(
     # Without data torch takes a BatchNorm's statistics in bf16 for numbers of two bytes; they have four.
     about = pytest.approx(held, rel=1e-3)
     assert cost.kept_bytes(graph, images, precision=precision).sum() == about
-    stage = Stage(graph, 0, len(graph.operations), graph.values(images, precision=precision))
+    stage = Stage.of(graph, 0, len(graph.operations), graph.values(images, precision=precision))
     of_stage = saved_by_stage(stage, [images], task, [labels], precision=precision)
     assert of_stage.saved_inputs + of_stage.others == about
 

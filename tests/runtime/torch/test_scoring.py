@@ -11,7 +11,6 @@ from torch import Tensor
 
 from src.data.generated import synthetic
 from src.partition.torch.graph import operations
-from src.partition.torch.stage import Stage
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
@@ -58,13 +57,13 @@ def test_all_score_the_test_set_alike_and_draw_the_same_picture(tmp_path: Path) 
     context = context_in(tmp_path, "bf16")
     module, replica = TrainingModule(context, setup.build(context)), Replica(context)
     images = input_tensors(context, context.arrays.test.read(slice(4)).inputs, CPU)
-    graph = operations(setup.build(context), images)
-    stage = Stage(graph, 0, len(graph.operations), graph.values(images))
-    staged = StageEvaluation(context, module.task, graph, 0, CPU)
+    whole = setup.build(context)
+    graph = operations(whole, images)
+    staged = StageEvaluation(context, module.task, whole, graph, [], CPU)
 
     def of_stage() -> Tensor:
         with torch.no_grad():
-            return staged.run(stage.eval(), CPU)
+            return staged.run(CPU)
 
     pictures = []
     scores = []

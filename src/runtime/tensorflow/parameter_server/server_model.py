@@ -149,11 +149,16 @@ class ServerModel:
             nonlocal buffers
             with tf.GradientTape() as tape:
                 tape.watch(weights)
-                logits, buffers = self.model.stateless_call(
-                    weights, buffers, setup.normalise(self._context, inputs), training=True
+                logits, buffers, added = self.model.stateless_call(
+                    weights,
+                    buffers,
+                    setup.normalise(self._context, inputs),
+                    training=True,
+                    return_losses=True,
                 )
                 loss = setup.loss_contribution(self._context, self._task, expected, logits)
-            return tape.gradient(loss, weights), loss, self._task.correct_answers(expected, logits)
+                whole = setup.with_added(self._context, loss, added)
+            return tape.gradient(whole, weights), loss, self._task.correct_answers(expected, logits)
 
         total, loss, correct = accumulate(gradients, images, labels, self._context.config.microbatches)
         share = 1 / self._context.config.workers

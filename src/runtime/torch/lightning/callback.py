@@ -84,7 +84,7 @@ class TrainingCallback(pl.Callback):
         """Restore the checkpoint, if there is one, and start the clock once all ranks are ready."""
         assert isinstance(module, TrainingModule)
         if self.resumed is not None:
-            checkpoint.restore(self.resumed, module.model, trainer.optimizers[0], module.prefix)
+            module.restore(self.resumed, trainer.optimizers[0])
             if RESUME in os.environ:
                 # The steps since the last evaluation count in the next one.
                 module.sums = self.resumed["sums"][self.context.rank].clone()

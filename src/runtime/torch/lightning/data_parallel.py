@@ -8,12 +8,14 @@ from typing import Any, SupportsFloat
 
 import torch
 import torch.distributed as dist
-from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
 from src.compat.lightning import DDPStrategyWithHooks
+from src.compat.torch import BatchNorm
+from src.config import ConfigError
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
+from src.runtime.torch import setup
 from src.runtime.torch.lightning import sync_batchnorm
 from src.runtime.torch.lightning.fit import fit
 from src.runtime.torch.lightning.module import TrainingModule
@@ -24,16 +26,27 @@ Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 class HookedDDPStrategy(DDPStrategyWithHooks):
     """Lightning's DDPStrategy with a communication hook that averages gradients, and with timing."""
 
-    def __init__(self, recorder: Recorder, hook: Hook, *, behind: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        hook: Hook,
+        *,
+        find_unused: bool | None = None,
+        behind: bool = False,
+        **options: Any,
+    ) -> None:
         """Average gradients by `hook`.
 
         Args:
             recorder: the rank's recorder, to which waits are added.
             hook: called as `hook(recorder, bucket)` for each bucket; returns a future of the averaged bucket.
+            find_unused: whether parameters without a gradient are looked for in each step; by default where a
+                look at the model finds some.
             behind: whether the hook returns before its bucket is averaged, and counts no waits itself.
             **options: those of DDPStrategy.
         """
         super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
+        self.find_unused = find_unused
         self._recorder = recorder
         self._hook = hook
         self._behind = behind
@@ -43,6 +56,26 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
     def register_hooks(self, model: nn.parallel.DistributedDataParallel) -> None:
         """Register the hook that averages gradients."""
         model.register_comm_hook(self._recorder, self._timed_hook)
+
+    def look_at(self, context: RankContext, model: nn.Module) -> None:
+        """Have DDP look for parameters without a gradient in each step, if `model` has some."""
+        reached, always = setup.reached_parameters(context, model, torch.device("cpu"))
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        needed = not always or bool(trained - reached)
+        if needed if self.find_unused is None else self.find_unused:
+            self.find_unused_parameters()
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a training step; explain torch's error where parameters get no gradient at times."""
+        try:
+            return super().training_step(*args, **kwargs)
+        except RuntimeError as error:
+            if "find_unused_parameters" not in str(error):
+                raise
+            raise ConfigError(
+                "some parameters got no gradient in a step, though they get one in others; "
+                "strategy.find_unused_parameters=true looks for them each time"
+            ) from error
 
     def _timed_hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.is_last() and self._behind:
@@ -57,29 +90,37 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
             self._handed_over = None
 
 
-def fit_copies(context: RankContext, recorder: Recorder, strategy: DDPStrategy) -> None:
+def fit_copies(context: RankContext, recorder: Recorder, strategy: HookedDDPStrategy) -> None:
     """Train a copy of the model in each rank under `strategy`, with BatchNorm synchronised if configured.
 
     Raises:
         ConfigError: when the run can't go on from the configured checkpoint.
     """
-    synchronise = context.config.batchnorm == "sync"
-    fit(
-        context,
-        recorder,
-        strategy,
-        prepare=sync_batchnorm.convert if synchronise else lambda model: model,
-        evaluating=buffers_of_rank_0,
-    )
+
+    def prepare(model: nn.Module) -> nn.Module:
+        strategy.look_at(context, model)
+        return sync_batchnorm.convert(model) if context.config.batchnorm == "sync" else model
+
+    fit(context, recorder, strategy, prepare=prepare, evaluating=buffers_of_rank_0)
 
 
 @contextlib.contextmanager
 def buffers_of_rank_0(module: TrainingModule) -> Iterator[None]:
-    """Copy rank 0's buffers to all ranks, so that rank 0's micro-batches alone give the local statistics.
+    """Have all ranks evaluate with rank 0's buffers, and train on with their own.
 
-    DDP would send the buffers before every forward pass. BatchNorm doesn't read them in training, so it is
-    enough to send them before an evaluation; the other ranks may keep them after it.
+    So rank 0's micro-batches alone give the local statistics. DDP would send the buffers before every forward
+    pass; BatchNorm doesn't read its in training, and keeps rank 0's. Where a model reads others, how often a
+    run evaluates doesn't change what it trains.
     """
+    layers = [layer for layer in module.model.modules() if isinstance(layer, BatchNorm)]
+    statistics = {id(buffer) for layer in layers for buffer in layer.buffers()}
+    buffers = [buffer for buffer in module.model.buffers() if id(buffer) not in statistics]
+    own = [buffer.clone() for buffer in buffers]
     for buffer in module.model.buffers():
         dist.broadcast(buffer, src=0)
-    yield
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in zip(buffers, own, strict=True):
+                buffer.copy_(value)

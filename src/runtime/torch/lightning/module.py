@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
@@ -18,7 +18,6 @@ from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, upd
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.tensors import Tensors
-from src.tasks.torch.outputs import model_outputs
 
 
 class TrainingModule(pl.LightningModule):
@@ -38,6 +37,8 @@ class TrainingModule(pl.LightningModule):
         prefix: what this rank's parameter names have before those in the whole model.
         holders: the ranks that together hold the whole model; all others hold copies of their parts.
         whole_facts: the facts of the whole model from before it was divided; `None` where `model` is that.
+        tied: names in the whole model of tensors that have several, a list for each tensor.
+        unstaged: tensors of the whole model that no rank needs to train, by name; checkpoints have them.
     """
 
     prefix = ""
@@ -53,6 +54,7 @@ class TrainingModule(pl.LightningModule):
         self.step_loss, self.step_samples = torch.zeros(()), 0
         self.split = BatchSplit(context.config)
         self.pieces = context.config.microbatches * context.config.data_parallel_degree
+        self.tied, self.unstaged = checkpoint.tied_names(model), dict[str, Tensor]()
         compilation.compile_model(context, model)
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
@@ -70,7 +72,7 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: Batch, _: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch, as `loss` does, and count its samples."""
         assert batch.inputs is not None and batch.targets is not None
-        return self.loss(model_outputs(self.model(*batch.inputs)), batch.targets, batch.divisor)
+        return self.loss(self.task.outputs(self.model(*batch.inputs)), batch.targets, batch.divisor)
 
     def loss(self, outputs: Tensors, targets: Tensors, divisor: float) -> Tensor:
         """Return the weighted loss [] of one micro-batch, and add it to the sums.
@@ -132,14 +134,20 @@ class TrainingModule(pl.LightningModule):
         return scoring.score(self.context, self.task, self.model, part, device)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
-        """Gather the holders' tensors on rank 0; return `None` on others. All ranks call this method."""
+        """Gather the whole model's tensors on rank 0; return `None` on others. All ranks call this method."""
         rank, state = self.context.rank, None
         if rank in self.holders:
             state = checkpoint.rank_state(self.model, optimizer, self.prefix)
         gathered: list[Any] = [state] * self.context.world_size
         if len(self.holders) > 1:
             dist.gather_object(state, gathered if rank == 0 else None, 0)
-        return [gathered[holder] for holder in self.holders] if rank == 0 else None
+        parts = [gathered[holder] for holder in self.holders]
+        return [checkpoint.complete(parts, self.tied, self.unstaged)] if rank == 0 else None
+
+    def restore(self, resumed: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> None:
+        """Restore the tensors of this rank's part of the model, and of its optimizer, from a checkpoint."""
+        checkpoint.restore(resumed, self.model, optimizer, self.prefix)
+        self.unstaged = {name: resumed["model"][name] for name in self.unstaged}
 
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, its costs measured on `device`.

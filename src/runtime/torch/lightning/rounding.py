@@ -29,8 +29,9 @@ def nudge(model: nn.Module, seed: int) -> None:
     generator = rounding.generator_of(seed)
     for parameter in model.parameters():
         if parameter.requires_grad:
-            toward = torch.from_numpy(rounding.directions(generator, parameter.shape))
-            parameter.copy_(torch.nextafter(parameter, toward.to(parameter)))
+            values = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+            toward = torch.from_numpy(rounding.directions(generator, values.shape))
+            values.copy_(torch.nextafter(values, toward.to(values)))
 
 
 def measure_gap(context: RankContext, recorder: Recorder, strategy: Strategy) -> None:

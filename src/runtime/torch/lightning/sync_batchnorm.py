@@ -66,5 +66,9 @@ def convert(model: nn.Module) -> nn.Module:
                 layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats
             )
             twin.load_state_dict(layer.state_dict())
+            # An author may have frozen the layer.
+            twin.training = layer.training
+            for parameter, own in zip(twin.parameters(), layer.parameters(), strict=True):
+                parameter.requires_grad_(own.requires_grad)
             setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], twin)
     return model

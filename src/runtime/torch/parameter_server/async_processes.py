@@ -116,7 +116,7 @@ def coordinate(
         values, entries, _ = store.state()
         replica.load(values)
         replica.load_buffers(buffers)
-        state = checkpoint.rank_state_of_vector(replica.model, entries)
+        state = checkpoint.rank_state_of_vector(replica.model, replica.names, entries)
         checkpoint.write(writer, context, [state], epoch=epoch, step=step, worker_steps=worker_steps)
 
     parameters = replica.parameters()
@@ -156,5 +156,5 @@ def _resume(
         return 0, {}
     samples = context.arrays.train_samples
     resumed = checkpoint.read(context.config, samples)
-    entries = checkpoint.restore_vector(resumed, replica.model)
+    entries = checkpoint.restore_vector(resumed, replica.model, replica.names)
     return resume_recorders(recorders, resumed, samples // context.config.global_batch), entries

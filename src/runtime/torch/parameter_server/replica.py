@@ -1,4 +1,4 @@
-"""Compute gradients on a copy of the model whose parameters are read and written as one vector."""
+"""Compute gradients on a copy of the model whose trained parameters are read and written as one vector."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import compilation, scoring, setup, update_rule, vectors
 from src.runtime.torch.tensors import input_tensors, target_tensors
-from src.tasks.torch.outputs import autocast, model_outputs
+from src.tasks.torch.outputs import autocast
 
 NO_TERMS = WorkerTerms()
 
 
 class Replica:
-    """A copy of the model whose parameters are read and written as one vector.
+    """A copy of the model whose trained parameters are read and written as one vector.
 
     Attributes:
         model: the model, on the rank's device.
+        names: of the parameters that get gradients, in the model's order; the vector is made of these.
     """
 
     def __init__(self, context: RankContext) -> None:
@@ -29,7 +30,11 @@ class Replica:
         self._device = setup.root_device(context)
         self.model = setup.build(context).to(self._device)
         self._task = setup.make_task(context)
-        self._parameters = list(self.model.parameters())
+        reached, _ = setup.reached_parameters(context, self.model, self._device)
+        named = dict(self.model.named_parameters())
+        # What gets no gradient is trained by nobody, and stays.
+        self.names = [name for name in named if name in reached]
+        self._parameters = [named[name] for name in self.names]
         compilation.compile_model(context, self.model)
 
     def warm_up(self) -> None:
@@ -55,8 +60,8 @@ class Replica:
     def descend(self, rate: float) -> None:
         """Take one step of plain SGD with learning rate `rate`, by the gradient that was computed last."""
         for parameter in self._parameters:
-            assert parameter.grad is not None
-            parameter.sub_(parameter.grad, alpha=rate)
+            if parameter.grad is not None:
+                parameter.sub_(parameter.grad, alpha=rate)
 
     def buffers(self) -> list[np.ndarray]:
         """Return the floating-point buffers, such as BatchNorm's running statistics."""
@@ -84,16 +89,16 @@ class Replica:
             loss as `TrainingModule.take_loss` has a rank's, and the task's sums.
         """
         context = self._context
-        parts, weight = context.config.microbatches, context.config.global_batch / divisor
+        count, weight = context.config.microbatches, context.config.global_batch / divisor
         total = scoring.empty(self._task)
         for parameter in self._parameters:
             parameter.grad = None
-        for part in np.array_split(indices, parts):
+        for part in np.array_split(indices, count):
             samples = training_samples(context.arrays, context.config, part, epoch)
             inputs = input_tensors(context, samples.inputs, self._device)
             targets = target_tensors(self._task, samples.targets, self._device)
             with autocast(context.config.precision, self._device):
-                outputs = model_outputs(self.model(*inputs))
+                outputs = self._task.outputs(self.model(*inputs))
                 loss, sums = scoring.training_sums(self._task, outputs, targets, weight)
             # The micro-batch's contribution to the global batch's mean, whatever its size.
             (loss / divisor).backward()
@@ -104,9 +109,11 @@ class Replica:
         for parameter in self._parameters if terms.decay else ():
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach(), alpha=terms.decay * share)
-        gradient = torch.cat([p.grad.reshape(-1) for p in self._parameters if p.grad is not None]).cpu()
-        loss_sum, _, count, *own = total.tolist()
-        return gradient, loss_sum / count, own
+        # A layer may be left out of a step.
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        gradient = vectors.to_vector(parts).cpu()
+        loss_sum, _, trained, *own = total.tolist()
+        return gradient, loss_sum / trained, own
 
     def score(self, first: int, last: int) -> np.ndarray:
         """Return the sums over test samples `first` to before `last`, as `scoring.test_sums` does."""

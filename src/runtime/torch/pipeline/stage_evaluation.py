@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from src.data import order
+from src.models.torch.unchanged import evaluating
 from src.partition.torch import transfer
+from src.partition.torch.evaluation import Evaluation, evaluation
 from src.partition.torch.graph import Graph
-from src.partition.torch.stage import BoundaryTensor, Stage, boundary_tensors, receive_buffers
+from src.partition.torch.stage import Stage, receive_buffers
+from src.partition.torch.trace import traced
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring
 from src.runtime.torch.tensors import Tensors, input_tensors
+from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
 
 # Evaluation batches by which a stage may be ahead of the next stage.
@@ -25,37 +29,52 @@ class StageEvaluation:
     """One rank's part of scoring the test set: a stage receives, computes, and sends or scores."""
 
     def __init__(
-        self, context: RankContext, task: Task, graph: Graph, start: int, device: torch.device
+        self,
+        context: RankContext,
+        task: Task,
+        model: nn.Module,
+        graph: Graph,
+        boundaries: Sequence[int],
+        device: torch.device,
     ) -> None:
-        """Find the form of what the stage receives.
+        """Make the rank's stage for each size of an evaluation batch.
 
         Args:
             context: the rank's context.
             task: the configured task.
-            graph: the whole model.
-            start: the stage's first operation.
+            model: the whole model.
+            graph: its operations in training.
+            boundaries: the inner ones of the cut.
             device: where the stage runs.
+
+        Raises:
+            ConfigError: when the model's evaluation can't be divided among the stages.
         """
         self._context = context
         self._task = task
-        # The boundary tensors that the stage receives, by size of an evaluation batch.
-        self._received: dict[int, tuple[BoundaryTensor, ...]] = {}
-        for part in self._pieces() if context.rank else ():
+        self._stages: dict[int, Stage] = {}
+        found: Evaluation | None = None
+        for part in self._pieces():
             size = part.stop - part.start
-            if size not in self._received:
-                self._received[size] = boundary_tensors(
-                    graph, start, graph.values(self._inputs(part, device))
-                )
+            if size in self._stages:
+                continue
+            inputs = self._inputs(part, device)
+            if found is None or not found.traced.allows(inputs):
+                with evaluating(model):
+                    found = evaluation(graph, boundaries, traced(model, inputs, task.outputs))
+            self._stages[size] = found.stage(context.rank, found.values(inputs))
 
-    def run(self, stage: Stage, device: torch.device) -> Tensor:
-        """Pass the test set through `stage`; return the last stage's sums, float64, and zeros of others."""
+    def run(self, device: torch.device) -> Tensor:
+        """Pass the test set through the stage; return the last stage's sums, float64, and zeros of others."""
         totals = scoring.empty(self._task, device)
         sends: list[list[Any]] = []
         for part in self._pieces():
-            results = stage(*self._passed(part, device))
+            stage = self._stages[part.stop - part.start]
+            results = stage(*self._passed(stage, part, device))
             if stage.last:
                 samples = self._context.arrays.test.read(part)
-                totals += scoring.score_returned(self._context, self._task, part, samples, results, device)
+                outputs = model_outputs(results)
+                totals += scoring.score_outputs(self._context, self._task, part, samples, outputs, device)
                 continue
             sends.append([transfer.isend(tensor, self._context.rank + 1) for tensor in results])
             if len(sends) > AHEAD:
@@ -71,11 +90,11 @@ class StageEvaluation:
     def _inputs(self, part: slice, device: torch.device) -> Tensors:
         return input_tensors(self._context, self._context.arrays.test.read(part).inputs, device)
 
-    def _passed(self, part: slice, device: torch.device) -> Tensors:
+    def _passed(self, stage: Stage, part: slice, device: torch.device) -> Tensors:
         """Return what the stage is given of the test samples `part`: inputs, or what the last stage sends."""
         if not self._context.rank:
             return self._inputs(part, device)
-        received = receive_buffers(self._received[part.stop - part.start], device)
+        received = receive_buffers(stage.received, device)
         for tensor in received:
             transfer.recv(tensor.detach(), self._context.rank - 1)
         return tuple(tensor.detach() for tensor in received)

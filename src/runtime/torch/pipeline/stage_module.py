@@ -19,10 +19,10 @@ from pytorch_lightning.strategies import ParallelStrategy
 from torch import Tensor
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
-from src.compat.torch import has_batch_statistics
 from src.measure import memory
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
+from src.models.torch.unchanged import evaluating
 from src.partition import plan as planning
 from src.partition.saved_tensors import most_bytes
 from src.partition.torch.graph import operations
@@ -30,7 +30,15 @@ from src.partition.torch.saved_tensors import saved_by_stage
 from src.partition.torch.stage import Stage, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
-from src.runtime.torch import compilation, model_cost, process_group, scoring, setup, update_rule
+from src.runtime.torch import (
+    checkpoint,
+    compilation,
+    model_cost,
+    model_look,
+    process_group,
+    setup,
+    update_rule,
+)
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
@@ -142,16 +150,20 @@ class StageModule(TrainingModule):
         parameters = sum(p.numel() for p in whole.parameters())
         cutting.check_batchnorm(context, whole)
         inputs = cutting.example_inputs(context, context.config.microbatch, device)
-        graph = operations(whole, inputs)
+        seen = model_look.facts(whole, inputs, precision=context.config.precision)
+        graph = operations(whole, inputs, setup.make_task(context).outputs)
         plan = cutting.make_plan(context, graph, inputs, overlaps=overlaps)
         recorder.note(planning.show(plan))
         flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
         ends = [0, *plan.boundaries, len(graph.operations)]
         start, stop = ends[context.rank], ends[context.rank + 1]
         precision = context.config.precision
-        stage = Stage(graph, start, stop, graph.values(inputs, precision=precision))
+        stage = Stage.of(graph, start, stop, graph.values(inputs, precision=precision))
         super().__init__(context, stage)
         self.automatic_optimization = False
+        self.tied = checkpoint.tied_names(whole)
+        state = whole.state_dict()
+        self.unstaged = {name: state[name] for name in state.keys() - graph.module.state_dict().keys()}
         self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
         self.timeline = Timeline(first=context.config.hardware.warmup_steps, clock=recorder)
         self._timed_stage = TimedStage(
@@ -165,9 +177,9 @@ class StageModule(TrainingModule):
             recomputes=RECOMPUTES[options.recompute],
         )
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
-        self._stage, self._divisor = stage, 1.0
+        self._divisor = 1.0
         self._step_targets: Tensors = ()
-        self._evaluation = StageEvaluation(context, self.task, graph, start, device)
+        self._evaluation = StageEvaluation(context, self.task, whole, graph, plan.boundaries, device)
         received = inputs if self.first else receive_buffers(stage.received, device)
         with compilation.without(context):
             few = context.arrays.train.read(slice(context.config.microbatch)).targets
@@ -186,9 +198,9 @@ class StageModule(TrainingModule):
         # These are of the whole model, except the saved tensors, which are this stage's.
         self.whole_facts = {
             "parameters": parameters,
-            "batch_statistics": has_batch_statistics(whole),
             "flops_per_sample": flops,
             "saved_tensors_bytes": round(saved_bytes),
+            **seen,
         }
         del whole, graph
         _release()
@@ -242,8 +254,8 @@ class StageModule(TrainingModule):
 
         The last stage scores, and the other ranks return zeros.
         """
-        with scoring.evaluating(self.model):
-            return self._evaluation.run(self._stage, device)
+        with evaluating(self.model):
+            return self._evaluation.run(device)
 
 
 def _release() -> None:

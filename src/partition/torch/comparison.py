@@ -1,0 +1,245 @@
+"""Train one step of a few samples by a cut model and by the uncut one, and compare what they compute.
+
+A graph that was traced from a model may lack what the tracer didn't see: a backward pass of the user's own, a
+hook, a buffer that `forward` writes. Here the model's own forward and backward pass say what is right.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from src.models.torch.unchanged import evaluating, unchanged
+from src.partition.torch.evaluation import evaluation
+from src.partition.torch.graph import Graph
+from src.partition.torch.own_functions import TensorHooks, own_functions
+from src.partition.torch.simulation import Inputs, Tensors, tensors
+from src.partition.torch.stage import Stage
+from src.partition.torch.trace import traced
+from src.partition.torch.traced import Select
+from src.run.status import Status, of_error
+from src.tasks.torch.outputs import autocast, model_outputs
+
+# The largest relative norm of a difference, by precision. In bf16 a last digit is 4e-3.
+BOUNDS = {"fp32": 1e-5, "bf16": 3e-2}
+# A gradient below this share of the whole model's is rounding for the most part (that of a bias before
+# BatchNorm is 0 but for that), and is compared with the share instead.
+SMALL = 1e-3
+SEED = 0
+# A model of fewer operations is cut between any two of them.
+STAGES = 64
+
+Loss = Callable[[Tensors], Tensor]
+
+
+class CutDiffersError(Exception):
+    """A cut model that computes something else than the uncut one; the message says what differs first."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The results of one step of a model, whole or cut.
+
+    Attributes:
+        outputs: in training, of the samples.
+        again: the outputs of a second step with the same weights, which depend on what the first one left.
+        evaluated: the outputs in evaluation.
+        gradients: by parameter name, `None` where there is none.
+        buffers: by name, after the step.
+        own: the user's autograd functions and tensor hooks, each with the number of its uses.
+    """
+
+    outputs: Tensors
+    again: Tensors
+    evaluated: Tensors
+    gradients: Mapping[str, Tensor | None]
+    buffers: Mapping[str, Tensor]
+    own: Mapping[str, int]
+
+
+def check(
+    model: nn.Module, graph: Graph, inputs: Inputs, select: Select, loss: Loss, *, precision: str = "fp32"
+) -> None:
+    """Compare a step of the uncut model with one through many stages, so that nearly every boundary is one.
+
+    Both leave the model as it was.
+
+    Args:
+        model: the uncut model, which trains in the modes that its modules have.
+        graph: the operations of the model, whose weights these are.
+        inputs: those of the samples [samples, ...].
+        select: picks the outputs among what the model returns.
+        loss: returns the loss [] of the outputs [samples, ...].
+        precision: `fp32` or `bf16`.
+
+    Raises:
+        CutDiffersError: with the first thing that differs: an output, a parameter's gradient, a buffer, or an
+            autograd function or hook of the user's own that the cut model doesn't run.
+    """
+    given = tensors(inputs)
+    uncut = whole_step(model, given, select, loss, precision=precision)
+    try:
+        cut = staged_step(model, graph, given, select, loss, precision=precision)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        if of_error(error) is Status.OUT_OF_MEMORY:
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CutDiffersError(f"it fails in stages ({reason})") from error
+    if (difference := first_difference(uncut, cut, BOUNDS[precision])) is None:
+        return
+    again = whole_step(model, given, select, loss, precision=precision)
+    if (own := first_difference(uncut, again, BOUNDS[precision])) is not None:
+        raise CutDiffersError(f"the model itself computes something else each time ({own})")
+    raise CutDiffersError(difference)
+
+
+def whole_step(model: nn.Module, inputs: Tensors, select: Select, loss: Loss, *, precision: str) -> Step:
+    """Return what the uncut model computes in a step, and leave the model as it was."""
+    held = [dict(vars(module)) for module in model.modules()]
+    with unchanged(model):
+        torch.manual_seed(SEED)
+        model.zero_grad()
+        with torch.enable_grad(), autocast(precision, inputs[0].device):
+            with TensorHooks() as hooks:
+                outputs = select(model(*inputs))
+            total = loss(outputs)
+        own = own_functions(outputs) + hooks.count
+        total.backward()
+        gradients, buffers = _gradients(model), _buffers(model)
+        _stir(model, held)
+        torch.manual_seed(SEED)
+        with torch.no_grad():
+            with autocast(precision, inputs[0].device):
+                again = select(model(*inputs))
+            model.eval()
+            evaluated = select(model(*inputs))
+    return Step(_detached(outputs), again, evaluated, gradients, buffers, own)
+
+
+def _stir(model: nn.Module, held: Sequence[Mapping[str, Any]]) -> None:
+    """Replace tensors that modules have kept of a step, and that are no buffers, by random numbers.
+
+    `held` is what each module held before. Whoever reads them in the next step then computes something else:
+    stages don't keep them.
+    """
+    for module, before in zip(model.modules(), held, strict=True):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Tensor) and value.is_floating_point() and value is not before.get(name):
+                setattr(module, name, torch.randn_like(value))
+
+
+def staged_step(
+    model: nn.Module, graph: Graph, inputs: Tensors, select: Select, loss: Loss, *, precision: str
+) -> Step:
+    """Return what `graph` computes in a step, cut into many stages; leave the model as it was."""
+    count = min(STAGES, len(graph.operations))
+    ends = [number * len(graph.operations) // count for number in range(count + 1)]
+    values = graph.values(inputs, precision=precision)
+    with evaluating(model):
+        evaluated_by = evaluation(graph, ends[1:-1], traced(model, inputs, select))
+    with unchanged(nn.ModuleList([model, graph.module])):
+        stages = [Stage.of(graph, start, stop, values) for start, stop in itertools.pairwise(ends)]
+        torch.manual_seed(SEED)
+        model.zero_grad()
+        with TensorHooks() as hooks:
+            passed = list(_forward(stages, inputs, precision))
+        outputs = model_outputs(passed[-1][1])
+        with torch.enable_grad(), autocast(precision, inputs[0].device):
+            total = loss(outputs)
+        own = sum((own_functions(sent) for _, sent in passed), hooks.count)
+        _backward(passed, total)
+        gradients, buffers = _gradients(model), _buffers(model)
+        torch.manual_seed(SEED)
+        with torch.no_grad():
+            again = model_outputs([*_forward(stages, inputs, precision)][-1][1])
+            values = evaluated_by.values(inputs)
+            stages = [evaluated_by.stage(number, values).eval() for number in range(count)]
+            evaluated = model_outputs([*_forward(stages, inputs, "fp32")][-1][1])
+    return Step(_detached(outputs), again, evaluated, gradients, buffers, own)
+
+
+def _forward(stages: Sequence[Stage], inputs: Tensors, precision: str) -> Iterator[tuple[Tensors, Tensors]]:
+    """Pass inputs through stages; return what each has received and sent, the last one its outputs."""
+    received = inputs
+    for stage in stages:
+        with autocast(precision, inputs[0].device):
+            sent = tensors(stage(*received))
+        yield received, sent
+        received = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in sent)
+
+
+def _backward(passed: Sequence[tuple[Tensors, Tensors]], total: Tensor) -> None:
+    """Pass the gradient of the loss `total` back through what stages have received and sent."""
+    total.backward()
+    for (_, sent), (received, _) in zip(reversed(passed[:-1]), reversed(passed[1:]), strict=True):
+        pairs = [(s, r.grad) for s, r in zip(sent, received, strict=True) if r.grad is not None]
+        if pairs:
+            torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+
+
+def first_difference(uncut: Step, cut: Step, bound: float) -> str | None:
+    """Return what differs first by more than the relative norm `bound`, as a sentence's part, else `None`."""
+    for name, count in uncut.own.items():
+        if cut.own.get(name, 0) != count:
+            return f"{name} isn't run in stages"
+    for what, one, other in (
+        ("output", uncut.outputs, cut.outputs),
+        ("output of a second step", uncut.again, cut.again),
+        ("output in evaluation", uncut.evaluated, cut.evaluated),
+    ):
+        if len(one) != len(other):
+            return f"{len(one)} outputs, in stages {len(other)}"
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            if difference := _difference(*pair, bound):
+                return f"the {what}{f' {number}' if len(one) > 1 else ''} {difference}"
+    present = [each.double().square().sum() for each in uncut.gradients.values() if each is not None]
+    small = SMALL * float(sum(present)) ** 0.5
+    for name, gradient in uncut.gradients.items():
+        if difference := _difference(gradient, cut.gradients[name], bound, small):
+            return f"the gradient of {name} {difference}"
+    for name, buffer in uncut.buffers.items():
+        if difference := _difference(buffer, cut.buffers.get(name), bound):
+            return f"the buffer {name} {difference}"
+    return None
+
+
+def _difference(one: Tensor | None, other: Tensor | None, bound: float, least: float = 0.0) -> str | None:
+    """Return how a tensor of the cut model differs from that of the uncut one, `None` if it doesn't."""
+    if one is None or other is None:
+        return None if one is other else f"is there only {'in stages' if one is None else 'without them'}"
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return f"is {_form(other)} in stages, and {_form(one)} without them"
+    if one.is_sparse or other.is_sparse:
+        one, other = one.to_dense(), other.to_dense()
+    if torch.equal(one, other):
+        return None
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    expected, found = one.to(wide), other.to(wide)
+    same = (expected == found) | (expected.isnan() & found.isnan())
+    gap = float(torch.where(same, 0, expected - found).norm())
+    norm = max(float(expected.norm()), least)
+    # A difference that is no number is one.
+    if gap <= bound * norm:
+        return None
+    return f"differs by {gap / norm if norm else gap:.1e} of its norm"
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {[*tensor.shape]}"
+
+
+def _gradients(model: nn.Module) -> dict[str, Tensor | None]:
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def _buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+
+
+def _detached(outputs: Tensors) -> Tensors:
+    return tuple(tensor.detach() for tensor in outputs)

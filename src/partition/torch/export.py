@@ -1,0 +1,264 @@
+"""Export an unmodified torch model as one graph of operations, and make it safe to cut.
+
+`torch.export` runs the model's own Python on tensors without data, hooks and `no_grad` blocks included, and
+writes down the operations that torch was asked for. The graph is corrected for cuts between any two of them:
+
+    a size of the batch     would be read of the model's input, which would be sent to all stages; each user
+                            reads it of a tensor at hand
+    a weight                is read right before each use, in the stage that uses it
+    a write into a buffer   stands at the graph's end; it is done as soon as may be
+    an operation in place   would change a tensor that was sent to another process; it is replaced, or where
+                            the tensor has several views, pinned to the operations that made them
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import SymInt, Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+
+from src.compat.torch import HigherOrderOperator, storage_id, tree_unflatten
+from src.models.torch.unchanged import unchanged
+from src.partition.torch.simulation import Tensors, results_of
+from src.partition.torch.traced import Select, Traced, copy_to_users, graph_module
+
+_Views = dict[int, list[fx.Node]]
+
+
+def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
+    """Export a model, in the present modes of its modules, as a graph that shares its weights and buffers.
+
+    Whatever torch raises of a model that it can't export is raised as it is.
+
+    Args:
+        model: the whole model, which is left as it is.
+        inputs: those of at least two samples [samples, ...]; the graph runs on any number of them for which
+            the model does the same.
+        select: picks the outputs among what the model returns.
+    """
+    bound = inspect.signature(model.forward).bind(*inputs).arguments
+    open_batch = {
+        name: ({0: Dim.AUTO},) * len(value) if isinstance(value, tuple) else {0: Dim.AUTO}
+        for name, value in bound.items()
+    }
+    with unchanged(model), _quiet(logging.getLogger("torch")):
+        program = torch.export.export(model, inputs, dynamic_shapes=open_batch, strict=False)
+        whole = program.module()
+    assert isinstance(whole, fx.GraphModule)
+    graph = _copied(whole.graph, program, select)
+    sizes = [node.meta["val"].shape[0] for node in graph.nodes if node.op == "placeholder"]
+    if not all(isinstance(size, SymInt) for size in sizes):
+        raise ValueError(f"it runs on batches of {sizes[0]} samples alone")
+    _write_buffers_early(graph)
+    copy_to_users(graph, [node for node in graph.nodes if node.op == "get_attr"])
+    copy_to_users(graph, [node for node in graph.nodes if _is_size(node)])
+    _read_sizes_at_hand(graph)
+    module = graph_module(_holder(model, whole, graph), graph)
+    pinned = _out_of_place(module, results_of(module, inputs))
+    graph.lint()
+    module.recompile()
+    return Traced(module, pinned, _guards(whole))
+
+
+@contextlib.contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep back what is logged and printed within the block; a reason that matters is in the error, too."""
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        printed = io.StringIO()
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _copied(whole: fx.Graph, program: ExportedProgram, select: Select) -> fx.Graph:
+    """Copy an exported graph without the check of its inputs, so that it returns the selected outputs."""
+    graph = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
+    for node in whole.nodes:
+        # Checks of types hold for the types at the export; autocast changes them.
+        checks = node.op == "call_module" or str(node.target).startswith("aten._assert")
+        if node.op != "output" and not checks:
+            known[node] = graph.node_copy(node, known.__getitem__)
+    (output,) = whole.find_nodes(op="output")
+    flat = [known[value] if isinstance(value, fx.Node) else value for value in output.args[0]]
+    values = [value.meta["val"] if isinstance(value, fx.Node) else value for value in flat]
+    chosen = select(tree_unflatten(values, program.call_spec.out_spec))
+    places = [next(place for place, value in enumerate(values) if value is each) for each in chosen]
+    graph.output(flat[places[0]] if len(places) == 1 else tuple(flat[place] for place in places))
+    # A block without gradients may write into buffers.
+    graph.eliminate_dead_code(lambda node: node.is_impure() or isinstance(node.target, HigherOrderOperator))
+    return graph
+
+
+def _guards(whole: fx.GraphModule) -> Callable[..., None]:
+    """Return the check that inputs have sizes for which a graph is what the model computes."""
+    found = [whole.get_submodule(str(node.target)) for node in whole.graph.find_nodes(op="call_module")]
+    return found[0] if found else lambda *inputs: None
+
+
+def _holder(model: nn.Module, whole: fx.GraphModule, graph: fx.Graph) -> nn.Module:
+    """Return a module that holds what a graph reads under its names: the model's tensors, and constants."""
+    holder = nn.Module()
+    lasting = model.state_dict().keys()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    for target in {str(node.target) for node in graph.find_nodes(op="get_attr")}:
+        *path, name = target.split(".")
+        parent = holder
+        for part in path:
+            if not hasattr(parent, part):
+                parent.add_module(part, nn.Module())
+            parent = getattr(parent, part)
+        owner, _, last = target.rpartition(".")
+        value = parameters.get(target, buffers.get(target, getattr(whole.get_submodule(owner), last)))
+        if isinstance(value, nn.Parameter):
+            parent.register_parameter(name, value)
+        elif isinstance(value, Tensor):
+            parent.register_buffer(name, value, persistent=target in lasting)
+        else:
+            parent.add_module(name, value)
+    return holder
+
+
+def _write_buffers_early(graph: fx.Graph) -> None:
+    """Move what an export writes into buffers at the graph's end to where the old values were read last."""
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    for node in list(graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)):
+        buffer, value = node.args[:2]
+        if not isinstance(buffer, fx.Node) or buffer.op != "get_attr" or not isinstance(value, fx.Node):
+            continue
+        if _written(value) is buffer:
+            # It was written in place already.
+            node.replace_all_uses_with(value)
+            graph.erase_node(node)
+            continue
+        readers = [user for user in buffer.users if user is not node]
+        if not node.users and not any(_may_view(reader) for reader in readers):
+            max([value, *readers], key=order.__getitem__).append(node)
+
+
+def _is_size(node: fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.meta.get("val"), SymInt | int | float | bool)
+
+
+def _read_sizes_at_hand(graph: fx.Graph) -> None:
+    """Have each size of the batch read of an operand of the operation that needs it, or of one before it."""
+    earlier: list[fx.Node] = []
+    for node in graph.nodes:
+        if isinstance(node.meta.get("val"), Tensor) and node.op != "get_attr":
+            for size in _sizes_of(node):
+                near = [each for each in node.all_input_nodes if each.op != "get_attr"]
+                for candidate in [*near, *reversed(earlier)]:
+                    shape = getattr(candidate.meta.get("val"), "shape", ())
+                    axes = [axis for axis, length in enumerate(shape) if str(length) == str(size.meta["val"])]
+                    if axes:
+                        size.args = (candidate, axes[0])
+                        break
+            earlier.append(node)
+
+
+def _sizes_of(node: fx.Node) -> Iterator[fx.Node]:
+    """Return the nodes that read a size for the operation `node`, by way of arithmetic or not."""
+    for operand in node.all_input_nodes:
+        if operand.target is torch.ops.aten.sym_size.int:
+            yield operand
+        elif _is_size(operand):
+            yield from _sizes_of(operand)
+
+
+def _out_of_place(module: fx.GraphModule, results: dict[str, Any]) -> list[tuple[fx.Node, fx.Node]]:
+    """Replace operations in place where nobody sees their operand by another view.
+
+    Buffers are written in place. Returns pairs of nodes between which a cut would separate a view of a tensor
+    from a write into it.
+    """
+    views: _Views = {}
+    pinned = []
+    for node in list(module.graph.nodes):
+        result = results.get(node.name)
+        if isinstance(node.target, HigherOrderOperator):
+            operands = [results[each.name] for each in node.all_input_nodes]
+            if any(map(_writes_operands, operands)):
+                pinned += [(views[_storage(each)][0], node) for each in operands if isinstance(each, Tensor)]
+        written = _written(node)
+        if written is not None:
+            known = views[_storage(results[written.name])]
+            counterpart = _counterpart(node)
+            kept = any(each.op == "get_attr" for each in known)
+            same = all(_form(results[each.name]) == _form(results[written.name]) for each in known)
+            if kept or not same or counterpart is None:
+                pinned.append((known[0], node))
+            else:
+                node.target = counterpart
+                for each in known:
+                    each.replace_all_uses_with(node, delete_user_cb=partial(operator.lt, node))
+        for tensor in _tensors_in(result):
+            views.setdefault(_storage(tensor), []).append(node)
+    return pinned
+
+
+def _written(node: fx.Node) -> fx.Node | None:
+    """Return the operand that an operation writes into, `None` if it writes into none."""
+    schema = getattr(node.target, "_schema", None)
+    for argument, value in zip(schema.arguments if schema else (), node.args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node):
+            return value
+    return None
+
+
+def _writes_operands(block: Any) -> bool:
+    """Return whether a block of a graph, a module of its own, writes into what it is given."""
+    given: set[fx.Node] = set()
+    for node in block.graph.nodes if isinstance(block, fx.GraphModule) else ():
+        if _written(node) in given:
+            return True
+        if node.op == "placeholder" or (_may_view(node) and given.intersection(node.all_input_nodes)):
+            given.add(node)
+    return False
+
+
+def _counterpart(node: fx.Node) -> Any:
+    """Return the operation that computes what one in place does, and writes nowhere, if there is one."""
+    packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
+    found = getattr(torch.ops.aten, packet.removesuffix("_"), None) if packet.endswith("_") else None
+    return getattr(found, overload, None)
+
+
+def _may_view(node: fx.Node) -> bool:
+    """Return whether what an operation returns may be a view of its operand."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(result.alias_info is not None for result in schema.returns)
+
+
+def _tensors_in(result: Any) -> Iterator[Tensor]:
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, list | tuple):
+        for each in result:
+            yield from _tensors_in(each)
+
+
+def _storage(tensor: Tensor) -> int:
+    return storage_id(tensor.untyped_storage())
+
+
+def _form(result: Any) -> Any:
+    return (result.shape, result.stride(), result.storage_offset()) if isinstance(result, Tensor) else None

@@ -1,0 +1,62 @@
+"""Keras models as users write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import layers
+
+
+class Subclassed(keras.Model):
+    """Has no weights before its first call, and takes no `training`."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        self.flat, self.dense = layers.Flatten(), layers.Dense(classes)
+
+    def call(self, images: Any) -> Any:
+        return self.dense(self.flat(images))
+
+
+class OwnStep(Subclassed):
+    """Has a step of its own."""
+
+    def train_step(self, data: Any) -> Any:
+        raise AssertionError("it was called")
+
+
+def unbuilt(classes: int) -> keras.Model:
+    return keras.Sequential([layers.Flatten(), layers.Dense(classes)])
+
+
+def dense(shape: tuple[int, ...], *outputs: Any) -> keras.Model:
+    images = keras.Input(shape)
+    hidden = layers.Dense(16, activation="relu")(layers.Flatten()(images))
+    results = [output(hidden) for output in outputs]
+    return keras.Model(images, results[0] if len(results) == 1 else results)
+
+
+def two_outputs(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    return dense(shape, layers.Dense(classes), layers.Dense(2))
+
+
+def five_outputs(shape: tuple[int, ...]) -> keras.Model:
+    return dense(shape, layers.Dense(5))
+
+
+def softmax(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    return dense(shape, layers.Dense(classes, activation="softmax"))
+
+
+def stateful(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    images = keras.Input(batch_shape=(32, *shape))
+    rows = layers.Reshape((shape[0], shape[1] * shape[2]))(images)
+    return keras.Model(images, layers.Dense(classes)(layers.GRU(8, stateful=True)(rows)))
+
+
+def regularised(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    penalty = keras.regularizers.L2(0.05)
+    images = keras.Input(shape)
+    hidden = layers.Dense(16, activation="relu", kernel_regularizer=penalty)(layers.Flatten()(images))
+    return keras.Model(images, layers.Dense(classes, kernel_regularizer=penalty)(hidden))

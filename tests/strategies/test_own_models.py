@@ -1,0 +1,108 @@
+"""The model that is trained is the user's: under every strategy, or a line says before the start why not."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from src.measure.arithmetic import PARITY_STEPS
+from tests.conftest import Commands
+
+MODELS = "tests.strategies.own_models"
+COMMON = ("tracking.backend=none", "hardware.device=cpu", "hardware.share_devices=true", "batch=32")
+SHORT = ("dataset.limit=320", "dataset.test_limit=100", "epochs=1", "max_minutes=1")
+STRATEGIES = ("single", "ddp", "mpi", "pipeline", "parameter_server", "hogwild", "local_sgd")
+# What their losses have in common with one device's by design.
+SYNCHRONOUS = ("ddp", "mpi", "pipeline", "parameter_server")
+
+
+def losses(folder: Path) -> list[float]:
+    with (folder / "steps.csv").open(newline="") as file:
+        return [float(row["loss"]) for row in csv.DictReader(file) if row["rank"] == "0"][:PARITY_STEPS]
+
+
+def own(model: str) -> tuple[str, str]:
+    return "model=custom", f"model.path={MODELS}.{model}"
+
+
+@pytest.mark.slow
+def test_an_awkward_model_trains_the_same_under_every_strategy(
+    module_commands: Callable[[], Commands], mnist: None
+) -> None:
+    commands = module_commands()
+    completed = commands.run(f"strategy={','.join(STRATEGIES)}", "-m", *own("Awkward"), *COMMON, *SHORT)
+    assert completed.returncode == 0, completed.stderr
+    assert "ignores the others: 1" in completed.stdout
+    found = {}
+    for path in commands.folder.glob("runs/**/config.yaml"):
+        folder, config = path.parent, yaml.safe_load(path.read_text())
+        found[config["strategy"]["name"]] = folder
+        metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+        assert metrics["status"] == "ok", config["strategy"]["name"]
+    assert found.keys() == set(STRATEGIES)
+    whole = losses(found["single"])
+    assert len(whole) == PARITY_STEPS
+    for strategy in SYNCHRONOUS:
+        gaps = [abs(one - other) for one, other in zip(losses(found[strategy]), whole, strict=True)]
+        assert max(gaps) < 1e-4, strategy
+
+
+@pytest.mark.slow
+def test_what_a_keras_model_adds_to_the_loss_counts_in_every_loop(
+    module_commands: Callable[[], Commands], mnist: None
+) -> None:
+    """By Keras's own `fit` (tf_mirrored), and by the loop here (tf_custom)."""
+    commands, model = module_commands(), ("model=custom", "model.path=tests.models.own_keras.regularised")
+    for strategy in ("tf_single", "tf_custom", "tf_mirrored"):
+        completed = commands.run(f"strategy={strategy}", f"out={strategy}", *model, *COMMON, *SHORT)
+        assert completed.returncode == 0, completed.stderr
+    whole, *others = (losses(commands.folder / name) for name in ("tf_single", "tf_custom", "tf_mirrored"))
+    for other in others:
+        assert max(abs(one - two) for one, two in zip(other, whole, strict=True)) < 1e-4
+
+
+@pytest.mark.slow
+def test_how_often_a_run_evaluates_changes_nothing(
+    module_commands: Callable[[], Commands], mnist: None
+) -> None:
+    """Of a model that moves what training reads, in evaluation, too."""
+    commands = module_commands()
+    for strategy in ("single", "ddp"):
+        for every in (2, 10):
+            words = (f"strategy={strategy}", f"evaluate_every={every}", f"out={strategy}-{every}")
+            completed = commands.run(*words, *own("Codes"), *COMMON, *SHORT)
+            assert completed.returncode == 0, completed.stderr
+        often, seldom = (losses(commands.folder / f"{strategy}-{every}") for every in (2, 10))
+        assert often == seldom
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("strategy=pipeline", *own("Rounded")), "it would leave out the autograd function Rounding"),
+        (("strategy=ddp", *own("Sparse")), "the gradient of table.weight is sparse"),
+        (("strategy=ddp", *own("Initialised")), "forward pass writes into its parameter scale, which each"),
+        (("strategy=single", *own("Named")), "the model returns features, scores; choose the logits by task"),
+        (("strategy=single", *own("Fixed")), "nothing to train: no parameter has a part in the loss"),
+        (
+            ("strategy=tf_single", *own("Named")),
+            "is a model of torch, and strategy=tf_single trains",
+        ),
+    ],
+    ids=["backward", "sparse", "initialised", "outputs", "frozen", "framework"],
+)
+def test_what_would_be_another_model_is_refused_in_a_line(
+    commands: Commands, mnist: None, words: tuple[str, ...], told: str
+) -> None:
+    completed = commands.run(*words, *COMMON, *SHORT, "out=run")
+    assert completed.returncode == 2, completed.stderr
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("error")]
+    assert told in line
+    assert list(commands.folder.iterdir()) == []
+    assert commands.left() == []
