@@ -95,6 +95,7 @@ def train(folder: Path) -> None:
 
     setup.build = from_torch
     tf_single.train(context, Recorder(chosen, 0, folder / "tensorflow", started=time.time(), probes=False))
+    setup.build = built
 
 
 def losses(path: Path) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -222,6 +223,29 @@ class Remembers(Dense):
         result = hidden if self.kept is None else hidden + self.kept.mean()
         self.kept = hidden.detach()
         return result
+
+
+class Counts(Dense):
+    """Does something else in each tenth step."""
+
+    steps = 0
+
+    def between(self, hidden: Tensor) -> Tensor:
+        self.steps += 1
+        return hidden if self.steps % 10 else hidden * 2
+
+
+class Skips(Dense):
+    """Leaves something out, as Python's random numbers say."""
+
+    def between(self, hidden: Tensor) -> Tensor:
+        return hidden if random.random() < 0.5 else hidden * 2
+
+
+@pytest.mark.parametrize(("model", "told"), [(Counts, "what changes steps"), (Skips, "what draws Python's")])
+def test_what_python_does_otherwise_in_the_next_step_is_found(model: type[nn.Module], told: str) -> None:
+    with pytest.raises(CutDiffersError, match=f"{told}.* isn't run in stages"):
+        check(model())
 
 
 def test_state_that_is_no_buffer_is_found() -> None:

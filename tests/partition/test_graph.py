@@ -92,9 +92,7 @@ def test_every_boundary_of_resnet18() -> None:
     [
         "mlp",
         "cnn",
-        "unet",
-        "lstm",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("mobilenet_v2", "resnet50")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unet", "lstm", "mobilenet_v2", "resnet50")),
     ],
 )
 def test_models_of_the_project(name: str) -> None:

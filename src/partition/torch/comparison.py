@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from src.models.torch.unchanged import evaluating, unchanged
 from src.partition.torch.evaluation import evaluation
 from src.partition.torch.graph import Graph
-from src.partition.torch.own_functions import TensorHooks, own_functions
+from src.partition.torch.own_functions import TensorHooks, own_functions, python_effects
 from src.partition.torch.simulation import Inputs, Tensors, tensors
 from src.partition.torch.stage import Stage
 from src.partition.torch.trace import traced
@@ -51,7 +51,7 @@ class Step:
         evaluated: the outputs in evaluation.
         gradients: by parameter name, `None` where there is none.
         buffers: by name, after the step.
-        own: the user's autograd functions and tensor hooks, each with the number of its uses.
+        own: what no graph shows (autograd functions, hooks and the like), each with the number of its uses.
     """
 
     outputs: Tensors
@@ -105,10 +105,10 @@ def whole_step(model: nn.Module, inputs: Tensors, select: Select, loss: Loss, *,
         torch.manual_seed(SEED)
         model.zero_grad()
         with torch.enable_grad(), autocast(precision, inputs[0].device):
-            with TensorHooks() as hooks:
+            with TensorHooks() as hooks, python_effects(model) as effects:
                 outputs = select(model(*inputs))
             total = loss(outputs)
-        own = own_functions(outputs) + hooks.count
+        own = own_functions(outputs) + hooks.count + effects
         total.backward()
         gradients, buffers = _gradients(model), _buffers(model)
         _stir(model, held)
@@ -146,12 +146,12 @@ def staged_step(
         stages = [Stage.of(graph, start, stop, values) for start, stop in itertools.pairwise(ends)]
         torch.manual_seed(SEED)
         model.zero_grad()
-        with TensorHooks() as hooks:
+        with TensorHooks() as hooks, python_effects(model) as effects:
             passed = list(_forward(stages, inputs, precision))
         outputs = model_outputs(passed[-1][1])
         with torch.enable_grad(), autocast(precision, inputs[0].device):
             total = loss(outputs)
-        own = sum((own_functions(sent) for _, sent in passed), hooks.count)
+        own = sum((own_functions(sent) for _, sent in passed), hooks.count + effects)
         _backward(passed, total)
         gradients, buffers = _gradients(model), _buffers(model)
         torch.manual_seed(SEED)

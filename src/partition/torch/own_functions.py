@@ -1,11 +1,18 @@
-"""Find what users have written for the backward pass, which no tracer of the forward pass sees."""
+"""Find what no tracer of a forward pass sees: an own backward pass, and what Python itself does.
+
+A graph has the operations of one forward pass. What the next one does otherwise, because Python has drawn or
+counted, isn't in it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -32,6 +39,30 @@ def own_functions(outputs: Sequence[Tensor]) -> Counter[str]:
             found[f"the autograd function {function.__name__}"] += 1
         waiting += [following for following, _ in node.next_functions]
     return found
+
+
+@contextlib.contextmanager
+def python_effects(model: nn.Module) -> Iterator[Counter[str]]:
+    """Find what forward passes within the block change beside tensors; known at its end."""
+    found: Counter[str] = Counter()
+    before = _plain(model)
+    states = (random.getstate(), repr(np.random.get_state()))
+    yield found
+    for name, value in _plain(model).items():
+        if before.get(name) != value:
+            found[f"what changes {name}"] += 1
+    if states != (random.getstate(), repr(np.random.get_state())):
+        found["what draws Python's or NumPy's random numbers"] += 1
+
+
+def _plain(model: nn.Module) -> dict[str, object]:
+    """Return the numbers and texts that modules hold, by their names in the model."""
+    return {
+        f"{path}.{name}".lstrip("."): value
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str)
+    }
 
 
 class TensorHooks(TorchFunctionMode):
