@@ -67,6 +67,12 @@ def _network_failure(error: BaseException | None) -> OSError | None:
     return None
 
 
+def key_and_name(config: Config) -> str:
+    """Return the key and value by which a user has named the model, for messages."""
+    path = config.model.get("path")
+    return f"model={config.model['name']}" if path is None else f"model.path={path}"
+
+
 def call(path: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
     """Call what a user has named as `model.path`, with those of `arguments` that it takes, and `options`.
 

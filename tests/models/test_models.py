@@ -154,11 +154,12 @@ def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_keras_models_are_looked_at_before_they_train(keras_says: dict[str, Any]) -> None:
+    own = "model.path=tests.models.own_keras."
     said = {
         **dict.fromkeys(("Subclassed", "unbuilt", "regularised"), "fine"),
-        "OwnStep": "model=custom: has a train_step of its own, which would not be used; leave it away",
-        "two_outputs": "model=custom: returns 2 outputs, and one is trained, the logits",
-        "five_outputs": "model=custom: returns [2, 5] for 2 samples of 10 classes",
+        "OwnStep": f"{own}OwnStep: has a train_step of its own, which would not be used; leave it away",
+        "two_outputs": f"{own}two_outputs: returns 2 outputs, and one is trained, the logits",
+        "five_outputs": f"{own}five_outputs: returns [2, 5] for 2 samples of 10 classes",
     }
     looks = keras_says["looks"]
     assert {name: looks[name] for name in said} == said

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from src.compat.keras import layers_of
 from src.config import ConfigError
+from src.models import adapt
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import setup
 
@@ -24,7 +25,7 @@ def check_model(context: RankContext, model: keras.Model) -> None:
     Raises:
         ConfigError: for a model whose steps, outputs or state aren't those of the strategies here.
     """
-    name = f"model={context.config.model['name']}"
+    name = adapt.key_and_name(context.config)
     if type(model).train_step is not keras.Model.train_step:
         raise ConfigError(f"{name}: has a train_step of its own, which would not be used; leave it away")
     if stateful := [layer.name for layer in layers_of(model) if getattr(layer, "stateful", False)]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from src.config import ConfigError
 from src.data.samples import Samples
+from src.models import adapt
 from src.models.torch.unchanged import evaluating, unchanged
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring, setup
@@ -42,7 +43,7 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
             loss = task.loss(taken, targets)
         if not loss.requires_grad:
             raise ConfigError(
-                f"model={context.config.model['name']}: nothing to train: no parameter has a part in the loss"
+                f"{adapt.key_and_name(context.config)}: nothing to train: no parameter has a part in the loss"
             )
         _check_exchange(context, model, weights, loss)
         # What the model has kept of these samples must do for another number of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,7 @@ def test_code_that_joins_mpi_leaves_it_again(mnist: None, tmp_path: Path) -> Non
     command = ["-m", "src.preflight", f"{tmp_path}/config.yaml", f"{tmp_path}/answer.json"]
     process = subprocess.Popen([sys.executable, *command], cwd=ROOT)
     assert process.wait(60) == 0
-    assert (tmp_path / "answer.json").read_text() == "{}"
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["notes"] == [] and not {"mistake", "failure"} & answer.keys()
     # MPICH names its shared memory by the process.
     assert list(Path("/dev/shm").glob(f"mpich_shm_{process.pid:x}_*")) == []
