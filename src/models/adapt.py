@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from src.config import Config, ConfigError
@@ -86,13 +86,24 @@ def call(path: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) ->
     if not callable(factory):
         raise ConfigError(f"model.path={path}: is {_a(factory)}, not a callable")
     try:
-        signature = inspect.signature(factory)
+        signature = _signature(factory)
     except ValueError:
         # A function that isn't written in Python has no signature.
         return factory(**options)
     given = {**accepted(signature, {**arguments, **UNLIKE_DEFAULTS}), **options}
     _check_options(path, signature, given)
     return factory(**given)
+
+
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a callable; that of a class is its constructor's.
+
+    Some releases of Python take that of `__new__` instead, which Keras's models have for any arguments.
+    """
+    if not inspect.isclass(factory) or not inspect.isfunction(factory.__init__):
+        return inspect.signature(factory)
+    _, *parameters = inspect.signature(factory.__init__).parameters.values()
+    return inspect.Signature(parameters)
 
 
 def check_kind(path: str, model: object, kind: type) -> None:

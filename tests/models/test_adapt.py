@@ -53,3 +53,21 @@ def test_a_builders_own_error_stays_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(NAMESPACE, "net:[1] /proc/1/ns")
     with pytest.raises(ZeroDivisionError):
         adapt.build(built_by("build_badly"), classes=10, shape=(28, 28, 1))
+
+
+class Open:
+    """A class that is made of any arguments before its constructor sees them, as Keras's models are."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Open:
+        return super().__new__(cls)
+
+    def __init__(self, classes: int, weights: str | None = "pretrained") -> None:
+        self.classes, self.weights = classes, weights
+
+
+def test_a_class_is_given_what_its_constructor_takes() -> None:
+    arguments = {"classes": 10, "num_classes": 10, "shape": (28, 28, 1)}
+    made = adapt.call(f"{__name__}.Open", arguments, {})
+    assert (made.classes, made.weights) == (10, None)
+    with pytest.raises(ConfigError, match="takes no option 'depth'; it takes classes, weights"):
+        adapt.call(f"{__name__}.Open", arguments, {"depth": 3})
