@@ -25,6 +25,7 @@ from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
 from src.partition import plan as planning
 from src.partition.saved_tensors import most_bytes
+from src.partition.torch import export
 from src.partition.torch.graph import operations
 from src.partition.torch.saved_tensors import saved_by_stage
 from src.partition.torch.stage import Stage, receive_buffers
@@ -111,6 +112,7 @@ def train_stages(
     """
     device = setup.root_device(context)
     process_group.join(context, setup.process_group_backend(context))
+    export.load()
     setup.prepare_process(context)
     module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device)
     strategy = StageStrategy(
