@@ -173,7 +173,7 @@ KEYS: dict[str, Key] = {
     "model.pretrained": Key(Changes.WORK, _TEXT),
     **_described("model", "torch", "tensorflow", "draws", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
-    "task.output": Key(Changes.WORK, _TEXT),
+    "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
     **_described("task", "torch", "tensorflow", "models", "metrics", "allowed"),
     # Options of datasets: how many samples there are is no matter of what one of them costs.
     "dataset.source": Key(Changes.WORK, Rule(str, ("original", "generated")), column=True),

@@ -25,6 +25,7 @@ class Rule:
         entries: whether the value is a list, of different entries to which all else of the rule applies.
         length: the value is a list of so many entries, to each of which all else of the rule applies.
         filled: whether a text must have a character that isn't a space.
+        numbered: whether a whole number may stand for a text.
     """
 
     kind: type
@@ -37,6 +38,7 @@ class Rule:
     entries: bool = False
     length: int | None = None
     filled: bool = False
+    numbered: bool = False
 
     def check(self, key: str, value: Any) -> None:
         """Raise `ConfigError` unless `value` may stand under `key`."""
@@ -59,6 +61,8 @@ class Rule:
                 allowed = ", ".join(str(choice) for choice in self.choices)
                 hint = nearest(str(value), [str(choice) for choice in self.choices])
                 raise ConfigError(f"{key}={value}: must be one of {allowed}; did you mean {hint}?")
+            return
+        if self.numbered and Rule(int).fits(value):
             return
         if not self.fits(value):
             names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

@@ -22,6 +22,7 @@ from src.partition.torch.trace import traced
 from src.partition.torch.traced import Traced
 from src.tasks.torch.outputs import model_outputs
 from tests.partition import models
+from tests.strategies.own_models import Rounding
 
 LABELS = torch.tensor([0, 3, 1, 9])
 
@@ -140,19 +141,7 @@ def test_a_faithful_cut_passes_and_leaves_the_model_alone() -> None:
     assert torch.equal(torch.get_rng_state(), random) and model.training
 
 
-class Straight(torch.autograd.Function):
-    """Rounds, and passes the gradient on as it is."""
-
-    @staticmethod
-    def forward(ctx: object, values: Tensor) -> Tensor:
-        return values.round()
-
-    @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-class Same(Straight):
+class Same(Rounding):
     """A backward pass of one's own that is torch's: it may be another one at another step."""
 
     @staticmethod
@@ -176,7 +165,7 @@ class Dense(nn.Module):
 
 class OwnFunction(Dense):
     def between(self, hidden: Tensor) -> Tensor:
-        return Straight.apply(hidden)
+        return Rounding.apply(hidden)
 
 
 class OwnButSame(Dense):
@@ -193,7 +182,7 @@ class Hooked(Dense):
 
 @pytest.mark.parametrize(
     ("model", "told"),
-    [(OwnFunction, "Straight"), (OwnButSame, "Same"), (Hooked, "a hook of a tensor")],
+    [(OwnFunction, "Rounding"), (OwnButSame, "Same"), (Hooked, "a hook of a tensor")],
 )
 def test_a_backward_pass_of_ones_own_is_refused(model: type[nn.Module], told: str) -> None:
     with pytest.raises(ConfigError, match=f"it would leave out .*{told}"):
@@ -203,7 +192,7 @@ def test_a_backward_pass_of_ones_own_is_refused(model: type[nn.Module], told: st
 def test_a_chain_keeps_its_links_with_their_own_backward_pass() -> None:
     class Rounded(nn.Module):
         def forward(self, values: Tensor) -> Tensor:
-            return Straight.apply(values * 4) / 4
+            return Rounding.apply(values * 4) / 4
 
     torch.manual_seed(0)
     model = nn.Sequential(

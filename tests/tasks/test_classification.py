@@ -13,6 +13,7 @@ from torch import Tensor
 from src.config import ConfigError
 from src.tasks.torch.classification import Classification
 from src.tasks.torch.outputs import model_outputs
+from tests.support import config
 
 TASK = Classification(classes=2, shape=(8, 8, 1), options={})
 # Probabilities 3/4, 1/4; 1/2, 1/2; 1/5, 4/5.
@@ -98,3 +99,8 @@ def test_outputs_that_cannot_be_told_apart_are_refused(output: str | None, told:
     task = Classification(classes=2, shape=(8, 8, 1), options={"output": output})
     with pytest.raises(ConfigError, match=told):
         task.outputs({"features": THREE, "scores": ONE})
+
+
+@pytest.mark.parametrize(("typed", "output"), [("scores", "scores"), ("1", 1), ("null", None)])
+def test_an_output_is_typed_by_its_name_or_number(typed: str, output: str | int | None) -> None:
+    assert config(f"task.output={typed}").task["output"] == output

@@ -27,6 +27,8 @@ from src.tasks.torch.outputs import autocast, model_outputs
 
 # The largest relative norm of a difference, by precision. In bf16 a last digit is 4e-3.
 BOUNDS = {"fp32": 1e-5, "bf16": 3e-2}
+# And of a model whose numbers are float64, in which rounding is no excuse.
+SHARP = 1e-9
 # A gradient below this share of the whole model's is rounding for the most part (that of a bias before
 # BatchNorm is 0 but for that), and is compared with the share instead.
 SMALL = 1e-3
@@ -63,7 +65,14 @@ class Step:
 
 
 def check(
-    model: nn.Module, graph: Graph, inputs: Inputs, select: Select, loss: Loss, *, precision: str = "fp32"
+    model: nn.Module,
+    graph: Graph,
+    inputs: Inputs,
+    select: Select,
+    loss: Loss,
+    *,
+    precision: str = "fp32",
+    bound: float | None = None,
 ) -> None:
     """Compare a step of the uncut model with one through many stages, so that nearly every boundary is one.
 
@@ -76,12 +85,13 @@ def check(
         select: picks the outputs among what the model returns.
         loss: returns the loss [] of the outputs [samples, ...].
         precision: `fp32` or `bf16`.
+        bound: the largest relative norm of a difference; by default the precision's.
 
     Raises:
         CutDiffersError: with the first thing that differs: an output, a parameter's gradient, a buffer, or an
             autograd function or hook of the user's own that the cut model doesn't run.
     """
-    given = tensors(inputs)
+    given, bound = tensors(inputs), bound or BOUNDS[precision]
     uncut = whole_step(model, given, select, loss, precision=precision)
     try:
         cut = staged_step(model, graph, given, select, loss, precision=precision)
@@ -90,10 +100,10 @@ def check(
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CutDiffersError(f"it fails in stages ({reason})") from error
-    if (difference := first_difference(uncut, cut, BOUNDS[precision])) is None:
+    if (difference := first_difference(uncut, cut, bound)) is None:
         return
     again = whole_step(model, given, select, loss, precision=precision)
-    if (own := first_difference(uncut, again, BOUNDS[precision])) is not None:
+    if (own := first_difference(uncut, again, bound)) is not None:
         raise CutDiffersError(f"the model itself computes something else each time ({own})")
     raise CutDiffersError(difference)
 
