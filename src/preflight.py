@@ -73,10 +73,11 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
     if config.framework == "torch":
         import torch
 
-        from src.runtime.torch import checkpoint, setup, task_check
+        from src.runtime.torch import checkpoint, device_check, setup, task_check
 
         model = setup.build(context, note)
         task_check.check_task(context, model, note)
+        device_check.check_device(context, model)
         if "partition" in config.strategy:
             from src.runtime.torch.pipeline import cut_check
 

@@ -73,8 +73,10 @@ class BoundaryTensor:
 
     def pack(self, tensor: Tensor) -> Tensor:
         """Return the tensor as it crosses the boundary: contiguous."""
-        # `contiguous` copies only where the layout isn't the expected one.
-        return (tensor.permute(0, 2, 3, 1) if self.permuted else tensor).contiguous()
+        # `contiguous` copies only where the layout isn't the expected one, and leaves the strides of sizes of
+        # one as they are, which cuDNN sets otherwise than a CPU, and torch's stages compare; views don't.
+        packed = (tensor.permute(0, 2, 3, 1) if self.permuted else tensor).contiguous()
+        return packed.view(-1).view(packed.shape) if 1 in packed.shape else packed
 
     def unpack(self, tensor: Tensor) -> Tensor:
         """Return a tensor that has crossed the boundary in the shape that the model expects."""

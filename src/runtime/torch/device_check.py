@@ -1,0 +1,66 @@
+"""Rehearse a model's move to a GPU before any rank is started."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from src.config import ConfigError
+from src.models import adapt
+from src.models.torch.unchanged import unchanged
+from src.runtime.common.context import RankContext
+from src.runtime.torch.tensors import input_tensors
+
+# By which torch says that an operation was given tensors of several devices.
+MIXED = ("on the expected device", "on the same device", "in the same device", "at the same device")
+
+
+def check_device(context: RankContext, model: nn.Module) -> None:
+    """Check that on a GPU the forward pass wouldn't meet tensors of the model's that stay on the CPU.
+
+    A copy of the model moves to the `meta` device, which has shapes and no data, as it would move to a GPU;
+    what it does there is believed if the GPU, where one can be seen, says the same. What can't be copied, or
+    asks for data, isn't judged.
+
+    Raises:
+        ConfigError: for a run on GPUs by a model whose forward pass mixes tensors of several devices.
+    """
+    if context.config.hardware.device != "gpu":
+        return
+    mixed = _mixes(context, model, torch.device("meta"))
+    if mixed is not None and torch.cuda.is_available():
+        mixed = _mixes(context, model, torch.device("cuda"))
+    if mixed is not None:
+        raise ConfigError(
+            f"{adapt.key_and_name(context.config)}: on a GPU {mixed} meets a tensor that stays on the CPU, "
+            "for it is neither a parameter nor a buffer: register it (layers: by nn.ModuleList), or create "
+            "it on the inputs' device; or choose hardware.device=cpu"
+        )
+
+
+def _mixes(context: RankContext, model: nn.Module, device: torch.device) -> str | None:
+    """Return where a forward pass on `device` mixes devices, `line N of FILE`, if it is seen to."""
+    samples = context.arrays.train.read(slice(2))
+    try:
+        with unchanged(model), torch.no_grad():
+            moved = copy.deepcopy(model).to(device)
+            moved(*input_tensors(context, samples.inputs, device))
+    except Exception as error:
+        if isinstance(error, RuntimeError) and any(word in str(error) for word in MIXED):
+            return _place(error)
+    return None
+
+
+def _place(error: RuntimeError) -> str:
+    """Return the last line outside of torch by which an error was raised."""
+    library = Path(torch.__file__).parent
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if library not in Path(frame.filename).parents
+    ]
+    return f"line {frames[-1].lineno} of {frames[-1].filename}"
