@@ -14,6 +14,13 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 _wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
 
+# Whether stages know of each tensor whether it has a gradient; torch 2.11's take that of all.
+KNOWS_GRADIENTS = hasattr(PipelineStage, "_warmup_forward_vote")
+
+
+def _has_gradient(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
 
 def on_waiting(notice: Callable[[], None]) -> None:
     """Have torch's schedules call `notice` before they wait for transfers in either direction.
@@ -50,6 +57,36 @@ class StaticStage(PipelineStage):
         if self.greets:
             return super()._warmup_backward_result(received_result)
         return torch.ones(1, dtype=torch.int32)
+
+    # Older stages ask for a gradient of whatever they receive, though torch has none of integers.
+
+    def _prepare_forward_infra(self, microbatches: int, *inputs: Any, **more: Any) -> Any:
+        if KNOWS_GRADIENTS:
+            return super()._prepare_forward_infra(microbatches, *inputs, **more)
+        backward, self.has_backward = self.has_backward, False
+        try:
+            outputs = super()._prepare_forward_infra(microbatches, *inputs, **more)
+        finally:
+            self.has_backward = backward
+        if backward and not self.is_first:
+            for received in self.args_recv_info.values():
+                for each in received:
+                    each.buffer.requires_grad_(_has_gradient(each.buffer))
+        return outputs
+
+    def _create_grad_send_info(self, received: tuple[Any, ...]) -> list[int | None]:
+        stages = super()._create_grad_send_info(received)
+        if KNOWS_GRADIENTS:
+            return stages
+        return [
+            stage if _has_gradient(each.buffer) else None
+            for stage, each in zip(stages, received, strict=True)
+        ]
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return what receives the gradients of micro-batch `bwd_chunk_id`."""
+        receives = super().get_bwd_recv_ops(bwd_chunk_id)
+        return [each for each in receives if KNOWS_GRADIENTS or _has_gradient(each.tensor)]
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         return super()._get_init_p2p_neighbors_ops() if self.greets else []
