@@ -13,7 +13,6 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_unflatten
 
 __all__ = [
     "BatchNorm",
@@ -23,7 +22,6 @@ __all__ = [
     "completed_work",
     "has_batch_statistics",
     "storage_id",
-    "tree_unflatten",
 ]
 
 

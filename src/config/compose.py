@@ -167,6 +167,12 @@ def _check_effect(raw: Mapping[str, Any], overrides: Sequence[str]) -> None:
             f"optimizer.momentum={momentum:g}: optimizer.name={name} takes none; leave it away, or choose "
             "optimizer.name=sgd"
         )
+    output, strategy = raw["task"].get("output"), raw["strategy"]
+    if output is not None and strategy["framework"] == "tensorflow":
+        raise ConfigError(
+            f"task.output={output}: picks an output of a torch model, and strategy={strategy['name']} trains "
+            "Keras models; leave it away"
+        )
 
 
 def run_name(raw: Mapping[str, Any], overrides: Sequence[str], defaults: Mapping[str, Any]) -> str:
@@ -227,7 +233,12 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     `defaults` is the composition of the choices of groups, which says what keys there are; it may be empty.
     """
     try:
-        return compose("config", overrides=overrides)
+        cfg = compose("config", overrides=overrides)
+        for override in command_line.parse_overrides(overrides):
+            # Hydra merges mappings, by which an empty one would have no effect.
+            if isinstance(value := override.value(), dict) and not value:
+                OmegaConf.update(cfg, override.key_or_group, value, merge=False, force_add=True)
+        return cfg
     except MissingConfigException as error:
         group, _, choice = str(error.missing_cfg_file).partition("/")
         if group not in GROUPS:

@@ -160,8 +160,10 @@ class _Folder:
 def _parts(name: str) -> tuple[str, ...]:
     """Return the folders and the file that a member's name consists of; refuse one that leads elsewhere."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
-    if name.startswith("/") or ".." in parts or "\\" in name or re.match("[A-Za-z]:", name):
+    if name.startswith("/") or ".." in parts or re.match("[A-Za-z]:", name):
         raise _Refused(f"the path of {name!r} leaves the folder")
+    if "\\" in name:
+        raise _Refused(f"{name!r} has a backslash, which is a folder's end on Windows alone")
     if "\0" in name or any(len(os.fsencode(part)) > os.pathconf("/", "PC_NAME_MAX") for part in parts):
         raise _Refused(f"{name[:80]!r} is no name for a file")
     return parts
@@ -170,7 +172,8 @@ def _parts(name: str) -> tuple[str, ...]:
 def _unpack_zip(file: IO[bytes], folder: _Folder) -> None:
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
-            name = member.orig_filename
+            # Some programs of Windows separate folders so.
+            name = member.orig_filename.replace("\\", "/")
             # The upper half has the mode that Unix knows; other systems leave it 0.
             kind = stat.S_IFMT(member.external_attr >> 16)
             if member.flag_bits & ENCRYPTED:

@@ -125,8 +125,10 @@ class Splits:
         train: the training samples.
         test: the test samples.
         names: one name for each class, in the order of the labels, or for each number that is predicted.
+        warnings: what the user should know of the files, a few words each.
     """
 
     train: SampleSource
     test: SampleSource
     names: tuple[str, ...]
+    warnings: tuple[str, ...] = ()

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from src.data.arrays import SPLITS
 from src.data.errors import DataError
 from src.data.own_code import own_errors
@@ -13,6 +15,11 @@ from src.data.samples import Layout, Samples, SampleSource, Splits
 
 # The largest part of a split's samples that may be damaged.
 MOST_DAMAGED = 0.01
+# Kinds of numbers, as numpy calls them: booleans, integers, floating-point and complex numbers.
+NUMBERS = "biufc"
+# An image has no more channels, or a side that is one's number of channels is no side.
+MOST_CHANNELS = 4
+LEAST_CLASSES = 2
 
 
 def read(dataset: Mapping[str, Any], reader: Any, raw: Path) -> Splits:
@@ -37,14 +44,12 @@ def check(splits: Splits, dataset: Mapping[str, Any]) -> Layout:
         source: SampleSource = getattr(splits, split)
         if not len(source):
             raise DataError(f"{name}: the {split} split has no samples")
-        first = _first(source, split, dataset)
-        layouts.append(Layout.of(first))
-        if dataset.get("task", "classification") == "classification" and not layouts[-1].has_images:
-            image = first.inputs[0]
-            raise DataError(
-                f"{name}: the first {split} input must be images, uint8 [samples, height, width, channels], "
-                f"got {image.dtype} {list(image.shape)}"
-            )
+        layouts.append(Layout.of(_first(source, split, dataset)))
+        where = f"{name}: reader {dataset['reader']}: {split}"
+        _check_numbers(layouts[-1], where)
+        if dataset.get("task", "classification") == "classification":
+            _check_images(layouts[-1], where)
+            _check_labels(layouts[-1], where, len(splits.names))
     train, test = layouts
     if train != test:
         raise DataError(f"{name}: training samples are {train}, test samples {test}")
@@ -55,6 +60,57 @@ def check(splits: Splits, dataset: Mapping[str, Any]) -> Layout:
             f"{name}: dataset.size={size}, but reader {dataset['reader']} gives images of {height} x {width}"
         )
     return train
+
+
+def _check_numbers(layout: Layout, where: str) -> None:
+    """Raise `DataError` for arrays of what no framework computes with."""
+    for dtype, shape in (*layout.inputs, *layout.targets):
+        kind = np.dtype(dtype)
+        if kind.kind not in NUMBERS:
+            raise DataError(f"{where} samples have an array of {kind}, which are no numbers")
+        if not kind.isnative:
+            raise DataError(
+                f"{where} samples have an array {kind.name} {[*shape]} in the other byte order; "
+                f"return array.astype({kind.name!r})"
+            )
+
+
+def _check_images(layout: Layout, where: str) -> None:
+    """Raise `DataError` for images that the models can't take as such."""
+    dtype, shape = layout.inputs[0]
+    if not layout.has_images:
+        raise DataError(
+            f"{where} images must be uint8 [samples, height, width, channels], got "
+            f"{np.dtype(dtype).name} {['samples', *shape]}".replace("'", "")
+        )
+    height, _, channels = shape
+    if channels > MOST_CHANNELS >= height:
+        raise DataError(
+            f"{where} images are {list(shape)}, which seem to be [channels, height, width]; return "
+            "images.transpose(0, 2, 3, 1)"
+        )
+
+
+def _check_labels(layout: Layout, where: str, classes: int) -> None:
+    """Raise `DataError` for labels that aren't numbers of two classes or more."""
+    if classes < LEAST_CLASSES:
+        raise DataError(f"{where} samples are of one class alone; a classification has two or more")
+    if layout.has_labels:
+        return
+    if not layout.targets:
+        raise DataError(f"{where} samples have no labels; Samples.targets must hold them, int64 [samples]")
+    dtype, shape = layout.targets[0]
+    kind = np.dtype(dtype)
+    if shape == (classes,):
+        advice = "one-hot; return labels.argmax(axis=1)"
+    elif shape == (1,):
+        advice = "a column; return labels[:, 0]" + ("" if kind == np.int64 else ".astype('int64')")
+    elif not shape and kind.kind in "biu":
+        advice = "of another type; return labels.astype('int64')"
+    else:
+        advice = "no numbers of classes"
+    got = f"{kind.name} {['samples', *shape]}".replace("'", "")
+    raise DataError(f"{where} labels must be int64 [samples], got {got}, {advice}")
 
 
 def _first(source: SampleSource, split: str, dataset: Mapping[str, Any]) -> Samples:

@@ -35,6 +35,10 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["optimizer.name=adam", "optimizer.momentum=0.5"],
         ["optimizer.momentum=0.5", "optimizer.name=adam takes none", "optimizer.name=sgd"],
     ),
+    "output of a Keras model": (
+        ["task.output=logits", "strategy=tf_single"],
+        ["task.output=logits: picks an output of a torch model, and strategy=tf_single trains Keras models"],
+    ),
     "option": (["model=mlp", "model.hiden=12"], ["model=mlp has", "did you mean model.hidden?"]),
     "option of another": (["model.hidden=12"], ["model=cnn", "no options"]),
     "option of any model": (["model=custom", "model.pth=x.y"], ["model=custom has", "model.path?"]),

@@ -26,3 +26,9 @@ def test_downpour_alone_fetches_and_pushes_more_seldom(mode: str, every: tuple[i
     words = ("strategy=parameter_server", "strategy.fetch_every=4", "strategy.push_every=3")
     options = parameter_server.Options.of(config(*words, f"strategy.mode={mode}"))
     assert (options.fetch_every, options.push_every) == every
+
+
+def test_an_empty_mapping_empties_one() -> None:
+    images = ("dataset=vnfoods30", "dataset.source=generated", "dataset.size=28")
+    assert config(*images).dataset["options"]["counts"]["train"] == 17581
+    assert config(*images, "dataset.options.counts={}").dataset["options"]["counts"] == {}

@@ -63,6 +63,10 @@ def contents(folder: Path) -> dict[str, bytes]:
         pytest.param(lambda: tar_of(*FILES.items()), id="tar"),
         pytest.param(lambda: gzip.compress(tar_of(*FILES.items())), id="tgz"),
         pytest.param(lambda: zip_of(*FILES.items()), id="zip"),
+        pytest.param(
+            lambda: zip_of(*((name.replace("/", "\\"), body) for name, body in FILES.items())),
+            id="zip of Windows",
+        ),
         pytest.param(lambda: tar_of(*((f"./{name}", body) for name, body in FILES.items())), id="dots"),
     ],
 )
@@ -122,7 +126,10 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "tar dots": (lambda: tar_of(("ok", b"1"), ("../evil", b"2")), "'../evil' leaves the folder"),
     "tar inner dots": (lambda: tar_of(("a/../../evil", b"2")), "leaves the folder"),
     "tar absolute": (lambda: tar_of(("/evil", b"2")), "'/evil' leaves the folder"),
-    "tar backslash": (lambda: tar_of(("..\\evil", b"2")), "leaves the folder"),
+    "tar backslash": (
+        lambda: tar_of(("..\\evil", b"2")),
+        "has a backslash, which is a folder's end on Windows",
+    ),
     "tar drive": (lambda: tar_of(("C:evil", b"2")), "'C:evil' leaves the folder"),
     "tar symlink": (lambda: tar_of(("s", "/etc"), s=tarfile.SYMTYPE), "'s' is a link"),
     "tar hard link": (lambda: tar_of(("s", "/etc/passwd"), s=tarfile.LNKTYPE), "'s' is a link"),
@@ -145,6 +152,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         "more bytes than its files may have",
     ),
     "zip dots": (lambda: zip_of(("../evil", b"2")), "'../evil' leaves the folder"),
+    "zip backslash": (lambda: zip_of(("..\\evil", b"2")), "'../evil' leaves the folder"),
+    "zip backslashes": (lambda: zip_of(("\\\\host\\evil", b"2")), "leaves the folder"),
     "zip absolute": (lambda: zip_of(("/evil", b"2")), "leaves the folder"),
     "zip link": (lambda: zip_of(("s", b"/etc/passwd"), mode=stat.S_IFLNK | 0o777), "'s' is a link"),
     "zip fifo": (lambda: zip_of(("p", b""), mode=stat.S_IFIFO | 0o666), "'p' is a special file"),

@@ -176,9 +176,26 @@ def test_a_full_disk_names_its_mount_point(tmp_path: Path, disk: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"images": IMAGES.astype(np.float32)}, "train input must be images, uint8 .* got float32"),
-        ({"images": IMAGES[..., 0]}, r"got uint8 \[1, 1, 1\]"),
+        ({"images": IMAGES.astype(np.float32)}, "train images must be uint8 .* got float32"),
+        ({"images": IMAGES[:, 0]}, r"got uint8 \[samples, 1, 2\]$"),
+        ({"images": np.zeros((4, 3, 8, 9), np.uint8)}, r"\[3, 8, 9\], which seem to be \[channels, height, "),
         ({"labels": LABELS[:3]}, "4 inputs but 3 targets"),
+        (
+            {"labels": np.eye(3, dtype=np.int64)[LABELS]},
+            r"int64 \[samples, 3\], one-hot; return labels.argmax",
+        ),
+        ({"labels": LABELS[:, np.newaxis]}, r"int64 \[samples, 1\], a column; return labels\[:, 0\]$"),
+        (
+            {"labels": LABELS.astype(np.uint8)},
+            r"got uint8 \[samples\], of another type; return labels.astype",
+        ),
+        ({"labels": LABELS / 2}, r"labels must be int64 \[samples\], got float64 .*, no numbers of classes"),
+        (
+            {"labels": LABELS.astype(">i8")},
+            r"int64 \[\] in the other byte order; return array.astype\('int64'\)",
+        ),
+        ({"labels": np.array([*"abca"])}, "an array of <U1, which are no numbers"),
+        ({"names": ("cat",), "labels": LABELS * 0}, "of one class alone; a classification has two or more"),
         ({"test_images": TEST_IMAGES[:0]}, "the test split has no samples"),
         (
             {"test_images": TEST_IMAGES[..., :1]},

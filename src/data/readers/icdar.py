@@ -204,7 +204,9 @@ def fit_words(words: Words, width: int, height: int, path: Path) -> Words:
     """Return the words of an image of `width` and `height` pixels, cut to it and clockwise.
 
     A few published words reach over an edge of their image, or run counter-clockwise; both are mended, as
-    usual with these data. A word without an area is ignored, because nothing of it can be seen.
+    usual with these data. So are corners by rows (top left, top right, bottom left, bottom right), as several
+    programs write them, and other orders in which two edges cross. A word without an area is ignored, because
+    nothing of it can be seen.
 
     Raises:
         DataError: for a word wholly outside its image; its text names the line of the file `path`.
@@ -219,10 +221,29 @@ def fit_words(words: Words, width: int, height: int, path: Path) -> Words:
             f"{width}x{height}"
         )
     corners = words.corners.clip(0, (width, height))
+    _uncross(corners)
     area = signed_area(corners)
     # The first corner stays the first one.
     corners[area < 0] = corners[area < 0][:, [0, 3, 2, 1]]
     return Words(corners, words.ignored | (np.abs(area) < LEAST_AREA), words.lines)
+
+
+def _uncross(corners: np.ndarray) -> None:
+    """Order the corners of the quadrilaterals [words, 4, 2] that cross themselves; the first one stays."""
+    for order in ([0, 1, 3, 2], [0, 2, 1, 3]):
+        # Each way of crossing is undone by another exchange.
+        crossed = _cross(*(corners[:, corner] for corner in order))
+        corners[crossed] = corners[crossed][:, order]
+
+
+def _cross(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """Return whether the diagonals of quadrilaterals cross, whose corners [words, 2] these are in order."""
+
+    def side(p: np.ndarray, q: np.ndarray, r: np.ndarray) -> np.ndarray:
+        (px, py), (qx, qy) = (q - p).T, (r - p).T
+        return np.sign(px * qy - py * qx)
+
+    return (side(a, c, b) * side(a, c, d) < 0) & (side(b, d, a) * side(b, d, c) < 0)
 
 
 def signed_area(corners: np.ndarray) -> np.ndarray:

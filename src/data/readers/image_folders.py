@@ -6,7 +6,6 @@ Images/Train/Pho/1.jpg                  or in folders Train and Test, beside whi
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,21 @@ from typing import Any
 import numpy as np
 
 from src.data.errors import DataError
+from src.data.readers.class_folders import (
+    Classes,
+    classes_in,
+    describe_left_out,
+    hash_of,
+    images_in,
+    plain_name,
+)
 from src.data.readers.pictures import DamagedPicture, decode
 from src.data.readers.raw_files import check_counts, folders
 from src.data.samples import Samples, Splits
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
 TRAIN, VALIDATE, TEST = "train", "validate", "test"
 # A class needs an image on each side.
 LEAST_IMAGES = 2
-
-# The image files of each class.
-Classes = dict[str, list[Path]]
 
 
 def read(raw: Path, options: dict[str, Any]) -> Splits:
@@ -36,7 +39,8 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
     neither. Classes are in the order of their names, samples in that of their hashes, which is as good as
     random. Images are uint8 [size, size, 3] with `options["size"]`: the shorter side is resized, and the
     middle of the longer one kept. `options["counts"]` has the published numbers of images, of `train`,
-    `validate` and `test` or of all `images`, and of `classes`, which an original must have.
+    `validate` and `test` or of all `images`, and of `classes`, which an original must have. Files that are
+    left out are in the warnings.
 
     Raises:
         DataError: without a size, for missing folders, an empty class, splits of other classes, and other
@@ -47,80 +51,74 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
             "these images have many sizes: set `dataset.size` to the pixels that a side shall have"
         )
     root = raw
-    while len(inside := folders(root)) == 1 and not _images(root):
+    while len(inside := folders(root)) == 1 and not images_in(root, deep=False):
         root = inside[0]
     share = options.get("test_share")
-    counted, train, test = _two_folders(root) if share is None else _divided(root, share)
-    check_counts(counted, options)
+    found = _two_folders(root) if share is None else _divided(root, share)
+    check_counts(found.counted, options)
     size = options["size"]
-    return Splits(_source(root, train, size), _source(root, test, size), tuple(train))
+    sources = (_source(root, classes, size) for classes in (found.train, found.test))
+    return Splits(*sources, tuple(found.train), describe_left_out(root, found.left_out))
 
 
-def _two_folders(root: Path) -> tuple[dict[str, int], Classes, Classes]:
-    """Return the numbers of images, and the classes of the folders Train and Test."""
+@dataclass(frozen=True)
+class Found:
+    """The files of a dataset.
+
+    Attributes:
+        counted: the numbers of images and of classes, by the names that `options["counts"]` may have.
+        train, test: the files of each class; both have the same names.
+        left_out: the files that are no images of a class.
+    """
+
+    counted: dict[str, int]
+    train: Classes
+    test: Classes
+    left_out: list[Path]
+
+
+def _two_folders(root: Path) -> Found:
+    """Find the classes of the folders Train and Test."""
     found = {folder.name.lower(): folder for folder in folders(root)}
     for split in (TRAIN, TEST):
         if split not in found:
             raise DataError(
                 f"{root} has no folder {split.title()}: it has {', '.join(sorted(found)) or 'none'}"
             )
-    parts = {split: _classes(found[split]) for split in (TRAIN, VALIDATE, TEST) if split in found}
-    names = {split: [name.lower() for name in classes] for split, classes in parts.items()}
+    parts, left_out = {}, []
+    for split in (TRAIN, VALIDATE, TEST):
+        if split in found:
+            parts[split], others = classes_in(found[split])
+            left_out += others
+    names = {split: [plain_name(name) for name in classes] for split, classes in parts.items()}
     for split, lower in names.items():
         if odd := sorted(set(lower) ^ set(names[TRAIN])):
             raise DataError(f"{root}: {split} and train have different classes: {odd[0]!r} is in one alone")
     counted = {split: sum(map(len, classes.values())) for split, classes in parts.items()}
     # Test's classes under the names that Train's have.
     test = dict(zip(parts[TRAIN], parts[TEST].values(), strict=True))
-    return {**counted, "classes": len(parts[TRAIN])}, parts[TRAIN], test
+    return Found({**counted, "classes": len(parts[TRAIN])}, parts[TRAIN], test, left_out)
 
 
-def _divided(root: Path, share: float) -> tuple[dict[str, int], Classes, Classes]:
-    """Return the numbers of images, and the classes divided into those to train on and those to test."""
+def _divided(root: Path, share: float) -> Found:
+    """Find the classes, and divide the files of each into those to train on and those to test."""
     train: Classes = {}
     test: Classes = {}
-    classes = _classes(root)
+    classes, left_out = classes_in(root)
     for name, files in classes.items():
         if len(files) < LEAST_IMAGES:
             raise DataError(f"{root / name} has one image alone, which can't be divided")
         count = min(max(1, round(share * len(files))), len(files) - 1)
-        ordered = sorted(files, key=lambda file: _hash(root, file))
+        ordered = sorted(files, key=lambda file: hash_of(root, file))
         test[name], train[name] = ordered[:count], ordered[count:]
     counted = {"images": sum(map(len, classes.values())), "classes": len(classes)}
-    return counted, train, test
-
-
-def _classes(parent: Path) -> Classes:
-    """Return the image files of each folder in `parent`, classes in the order of their lower-case names."""
-    classes = {
-        folder.name: _images(folder) for folder in sorted(folders(parent), key=lambda f: f.name.lower())
-    }
-    if not classes:
-        raise DataError(f"{parent} has no folders of classes")
-    lower = [name.lower() for name in classes]
-    if twice := [name for name in classes if lower.count(name.lower()) > 1]:
-        raise DataError(f"{parent} has the class {twice[0]!r} twice: {', '.join(twice)}")
-    if empty := [name for name, files in classes.items() if not files]:
-        raise DataError(f"{parent / empty[0]} has no images; each class needs some")
-    return classes
-
-
-def _images(folder: Path) -> list[Path]:
-    return [
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()
-    ]
-
-
-def _hash(root: Path, file: Path) -> str:
-    return hashlib.sha256(file.relative_to(root).as_posix().encode(errors="surrogateescape")).hexdigest()
+    return Found(counted, train, test, left_out)
 
 
 def _source(root: Path, classes: Classes, size: int) -> PictureFiles:
     """Return the classes' files as one source of samples, in the order of their hashes."""
     labelled = [(file, label) for label, files in enumerate(classes.values()) for file in files]
-    labelled.sort(key=lambda each: _hash(root, each[0]))
+    labelled.sort(key=lambda each: hash_of(root, each[0]))
     paths = tuple(file.relative_to(root).as_posix() for file, _ in labelled)
     return PictureFiles(root, paths, np.array([label for _, label in labelled], dtype=np.int64), size)
 

@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -14,7 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 # size that is asked for, so that the loss of detail can't be seen (Pillow's `reducing_gap`).
 REDUCING_GAP = 2
 # Pillow knows more, some of which start other programs; files of datasets are these, whatever their names.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
 WHITE = (255, 255, 255, 255)
 
 
@@ -36,6 +37,20 @@ def decode(content: bytes, size: int) -> np.ndarray:
     with opened(content) as image:
         image.draft(None, (REDUCING_GAP * size, REDUCING_GAP * size))
         return np.asarray(fit(to_rgb(ImageOps.exif_transpose(image)), size))
+
+
+def is_picture(file: Path) -> bool:
+    """Return whether a file begins as an image in one of FORMATS does, whatever its name."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(file, formats=FORMATS):
+                return True
+    except UnidentifiedImageError:
+        return False
+    # It is one, and what is wrong with it is said when it is decoded.
+    except Exception:
+        return True
 
 
 @contextmanager
@@ -63,6 +78,9 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         # Pillow would clip 16 bits to 8, not scale them.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        # It would clip these, too.
+        raise DamagedPicture("its pixels are numbers of 32 bits, of which nobody knows the greatest")
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         ground = Image.new("RGBA", image.size, WHITE)
         return Image.alpha_composite(ground, image.convert("RGBA")).convert("RGB")

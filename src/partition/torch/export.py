@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import Dim
 
-from src.compat.torch import HigherOrderOperator, storage_id, tree_unflatten
+from src.compat.torch import HigherOrderOperator, storage_id
 from src.models.torch.unchanged import unchanged
 from src.partition.torch.simulation import Tensors, results_of
 from src.partition.torch.traced import Select, Traced, copy_to_users, graph_module
@@ -52,11 +52,10 @@ def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
         name: ({0: Dim.AUTO},) * len(value) if isinstance(value, tuple) else {0: Dim.AUTO}
         for name, value in bound.items()
     }
-    with unchanged(model), _quiet(logging.getLogger("torch")):
-        program = torch.export.export(model, inputs, dynamic_shapes=open_batch, strict=False)
-        whole = program.module()
+    with unchanged(model), _returning(model, select), _quiet(logging.getLogger("torch")):
+        whole = torch.export.export(model, inputs, dynamic_shapes=open_batch, strict=False).module()
     assert isinstance(whole, fx.GraphModule)
-    graph = _copied(whole.graph, program, select)
+    graph = _copied(whole.graph)
     sizes = [node.meta["val"].shape[0] for node in graph.nodes if node.op == "placeholder"]
     if not all(isinstance(size, SymInt) for size in sizes):
         raise ValueError(f"it runs on batches of {sizes[0]} samples alone")
@@ -77,6 +76,16 @@ def load() -> None:
 
 
 @contextlib.contextmanager
+def _returning(model: nn.Module, select: Select) -> Iterator[None]:
+    """Have a model return the selected outputs alone within the block: torch may not know what others are."""
+    hook = model.register_forward_hook(lambda _, __, returned: select(returned))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextlib.contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
     """Keep back what is logged and printed within the block; a reason that matters is in the error, too."""
     level = logger.level
@@ -94,8 +103,8 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _copied(whole: fx.Graph, program: ExportedProgram, select: Select) -> fx.Graph:
-    """Copy an exported graph without the check of its inputs, so that it returns the selected outputs."""
+def _copied(whole: fx.Graph) -> fx.Graph:
+    """Copy an exported graph without the check of its inputs; of several outputs it returns a tuple."""
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     for node in whole.nodes:
@@ -104,11 +113,8 @@ def _copied(whole: fx.Graph, program: ExportedProgram, select: Select) -> fx.Gra
         if node.op != "output" and not checks:
             known[node] = graph.node_copy(node, known.__getitem__)
     (output,) = whole.find_nodes(op="output")
-    flat = [known[value] if isinstance(value, fx.Node) else value for value in output.args[0]]
-    values = [value.meta["val"] if isinstance(value, fx.Node) else value for value in flat]
-    chosen = select(tree_unflatten(values, program.call_spec.out_spec))
-    places = [next(place for place, value in enumerate(values) if value is each) for each in chosen]
-    graph.output(flat[places[0]] if len(places) == 1 else tuple(flat[place] for place in places))
+    outputs = tuple(known[value] for value in output.args[0])
+    graph.output(outputs[0] if len(outputs) == 1 else outputs)
     # A block without gradients may write into buffers.
     graph.eliminate_dead_code(lambda node: node.is_impure() or isinstance(node.target, HigherOrderOperator))
     return graph

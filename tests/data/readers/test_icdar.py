@@ -155,6 +155,16 @@ def test_words_over_an_edge_are_cut_and_all_run_clockwise(tmp_path: Path) -> Non
     assert numbers.tolist() == [3] and ignored[0, :3].tolist() == [0, 0, 1]
 
 
+def test_corners_by_rows_or_in_another_order_that_crosses_itself_make_the_word(tmp_path: Path) -> None:
+    order = [[10, 20], [90, 22], [88, 60], [12, 58]]
+    lines = []
+    for corners in ([0, 1, 2, 3], [0, 1, 3, 2], [0, 2, 1, 3], [0, 3, 1, 2], [0, 2, 3, 1]):
+        lines.append(",".join(str(value) for corner in corners for value in order[corner]) + ",word")
+    corners, _, ignored = icdar2015(tmp_path, "\n".join(lines)).read(0, 1).targets
+    assert np.allclose(corners[0, :5], np.array(order) * [0.5, 384 / 720])
+    assert not ignored[0, :5].any()
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

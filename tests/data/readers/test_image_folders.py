@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,56 @@ def test_damaged_images_are_left_out_and_named(tmp_path: Path) -> None:
     cut, other = sorted(samples.damaged)
     assert cut.startswith("Train/Pho/0.jpg: ")
     assert "truncated" in cut
-    assert other == "Train/Pho/1.jpg: it is no JPEG, PNG, GIF, BMP, WEBP image"
+    assert other == "Train/Pho/1.jpg: it is no JPEG, PNG, GIF, BMP, WEBP, TIFF image"
+
+
+def test_images_are_told_by_their_content_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    roses = {
+        f"flower_photos/roses/{name}": plain(COLOURS["roses"])
+        for name in ("a.jfif", "b", "c.jpg_large", "2019/d.jpg", "2019/May/e.JPE")
+    }
+    tiff = encoded(Image.new("RGB", (20, 12), COLOURS["daisy"]), "TIFF")
+    others = {
+        "flower_photos/roses/notes.txt": b"of June",
+        "flower_photos/daisy/f.heic": b"heic",
+        "flower_photos/daisy/g.HEIC": b"heic",
+        "flower_photos/daisy/Thumbs.db": b"x",
+        "flower_photos/loose.jpg": plain((0, 0, 0)),
+    }
+    counts = {"images": 36, "classes": 3}
+    files = {**flowers(), **roses, "flower_photos/daisy/h.tif": tiff, **others}
+    splits = read(tmp_path, "flower_photos.tgz", files, test_share=0.2, counts=counts)
+    for source in (splits.train, splits.test):
+        assert_colours(source, list(COLOURS.values()))
+    assert splits.warnings == (
+        "left out 4 files that are no images of a class: 2 .heic, 1 .jpg, 1 .txt; the first is daisy/f.heic",
+    )
+
+
+def test_a_class_has_one_name_however_its_accents_are_written(tmp_path: Path) -> None:
+    files = {
+        f"{split}/{unicodedata.normalize(form, dish)}/{n}.jpg": plain(colour)
+        for split, form in (("Train", "NFC"), ("Test", "NFD"))
+        for dish, colour in (("Phở", DISHES["Pho"]), ("Bánh mì", DISHES["Banh mi"]))
+        for n in range(3)
+    }
+    splits = read(tmp_path, "archive.zip", files)
+    assert splits.names == ("Bánh mì", "Phở")
+    for source in (splits.train, splits.test):
+        assert_colours(source, list(DISHES.values()))
+    decomposed = {unicodedata.normalize("NFD", name): content for name, content in files.items()}
+    (tmp_path / "other").mkdir()
+    other = read(tmp_path / "other", "archive.zip", decomposed)
+    order = [unicodedata.normalize("NFC", file) for file in other.train.files]
+    assert order == list(splits.train.files)
+
+
+def test_pixels_of_an_unknown_range_are_damage(tmp_path: Path) -> None:
+    files = dishes()
+    files["Images/Train/Pho/0.tif"] = encoded(Image.new("F", (9, 9), 4000.0), "TIFF")
+    train = read(tmp_path, "archive.zip", files).train
+    (said,) = train.read(0, len(train)).damaged
+    assert "numbers of 32 bits" in said
 
 
 FLOWERS, DISHES_ZIP = "flower_photos.tgz", "archive.zip"
