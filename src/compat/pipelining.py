@@ -60,18 +60,18 @@ class StaticStage(PipelineStage):
 
     # Older stages ask for a gradient of whatever they receive, though torch has none of integers.
 
-    def _prepare_forward_infra(self, microbatches: int, *inputs: Any, **more: Any) -> Any:
+    def _prepare_forward_infra(self, num_microbatches: int, *inputs: Any, **more: Any) -> Any:
         if KNOWS_GRADIENTS:
-            return super()._prepare_forward_infra(microbatches, *inputs, **more)
+            return super()._prepare_forward_infra(num_microbatches, *inputs, **more)
         backward, self.has_backward = self.has_backward, False
         try:
-            outputs = super()._prepare_forward_infra(microbatches, *inputs, **more)
+            outputs = super()._prepare_forward_infra(num_microbatches, *inputs, **more)
         finally:
             self.has_backward = backward
         if backward and not self.is_first:
             for received in self.args_recv_info.values():
-                for each in received:
-                    each.buffer.requires_grad_(_has_gradient(each.buffer))
+                for buffer in [each.buffer for each in received if isinstance(each.buffer, Tensor)]:
+                    buffer.requires_grad_(_has_gradient(buffer))
         return outputs
 
     def _create_grad_send_info(self, received: tuple[Any, ...]) -> list[int | None]:

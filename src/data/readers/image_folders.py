@@ -57,8 +57,12 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
     found = _two_folders(root) if share is None else _divided(root, share)
     check_counts(found.counted, options)
     size = options["size"]
-    sources = (_source(root, classes, size) for classes in (found.train, found.test))
-    return Splits(*sources, tuple(found.train), describe_left_out(root, found.left_out))
+    return Splits(
+        _source(root, found.train, size),
+        _source(root, found.test, size),
+        tuple(found.train),
+        describe_left_out(root, found.left_out),
+    )
 
 
 @dataclass(frozen=True)
