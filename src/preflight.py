@@ -3,8 +3,9 @@
 `python -m src.preflight CONFIG ANSWER` is run by the parent (`src.launch.supervise.inspection`), which
 imports no framework. CONFIG is the path of the cell's resolved configuration. ANSWER is written as JSON:
 `notes` with lines for the user, `seconds` that looking took, `compared` with the number of samples by which
-stages were compared with the uncut model, if they were; and if not all is well, `mistake` with a sentence on
-what the user has typed or named, or `failure` with one on an error of the user's own code.
+stages were compared with the uncut model, if they were, `facts` with what a Keras model does in training, as
+`RankRecord` has it (of a torch model the ranks find it themselves); and if not all is well, `mistake` with a
+sentence on what the user has typed or named, or `failure` with one on an error of the user's own code.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main() -> None:
     answer: dict[str, Any] = {"notes": []}
     try:
         config = load(Path(sys.argv[1]))
-        answer["compared"] = look_into(config, Path(sys.argv[1]).parent, answer["notes"].append)
+        answer |= look_into(config, Path(sys.argv[1]).parent, answer["notes"].append)
     except ConfigError as mistake:
         answer["mistake"] = str(mistake)
     except BaseException as error:
@@ -50,11 +51,12 @@ def main() -> None:
     os._exit(0)
 
 
-def look_into(config: Config, folder: Path, note: Callable[[str], None] = print) -> int | None:
+def look_into(config: Config, folder: Path, note: Callable[[str], None] = print) -> dict[str, Any]:
     """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
-    Where the strategy cuts the model, the cut model is compared with it, by as many samples as are returned.
-    `folder` takes the place of the run's directory; `note` is told what the user should know.
+    Where the strategy cuts the model, the cut model is compared with it. Returned are `compared` and `facts`
+    of the answer, where there are any. `folder` takes the place of the run's directory; `note` is told what
+    the user should know.
 
     Raises:
         ConfigError: for a path that names nothing, options that a model doesn't take, a task that isn't what
@@ -69,7 +71,8 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         if path is not None and not import_paths.is_own(path):
             import_paths.resolve(f"strategy.{key}", path)
     arrays = prepared.load(config.dataset)
-    context, compared = RankContext(config, 0, 1, arrays, folder, (0,)), None
+    context = RankContext(config, 0, 1, arrays, folder, (0,))
+    found: dict[str, Any] = {}
     if config.framework == "torch":
         import torch
 
@@ -82,7 +85,7 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
             from src.runtime.torch.pipeline import cut_check
 
             torch.set_num_threads(len(usable_cores()))
-            compared = cut_check.check_cut(context, model)
+            found["compared"] = cut_check.check_cut(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
     else:
@@ -91,10 +94,10 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.tensorflow import setup as keras_setup
 
         keras_model = keras_setup.build(context)
-        model_check.check_model(context, keras_model)
+        found["facts"] = model_check.check_model(context, keras_model)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
-    return compared
+    return found
 
 
 def _leave_mpi() -> None:

@@ -24,6 +24,12 @@ def layers_of(model: keras.Model) -> Iterator[keras.layers.Layer]:
     yield from model._flatten_layers()
 
 
+def seeds_of(model: keras.Model) -> list[keras.Variable]:
+    """Return the states of the generators from which the layers of `model` draw random numbers."""
+    generators = [seed for layer in layers_of(model) for seed in layer._seed_generators]
+    return [generator.state for generator in {id(each): each for each in generators}.values()]
+
+
 class SummingOptimizer(keras.optimizers.Optimizer):
     """An optimizer that may change the gradients once they are summed over the replicas.
 

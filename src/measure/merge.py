@@ -75,7 +75,8 @@ def merge(
         shutil.copyfile(epochs, out / files.EPOCHS)
     write_table(out / files.WORKERS, WORKER_FIELDS, _worker_rows(run))
     seconds = environment.get("seconds", {})
-    environment |= _facts_of_environment(run) | {"seconds": _by_part(run, seconds)}
+    seen = (environment.get("inspection") or {}).get("facts") or {}
+    environment |= _facts_of_environment(run, seen) | {"seconds": _by_part(run, seconds)}
     write_text(out / files.ENVIRONMENT, json.dumps(environment, indent=1))
     if run.timelines:
         write_text(out / files.TIMELINE, json.dumps(timeline.chrome_trace(run.timelines)))
@@ -100,14 +101,14 @@ def _complete_network(path: Path, run: RunRecords) -> dict[str, Any]:
     return network
 
 
-def _facts_of_environment(run: RunRecords) -> dict[str, Any]:
-    """Return the ranks' measurements of the machine, and whether their model has batch statistics."""
+def _facts_of_environment(run: RunRecords, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ranks' measurements of the machine, and facts of their model, or those `seen` before."""
     records, first = run.records, run.first
     before = [record.get("probe_before") for record in records.values()]
     after = [record.get("probe_after") for record in records.values()]
     found = contention.disturbances(run.readings, records)
     return {
-        **{key: first.get(key) for key in FIRST_RANK_FACTS},
+        **{key: first.get(key, seen.get(key)) for key in FIRST_RANK_FACTS},
         "probes": {"before": before, "after": after},
         "probe_changed": arithmetic.probe_changed(list(zip(before, after, strict=True))),
         "contention": contention.facts(found, run.readings, records),

@@ -18,6 +18,7 @@ import numpy as np
 
 from src.config import ConfigError
 from src.data import arrays, available
+from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.models import adapt
 from src.runtime.common.context import RankContext
@@ -37,7 +38,12 @@ OWN = (
     "five_outputs",
     "softmax",
     "stateful",
+    "dropout",
+    "normalised",
+    "counting",
+    "centred",
 )
+CUT = ("Subclassed", "unbuilt", "forgetful", "counting")
 FIRST = {"resnet18": 2, "resnet50": 2, "mobilenet_v2": 1}
 
 
@@ -69,16 +75,19 @@ def mistake(path: str) -> str:
     return "no mistake"
 
 
-def looked_at(folder: Path, name: str) -> str:
-    """What is said of a model of tests/models/own_keras.py before it trains."""
-    chosen = config(*("strategy=tf_single", "model=custom", f"model.path=tests.models.own_keras.{name}"))
+def looked_at(folder: Path, name: str, strategy: str = "tf_single") -> str | RankRecord:
+    """What is said, or seen, of a model of tests/models/own_keras.py before it trains."""
+    chosen = config(f"strategy={strategy}", "model=custom", f"model.path=tests.models.own_keras.{name}")
     data = arrays.load(available.ensure(chosen.dataset), 320)
     context = RankContext(chosen, 0, 1, data, folder, (0,))
+    model = setup.build(context)
+    before = [variable.numpy() for variable in model.variables]
     try:
-        model_check.check_model(context, setup.build(context))
+        seen = model_check.check_model(context, model)
     except ConfigError as error:
         return str(error)
-    return "fine"
+    assert all(map(np.array_equal, model.variables, before)), "the model is left as it was"
+    return seen
 
 
 def train(folder: Path) -> None:
@@ -120,6 +129,7 @@ def main() -> None:
         "custom": list(custom("tests.models.keras_process.small").output_shape),
         "mistakes": [mistake("math.pi"), mistake("collections.Counter")],
         "looks": {name: looked_at(folder, name) for name in OWN},
+        "cuts": {name: looked_at(folder, name, "tf_model_split") for name in CUT},
         "losses": losses(folder / "tensorflow" / "steps.csv"),
         "torch_losses": losses(folder / "torch" / "steps.csv"),
     }

@@ -60,3 +60,63 @@ def regularised(classes: int, shape: tuple[int, ...]) -> keras.Model:
     images = keras.Input(shape)
     hidden = layers.Dense(16, activation="relu", kernel_regularizer=penalty)(layers.Flatten()(images))
     return keras.Model(images, layers.Dense(classes, kernel_regularizer=penalty)(hidden))
+
+
+class Forgetful(layers.Layer):
+    """Has a factor that its configuration lacks."""
+
+    factor = 1.0
+
+    def call(self, values: Any) -> Any:
+        return values * self.factor
+
+
+def forgetful(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    images = keras.Input(shape)
+    layer = Forgetful()
+    layer.factor = 2.0
+    return keras.Model(images, layer(layers.Dense(classes)(layers.Flatten()(images))))
+
+
+class Counting(layers.Layer):
+    """Counts its calls in training."""
+
+    def build(self, shape: Any) -> None:
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, name="calls")
+
+    def call(self, values: Any, training: bool = False) -> Any:
+        if training:
+            self.calls.assign_add(1)
+        return values
+
+
+class Centred(layers.Layer):
+    """Takes the mean of the batch away, in training."""
+
+    def call(self, values: Any, training: bool = False) -> Any:
+        return values - keras.ops.mean(values, axis=0, keepdims=True) if training else values
+
+
+def behind(*behind: layers.Layer, classes: int, shape: tuple[int, ...]) -> keras.Model:
+    """Return a convolutional model with layers before its last one."""
+    images = keras.Input(shape)
+    hidden = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(images))
+    for layer in behind:
+        hidden = layer(hidden)
+    return keras.Model(images, layers.Dense(classes)(hidden))
+
+
+def dropout(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    return behind(layers.Dropout(0.5), classes=classes, shape=shape)
+
+
+def normalised(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    return behind(layers.BatchNormalization(), classes=classes, shape=shape)
+
+
+def counting(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    return behind(Counting(name="counting"), layers.BatchNormalization(), classes=classes, shape=shape)
+
+
+def centred(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    return behind(Centred(), classes=classes, shape=shape)

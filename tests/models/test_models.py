@@ -156,15 +156,29 @@ def test_keras_models_by_import_path(keras_says: dict[str, Any]) -> None:
 def test_keras_models_are_looked_at_before_they_train(keras_says: dict[str, Any]) -> None:
     own = "model.path=tests.models.own_keras."
     said = {
-        **dict.fromkeys(("Subclassed", "unbuilt", "regularised"), "fine"),
         "OwnStep": f"{own}OwnStep: has a train_step of its own, which would not be used; leave it away",
         "two_outputs": f"{own}two_outputs: returns 2 outputs, and one is trained, the logits",
-        "five_outputs": f"{own}five_outputs: returns [2, 5] for 2 samples of 10 classes",
+        "five_outputs": f"{own}five_outputs: returns [4, 5] for 4 samples of 10 classes",
     }
     looks = keras_says["looks"]
     assert {name: looks[name] for name in said} == said
     assert "returns probabilities, which add up to 1, and the loss takes logits" in looks["softmax"]
     assert "keeps its state from batch to batch" in looks["stateful"]
+    nothing = {"draws_random_numbers": False, "moves_buffers": [], "computes_over_batch": False}
+    for name in ("Subclassed", "unbuilt", "regularised", "normalised"):
+        assert looks[name] == nothing, name
+    assert looks["dropout"] == nothing | {"draws_random_numbers": True}
+    assert looks["centred"] == nothing | {"computes_over_batch": True}
+    assert looks["counting"] == nothing | {"moves_buffers": ["counting/calls"]}
+
+
+@pytest.mark.slow
+def test_a_keras_model_that_is_another_one_in_stages_is_refused(keras_says: dict[str, Any]) -> None:
+    cuts = keras_says["cuts"]
+    assert cuts["Subclassed"] == "the model can't be cut: it is no Sequential or functional Keras model"
+    assert cuts["forgetful"] == "the model can't be cut as it is: an output is another one in stages"
+    assert cuts["unbuilt"] == keras_says["looks"]["unbuilt"]
+    assert cuts["counting"] == keras_says["looks"]["counting"]
 
 
 def test_both_frameworks_train_alike_from_the_same_weights(keras_says: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ def _key(config: Config) -> str:
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
     keys += ["data_parallel_degree"] + ["microbatch"] * ("partition" in config.strategy)
-    parts = [config.strategy["entry"], *(getattr(config, key) for key in keys)]
+    parts = [config.strategy["entry"], config.hardware.device, *(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 
 
@@ -110,11 +110,11 @@ def _judge(config: Config, code: int, answer: Mapping[str, Any] | None, log: Pat
         raise OwnCodeError(f"{_blamed(config)}: {answer['failure']}")
     for note in answer["notes"]:
         print(note, flush=True)
-    _found[_key(config)] = {key: answer.get(key) for key in ("seconds", "compared")}
+    _found[_key(config)] = {key: answer.get(key) for key in ("seconds", "compared", "facts")}
 
 
 def found(config: Config) -> dict[str, Any] | None:
-    """Return what the look into a cell's own code took, and by how many samples stages were compared.
+    """Return what the look into a cell's own code took, by how many samples stages were compared, and facts.
 
     `None` where this process has had no look.
     """

@@ -56,7 +56,7 @@ def operations(model: keras.Model) -> KerasGraph:
         ConfigError: for another kind of model, one with several inputs or outputs, or one that uses a layer's
             weights in several places.
     """
-    if not model.inputs or not getattr(model, "outputs", None):
+    if not getattr(model, "inputs", None) or not getattr(model, "outputs", None):
         raise ConfigError("the model can't be cut: it is no Sequential or functional Keras model")
     whole = keras.Model(model.inputs, model.outputs)
     if len(whole.inputs) != 1 or len(whole.outputs) != 1:

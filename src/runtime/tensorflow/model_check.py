@@ -8,22 +8,27 @@ import tensorflow as tf
 
 from src.compat.keras import layers_of
 from src.config import ConfigError
+from src.measure.rank_record import RankRecord
 from src.models import adapt
+from src.partition.keras import comparison
 from src.runtime.common.context import RankContext
-from src.runtime.tensorflow import setup
+from src.runtime.tensorflow import model_look, setup
 
-SAMPLES = 2
+# So many samples are called with.
+SAMPLES = 4
 # By how much the sum of a softmax's outputs may differ from 1.
 ROUNDING = 1e-3
 
 
-def check_model(context: RankContext, model: keras.Model) -> None:
-    """Call the model on two training samples, and look at what it returns.
+def check_model(context: RankContext, model: keras.Model) -> RankRecord:
+    """Call the model on a few training samples, and return what it does in training; leave it as it was.
 
-    Whatever the model raises is raised as it is.
+    Where the strategy cuts the model, its stages are compared with it. Whatever the model raises is raised as
+    it is.
 
     Raises:
-        ConfigError: for a model whose steps, outputs or state aren't those of the strategies here.
+        ConfigError: for a model whose steps, outputs or state aren't those of the strategies here, and one
+            that can't be cut as it is.
     """
     name = adapt.key_and_name(context.config)
     if type(model).train_step is not keras.Model.train_step:
@@ -46,3 +51,6 @@ def check_model(context: RankContext, model: keras.Model) -> None:
             f"{name}: returns probabilities, which add up to 1, and the loss takes logits: leave the softmax "
             "of the last layer away"
         )
+    if "partition" in context.config.strategy:
+        comparison.check(model, images)
+    return model_look.facts(model, images)

@@ -22,19 +22,15 @@ MIXED = ("on the expected device", "on the same device", "in the same device", "
 def check_device(context: RankContext, model: nn.Module) -> None:
     """Check that on a GPU the forward pass wouldn't meet tensors of the model's that stay on the CPU.
 
-    A copy of the model moves to the `meta` device, which has shapes and no data, as it would move to a GPU;
-    what it does there is believed if the GPU, where one can be seen, says the same. What can't be copied, or
-    asks for data, isn't judged.
+    A copy of the model moves to the `meta` device, which has shapes and no data, as it would move to a GPU.
+    What can't be copied, or asks for data, isn't judged.
 
     Raises:
         ConfigError: for a run on GPUs by a model whose forward pass mixes tensors of several devices.
     """
     if context.config.hardware.device != "gpu":
         return
-    mixed = _mixes(context, model, torch.device("meta"))
-    if mixed is not None and torch.cuda.is_available():
-        mixed = _mixes(context, model, torch.device("cuda"))
-    if mixed is not None:
+    if (mixed := _mixes(context, model, torch.device("meta"))) is not None:
         raise ConfigError(
             f"{adapt.key_and_name(context.config)}: on a GPU {mixed} meets a tensor that stays on the CPU, "
             "for it is neither a parameter nor a buffer: register it (layers: by nn.ModuleList), or create "

@@ -49,11 +49,7 @@ MIXING: dict[str, Callable[[Net, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_what_would_stay_on_the_cpu_is_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A GPU that is here has the last word.
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_what_would_stay_on_the_cpu_is_named(name: str, tmp_path: Path) -> None:
     model = Net(MIXING[name])
     check(model, "cpu", tmp_path)
     line = MIXING[name].__code__.co_firstlineno
