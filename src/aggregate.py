@@ -18,7 +18,6 @@ import json
 import math
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -222,4 +221,4 @@ def retry_help(failed: Sequence[StudyRun]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_lines.leave(main)

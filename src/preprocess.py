@@ -7,7 +7,6 @@ options it reads another folder: `python -m src.preprocess cifar10 source=genera
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,4 +64,4 @@ def _note_none(name: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_lines.leave(main)

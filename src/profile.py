@@ -145,4 +145,4 @@ def _seconds(seconds: float | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_lines.leave(main)

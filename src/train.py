@@ -279,10 +279,4 @@ class Command:
 
 
 if __name__ == "__main__":
-    try:
-        code = main()
-    except KeyboardInterrupt as interrupt:
-        code = exit_lines.answer(interrupt)
-    # What is left to do is short, and must not end in a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.exit(code)
+    exit_lines.leave(main)

@@ -72,4 +72,4 @@ def _check_port(port: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_lines.leave(main)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 from src.config.mistakes import CommandError
 from src.run.status import Status
 
 # Set by a user who wants the traceback of an error that the program doesn't expect.
 TRACEBACK = "SCALEGUIDE_TRACEBACK"
+
+
+def leave(main: Callable[[], int]) -> NoReturn:
+    """Run the `main` function of a command, and end the process with the exit status that it returns."""
+    try:
+        code = main()
+    except KeyboardInterrupt as interrupt:
+        code = answer(interrupt)
+    finally:
+        # What is left to do is short, and must not end in a traceback.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(command: Callable[[], int | None]) -> int:
