@@ -18,7 +18,7 @@ from src.data.readers.raw_files import folders, is_foreign
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
 # Windows adds these to folders, and counts them as no files of the user's.
 SYSTEM_FILES = {"thumbs.db", "desktop.ini"}
-# Of the files that are left out, so many kinds are named.
+# So many kinds of the files that are left out are named.
 MOST_KINDS = 4
 
 # The image files of each class.

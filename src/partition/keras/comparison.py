@@ -57,7 +57,7 @@ def check(model: keras.Model, images: tf.Tensor) -> None:
         results.append([passed[0], *tape.gradient(total, variables, unconnected_gradients="zero")])
     said = ["an output", *(f"the gradient of {variable.path}" for variable in own)]
     for what, whole, cut in zip(said, *results, strict=True):
-        # Those of an embedding are sparse.
+        # An embedding has sparse ones.
         whole, cut = (np.asarray(tf.convert_to_tensor(each), np.float64) for each in (whole, cut))
         norm = np.linalg.norm(whole)
         if not np.linalg.norm(whole - cut) <= BOUND * norm:
