@@ -62,7 +62,7 @@ def operations(model: keras.Model) -> KerasGraph:
     if len(whole.inputs) != 1 or len(whole.outputs) != 1:
         raise ConfigError("the model can't be cut: it must have one input and one tensor of logits")
     nodes = calls_in_order(whole)
-    names = [node.operation.name for node in nodes if node.operation.weights]
+    names = [node.operation.name for node in nodes if getattr(node.operation, "weights", ())]
     shared = sorted({name for name in names if names.count(name) > 1})
     if shared:
         raise ConfigError(f"the model can't be cut: {shared[0]} is used in several places")

@@ -118,8 +118,10 @@ class SplitModel:
         """Take the optimizer step of each stage on its device, by the gradients of all stages."""
         remaining = iter(self._clipped(gradients))
         for device, stage, optimizer in zip(self._devices, self.stages, self._optimizers, strict=True):
-            with tf.device(device):
-                optimizer.apply_gradients([(next(remaining), v) for v in stage.trainable_variables])
+            # Keras refuses to apply nothing, which is all that a stage without variables has.
+            if stage.trainable_variables:
+                with tf.device(device):
+                    optimizer.apply_gradients([(next(remaining), v) for v in stage.trainable_variables])
 
     def _clipped(self, gradients: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
         """Return the gradients of all stages, clipped by their common norm if configured."""
