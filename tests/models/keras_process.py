@@ -43,7 +43,7 @@ OWN = (
     "counting",
     "centred",
 )
-CUT = ("Subclassed", "unbuilt", "forgetful", "counting")
+CUT = ("Subclassed", "unbuilt", "forgetful", "counting", "masked")
 FIRST = {"resnet18": 2, "resnet50": 2, "mobilenet_v2": 1}
 
 
@@ -129,6 +129,9 @@ def main() -> None:
         "custom": list(custom("tests.models.keras_process.small").output_shape),
         "mistakes": [mistake("math.pi"), mistake("collections.Counter")],
         "looks": {name: looked_at(folder, name) for name in OWN},
+        "synchronised": [
+            looked_at(folder, "synchronised", strategy) for strategy in ("tf_single", "tf_mirrored", "tf_mpi")
+        ],
         "cuts": {name: looked_at(folder, name, "tf_model_split") for name in CUT},
         "losses": losses(folder / "tensorflow" / "steps.csv"),
         "torch_losses": losses(folder / "torch" / "steps.csv"),

@@ -120,3 +120,14 @@ def counting(classes: int, shape: tuple[int, ...]) -> keras.Model:
 
 def centred(classes: int, shape: tuple[int, ...]) -> keras.Model:
     return behind(Centred(), classes=classes, shape=shape)
+
+
+def synchronised(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    norm = layers.BatchNormalization(synchronized=True, name="norm")
+    return behind(norm, classes=classes, shape=shape)
+
+
+def masked(classes: int, shape: tuple[int, ...]) -> keras.Model:
+    images = keras.Input(shape)
+    rows = layers.Masking(0.5)(layers.Reshape((shape[0], shape[1] * shape[2]))(images))
+    return keras.Model(images, layers.Dense(classes)(layers.LSTM(8)(rows)))

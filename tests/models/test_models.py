@@ -179,6 +179,16 @@ def test_a_keras_model_that_is_another_one_in_stages_is_refused(keras_says: dict
     assert cuts["forgetful"] == "the model can't be cut as it is: an output is another one in stages"
     assert cuts["unbuilt"] == keras_says["looks"]["unbuilt"]
     assert cuts["counting"] == keras_says["looks"]["counting"]
+    assert cuts["masked"] == keras_says["looks"]["unbuilt"]
+
+
+@pytest.mark.slow
+def test_synchronised_statistics_are_refused_where_they_would_not_be(keras_says: dict[str, Any]) -> None:
+    single, mirrored, mpi = keras_says["synchronised"]
+    assert single == mirrored == keras_says["looks"]["normalised"]
+    assert mpi.startswith(
+        "strategy=tf_mpi: norm has synchronized=True, and each worker would have statistics"
+    )
 
 
 def test_both_frameworks_train_alike_from_the_same_weights(keras_says: dict[str, Any]) -> None:

@@ -117,3 +117,7 @@ class Fixed(Named):
 
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(images)["scores"]
+
+
+def synchronised(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.SyncBatchNorm(8), nn.Linear(8, classes))

@@ -88,6 +88,10 @@ def test_how_often_a_run_evaluates_changes_nothing(
         (("strategy=pipeline", *own("Rounded")), "it would leave out the autograd function Rounding"),
         (("strategy=ddp", *own("Sparse")), "the gradient of table.weight is sparse"),
         (("strategy=ddp", *own("Initialised")), "forward pass writes into its parameter scale, which each"),
+        (
+            ("strategy=mpi", *own("synchronised")),
+            "strategy=mpi: 2 is nn.SyncBatchNorm, which not all strategies",
+        ),
         (("strategy=single", *own("Named")), "the model returns features, scores; choose the logits by task"),
         (("strategy=single", *own("Fixed")), "nothing to train: no parameter has a part in the loss"),
         (
@@ -95,7 +99,7 @@ def test_how_often_a_run_evaluates_changes_nothing(
             "is a model of torch, and strategy=tf_single trains",
         ),
     ],
-    ids=["backward", "sparse", "initialised", "outputs", "frozen", "framework"],
+    ids=["backward", "sparse", "initialised", "synchronised", "outputs", "frozen", "framework"],
 )
 def test_what_would_be_another_model_is_refused_in_a_line(
     commands: Commands, mnist: None, words: tuple[str, ...], told: str

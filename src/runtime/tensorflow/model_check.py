@@ -16,6 +16,8 @@ from src.runtime.tensorflow import model_look, setup
 
 # So many samples are called with.
 SAMPLES = 4
+# Strategies whose replicas compute synchronised statistics, which Keras asks tf.distribute for.
+SYNCHRONISING = ("tf_custom", "tf_mirrored", "tf_multiworker")
 # By how much the sum of a softmax's outputs may differ from 1.
 ROUNDING = 1e-3
 
@@ -37,6 +39,13 @@ def check_model(context: RankContext, model: keras.Model) -> RankRecord:
         raise ConfigError(
             f"{name}: {stateful[0]} keeps its state from batch to batch, and which batches a worker sees "
             "depends on the strategy; build it with stateful=False"
+        )
+    config = context.config
+    synchronised = [layer.name for layer in layers_of(model) if getattr(layer, "synchronized", False)]
+    if synchronised and config.data_parallel_degree > 1 and config.strategy["name"] not in SYNCHRONISING:
+        raise ConfigError(
+            f"strategy={config.strategy['name']}: {synchronised[0]} has synchronized=True, and each worker "
+            f"would have statistics of its own; choose {', '.join(SYNCHRONISING)}, or leave it away"
         )
     images = setup.normalise(context, tf.constant(context.arrays.train.inputs[0][:SAMPLES]))
     outputs = tf.nest.flatten(model(images, training=False))

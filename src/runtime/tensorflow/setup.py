@@ -128,7 +128,7 @@ def gradient_bytes(model: keras.Model) -> int:
 
 
 def facts(parts: Sequence[keras.Model]) -> RankRecord:
-    """Return the facts of a model for the record: its parameters, and whether it has BatchNorm.
+    """Return the facts of a model for the record: its parameters, and whether it has local BatchNorm.
 
     Args:
         parts: the model, or the stages that it was cut into.
@@ -137,7 +137,9 @@ def facts(parts: Sequence[keras.Model]) -> RankRecord:
     layers = [layer for part in parts for layer in layers_of(part)]
     return {
         "parameters": int(sum(np.prod(variable.shape) for variable in trained)),
-        "batch_statistics": any(isinstance(layer, keras.layers.BatchNormalization) for layer in layers),
+        "batch_statistics": any(
+            isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized for layer in layers
+        ),
     }
 
 

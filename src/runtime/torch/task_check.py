@@ -77,6 +77,12 @@ def _check_exchange(
         loss: the loss that the pass led to.
     """
     strategy = context.config.strategy
+    synchronised = [name for name, layer in model.named_modules() if isinstance(layer, nn.SyncBatchNorm)]
+    if synchronised and context.config.data_parallel_degree > 1:
+        raise ConfigError(
+            f"strategy={strategy['name']}: {synchronised[0]} is nn.SyncBatchNorm, which not all strategies "
+            "synchronise; build the model with nn.BatchNorm, and choose batchnorm=sync under ddp or mpi"
+        )
     if loss.shape or not (context.config.data_parallel_degree > 1 or "serve" in strategy):
         return
     for name, parameter in model.named_parameters():

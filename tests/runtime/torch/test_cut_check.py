@@ -1,0 +1,55 @@
+"""A cut that differs by rounding alone is no other model: what differs in fp32 is looked at in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from src.config import ConfigError
+from src.data.generated import synthetic
+from src.partition.torch import comparison
+from src.runtime.common.context import RankContext
+from src.runtime.torch.pipeline.cut_check import SAMPLES, check_cut
+from tests.support import config
+
+IMAGES = {"shape": [8, 8, 1], "classes": 3, "samples": 32, "test_samples": 4, "source": "generated"}
+
+
+class Magnified(nn.Module):
+    """Subtracts two sums of the same numbers, in two orders, but for a ten-thousandth.
+
+    What crosses a boundary is contiguous, by which torch adds up in another order.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+        self.first, self.head = nn.Linear(64, 4096), nn.Linear(64, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        table = torch.exp(self.first(images.flatten(1))).view(-1, 64, 64)
+        difference = table.transpose(1, 2).sum(2) - self.share * table.sum(1)
+        return self.head(difference)
+
+
+def context_in(folder: Path) -> RankContext:
+    chosen = config("strategy=pipeline", "model=mlp", "batch=16", "microbatches=2")
+    return RankContext(chosen, 0, 1, synthetic.make({**IMAGES, "generator_seed": 0}), folder, (0,))
+
+
+def test_rounding_that_a_model_magnifies_is_no_other_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = Magnified(0.9999)
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    assert check_cut(context_in(tmp_path), model) == SAMPLES
+    assert all(map(torch.equal, model.parameters(), weights))
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    # In fp32 alone it would be refused, and so it is with a bound in float64 that rounding exceeds.
+    monkeypatch.setattr(comparison, "SHARP", 1e-15)
+    with pytest.raises(ConfigError, match="the model can't be cut as it is: .* differs by .* of its norm"):
+        check_cut(context_in(tmp_path), model)
