@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -106,9 +107,11 @@ def train(folder: Path, model: str, column: str, out: Path) -> Trained:
 def verdict(trained: Trained, runs: Sequence[StudyRun], notes: list[str]) -> str:
     """Return the words of a run's field; a refusal is numbered among `notes`, where it is added."""
     if trained.refusal is not None:
-        if trained.refusal not in notes:
-            notes.append(trained.refusal)
-        return f"refused [{notes.index(trained.refusal) + 1}]"
+        # The column says under which strategy.
+        refusal = re.sub(r"^strategy=\w+: ", "", trained.refusal)
+        if refusal not in notes:
+            notes.append(refusal)
+        return f"refused [{notes.index(refusal) + 1}]"
     if trained.run.status is not Status.OK:
         return f"**{trained.run.status}**: {trained.run.error or 'no reason is known'}"
     row = parity(trained.run, runs)

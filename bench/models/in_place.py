@@ -15,9 +15,9 @@ class InPlace(nn.Module):
         hidden = hidden.clone()
         hidden[:, 0] = 0
         hidden[:, :4].mul_(0.5)
-        hidden = torch.relu(self.second(hidden))
+        hidden = self.second(hidden)
         hidden += 0.1
-        return self.head(hidden.flatten(1))
+        return self.head(torch.relu(hidden).flatten(1))
 
 
 def build(classes: int, shape: tuple[int, ...]) -> nn.Module:

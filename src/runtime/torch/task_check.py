@@ -45,7 +45,10 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
             raise ConfigError(
                 f"{adapt.key_and_name(context.config)}: nothing to train: no parameter has a part in the loss"
             )
-        _check_exchange(context, model, weights, loss)
+        if not loss.shape:
+            model.zero_grad()
+            loss.backward()
+            _check_exchange(context, model, weights)
         # What the model has kept of these samples must do for another number of them.
         with evaluating(model):
             _, outputs, targets = run(context.arrays.test.read(slice(SAMPLES + 1)))
@@ -65,16 +68,13 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
         raise ConfigError(f"{name}: its file lists the metric {missing[0]}, and it gives {known}")
 
 
-def _check_exchange(
-    context: RankContext, model: nn.Module, weights: Mapping[str, Tensor], loss: Tensor
-) -> None:
+def _check_exchange(context: RankContext, model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Raise `ConfigError` where a model's workers would train different models, or can't exchange gradients.
 
     Args:
         context: the context of the run.
-        model: after its forward pass in training.
-        weights: its parameters before that pass, by name.
-        loss: the loss that the pass led to.
+        model: after a forward and a backward pass in training.
+        weights: its parameters before them, by name.
     """
     strategy = context.config.strategy
     synchronised = [name for name, layer in model.named_modules() if isinstance(layer, nn.SyncBatchNorm)]
@@ -83,7 +83,7 @@ def _check_exchange(
             f"strategy={strategy['name']}: {synchronised[0]} is nn.SyncBatchNorm, which not all strategies "
             "synchronise; build the model with nn.BatchNorm, and choose batchnorm=sync under ddp or mpi"
         )
-    if loss.shape or not (context.config.data_parallel_degree > 1 or "serve" in strategy):
+    if not (context.config.data_parallel_degree > 1 or "serve" in strategy):
         return
     for name, parameter in model.named_parameters():
         if not torch.equal(parameter, weights[name]):
@@ -91,8 +91,6 @@ def _check_exchange(
                 f"strategy={strategy['name']}: the model's forward pass writes into its parameter {name}, "
                 "which each worker would do by its own samples; choose strategy=single"
             )
-    model.zero_grad()
-    loss.backward()
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
         if gradient is not None and (gradient.is_sparse or gradient.is_complex()):
