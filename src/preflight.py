@@ -64,6 +64,7 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         BaseException: whatever the user's own code raises.
     """
     from src.runtime.common.context import RankContext
+    from src.runtime.common.seed_check import check_seeds
 
     for key in ("entry", "serve"):
         path = config.strategy.get(key)
@@ -79,6 +80,7 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.torch import checkpoint, device_check, setup, task_check
 
         model = setup.build(context, note)
+        check_seeds(config, setup.weights(model), lambda: setup.weights(setup.build(context, _ignore)), note)
         task_check.check_task(context, model, note)
         device_check.check_device(context, model)
         if "partition" in config.strategy:
@@ -94,10 +96,16 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.tensorflow import setup as keras_setup
 
         keras_model = keras_setup.build(context)
+        built = keras_setup.weights(keras_model)
+        check_seeds(config, built, lambda: keras_setup.weights(keras_setup.build(context)), note)
         found["facts"] = model_check.check_model(context, keras_model)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
     return found
+
+
+def _ignore(_: str) -> None:
+    """Tell nobody what is said of a model that is built for the second time."""
 
 
 def _leave_mpi() -> None:

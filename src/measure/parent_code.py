@@ -98,6 +98,7 @@ NO_FIGURE = {
     "src.partition.torch.comparison": "looks into the user's own code before a run",
     "src.runtime.tensorflow.model_check": "looks into the user's own code before a run",
     "src.runtime.torch.pipeline.cut_check": "looks into the user's own code before a run",
+    "src.runtime.common.seed_check": "looks into the user's own code before a run",
     "src.runtime.torch.device_check": "looks into the user's own code before a run",
     "src.runtime.torch.task_check": "looks into the user's own code before a run",
     "src.tracking": "sends to MLflow what the ranks have recorded",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 
 import numpy as np
 import torch
@@ -121,3 +122,32 @@ class Fixed(Named):
 
 def synchronised(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.SyncBatchNorm(8), nn.Linear(8, classes))
+
+
+class Unseeded(nn.Module):
+    """Has weights that no seed covers."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(784, classes)
+        with torch.no_grad():
+            self.head.bias.copy_(
+                torch.tensor([secrets.randbelow(1 << 20) / (1 << 24) for _ in range(classes)])
+            )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(images.flatten(1))
+
+
+class Frequencies(nn.Module):
+    """Has complex weights."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.filter, self.head = (
+            nn.Parameter(torch.randn(28, 15, dtype=torch.complex64)),
+            nn.Linear(784, classes),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(torch.fft.irfft2(torch.fft.rfft2(images) * self.filter).flatten(1))

@@ -87,19 +87,37 @@ def test_how_often_a_run_evaluates_changes_nothing(
     [
         (("strategy=pipeline", *own("Rounded")), "it would leave out the autograd function Rounding"),
         (("strategy=ddp", *own("Sparse")), "the gradient of table.weight is sparse"),
+        (
+            ("strategy=mpi", *own("Frequencies")),
+            "the gradient of filter is of complex64, and dense real ones are",
+        ),
         (("strategy=ddp", *own("Initialised")), "forward pass writes into its parameter scale, which each"),
         (
             ("strategy=mpi", *own("synchronised")),
             "strategy=mpi: 2 is nn.SyncBatchNorm, which not all strategies",
         ),
         (("strategy=single", *own("Named")), "the model returns features, scores; choose the logits by task"),
+        (
+            ("strategy=ddp", *own("Unseeded")),
+            "head.bias is another one each time that the model is built, and each worker would start from",
+        ),
         (("strategy=single", *own("Fixed")), "nothing to train: no parameter has a part in the loss"),
         (
             ("strategy=tf_single", *own("Named")),
             "is a model of torch, and strategy=tf_single trains",
         ),
     ],
-    ids=["backward", "sparse", "initialised", "synchronised", "outputs", "frozen", "framework"],
+    ids=[
+        "backward",
+        "sparse",
+        "complex",
+        "initialised",
+        "synchronised",
+        "outputs",
+        "unseeded",
+        "frozen",
+        "framework",
+    ],
 )
 def test_what_would_be_another_model_is_refused_in_a_line(
     commands: Commands, mnist: None, words: tuple[str, ...], told: str
@@ -110,3 +128,10 @@ def test_what_would_be_another_model_is_refused_in_a_line(
     assert told in line
     assert list(commands.folder.iterdir()) == []
     assert commands.left() == []
+
+
+@pytest.mark.slow
+def test_weights_that_no_seed_covers_are_told(commands: Commands, mnist: None) -> None:
+    completed = commands.run("strategy=single", *own("Unseeded"), *COMMON, *SHORT)
+    assert completed.returncode == 0, completed.stderr
+    assert f"note: model.path={MODELS}.Unseeded: head.bias is another one each time" in completed.stdout

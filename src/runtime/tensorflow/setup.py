@@ -99,6 +99,11 @@ def normalise(context: RankContext, images: tf.Tensor) -> tf.Tensor:
     return (tf.cast(images, kind) - mean) / std
 
 
+def weights(model: keras.Model) -> list[tuple[str, np.ndarray]]:
+    """Return a model's weights with their paths."""
+    return [(weight.path, weight.numpy()) for weight in model.weights]
+
+
 def make_task(context: RankContext) -> Classification:
     """Make the configured task."""
     task: Classification = make(context.config, classes=context.arrays.classes, shape=context.arrays.shape)

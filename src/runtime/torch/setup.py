@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -60,6 +61,15 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     if (failure := memory_format.lay_out(model, example)) is not None:
         note(f"note: the model runs in contiguous layout, for in channels_last, the faster one, {failure}")
     return model
+
+
+def weights(model: nn.Module) -> list[tuple[str, np.ndarray]]:
+    """Return a model's parameters and buffers with their names; what numpy has no type for is left out."""
+    return [
+        (name, tensor.detach().numpy())
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        if tensor.dtype is not torch.bfloat16 and tensor.layout is torch.strided
+    ]
 
 
 @torch.no_grad()
