@@ -96,6 +96,8 @@ NO_FIGURE = {
     "src.run.leases": "waits for devices",
     "src.run.progress": "shows how far a run is",
     "src.partition.torch.comparison": "looks into the user's own code before a run",
+    "src.partition.keras.comparison": "looks into the user's own code before a run",
+    "src.runtime.tensorflow.model_look": "looks into the user's own code before a run",
     "src.runtime.tensorflow.model_check": "looks into the user's own code before a run",
     "src.runtime.torch.pipeline.cut_check": "looks into the user's own code before a run",
     "src.runtime.common.seed_check": "looks into the user's own code before a run",
