@@ -63,8 +63,8 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
             it says, a cut that changes the model, or a checkpoint that the run can't go on from.
         BaseException: whatever the user's own code raises.
     """
+    from src.runtime.common import seed_check
     from src.runtime.common.context import RankContext
-    from src.runtime.common.seed_check import check_seeds
 
     for key in ("entry", "serve"):
         path = config.strategy.get(key)
@@ -80,9 +80,11 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.torch import checkpoint, device_check, setup, task_check
 
         model = setup.build(context, note)
-        check_seeds(config, setup.weights(model), lambda: setup.weights(setup.build(context, _ignore)), note)
+        seed_check.check_seeds(
+            config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
+        )
         task_check.check_task(context, model, note)
-        device_check.check_device(context, model)
+        device_check.check_device(context, model, note)
         if "partition" in config.strategy:
             from src.runtime.torch.pipeline import cut_check
 
@@ -96,8 +98,8 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.tensorflow import setup as keras_setup
 
         keras_model = keras_setup.build(context)
-        built = keras_setup.weights(keras_model)
-        check_seeds(config, built, lambda: keras_setup.weights(keras_setup.build(context)), note)
+        again = keras_setup.build(context)
+        seed_check.check_seeds(config, keras_setup.weights(keras_model), keras_setup.weights(again), note)
         found["facts"] = model_check.check_model(context, keras_model)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)

@@ -158,6 +158,21 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
     return resolve(raw, raw["out"] or f"runs/{run_name(raw, overrides, defaults)}")
 
 
+def _empty(raw: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Empty the mappings of a composition that overrides give as `{}`, but for what others set within them.
+
+    Hydra merges mappings, by which an empty one would have no effect.
+    """
+    typed = {each.key_or_group: each.value() for each in command_line.parse_overrides(overrides)}
+    for key, value in typed.items():
+        mapping = _select(raw, key)
+        if not isinstance(value, dict) or value or not isinstance(mapping, dict):
+            continue
+        kept = {other.removeprefix(f"{key}.").split(".")[0] for other in typed if other.startswith(f"{key}.")}
+        for name in mapping.keys() - kept:
+            del mapping[name]
+
+
 def _check_effect(raw: Mapping[str, Any], overrides: Sequence[str]) -> None:
     """Raise `ConfigError` for an override that would have no effect."""
     name, momentum = raw["optimizer"]["name"], raw["optimizer"]["momentum"]
@@ -233,12 +248,7 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
     `defaults` is the composition of the choices of groups, which says what keys there are; it may be empty.
     """
     try:
-        cfg = compose("config", overrides=overrides)
-        for override in command_line.parse_overrides(overrides):
-            # Hydra merges mappings, by which an empty one would have no effect.
-            if isinstance(value := override.value(), dict) and not value:
-                OmegaConf.update(cfg, override.key_or_group, value, merge=False, force_add=True)
-        return cfg
+        return compose("config", overrides=overrides)
     except MissingConfigException as error:
         group, _, choice = str(error.missing_cfg_file).partition("/")
         if group not in GROUPS:
@@ -270,7 +280,9 @@ def _to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
         plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, RecursionError) as error:
         raise ConfigError(explain(error, overrides, {})) from error
-    return {key: value for key, value in plain.items() if key != "hydra"}
+    raw = {key: value for key, value in plain.items() if key != "hydra"}
+    _empty(raw, overrides)
+    return raw
 
 
 def task_of(dataset: str) -> str:

@@ -78,7 +78,7 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
         raw = unpack_all(dataset, raw, work / UNPACKED)
     splits = splits_of.read(dataset, reader, raw)
     layout = splits_of.check(splits, dataset)
-    for warning in splits.warnings:
+    for warning in (*splits.warnings, *splits_of.warnings(layout)):
         print(f"{name}: warning: {warning}", file=sys.stderr, flush=True)
     for folder in (SHARDS, NOTES):
         (work / folder).mkdir(exist_ok=True)

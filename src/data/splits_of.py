@@ -17,8 +17,8 @@ from src.data.samples import Layout, Samples, SampleSource, Splits
 MOST_DAMAGED = 0.01
 # Kinds of numbers, as numpy calls them: booleans, integers, floating-point and complex numbers.
 NUMBERS = "biufc"
-# An image has no more channels, or a side that is one's number of channels is no side.
-MOST_CHANNELS = 4
+# What is so high, with more channels than that, has its axes in another order, it seems.
+HEIGHTS = (1, 3, 4)
 LEAST_CLASSES = 2
 
 
@@ -62,6 +62,15 @@ def check(splits: Splits, dataset: Mapping[str, Any]) -> Layout:
     return train
 
 
+def warnings(layout: Layout) -> tuple[str, ...]:
+    """Return what the user should know of the form of all samples."""
+    height, width, channels = layout.inputs[0][1] if layout.has_images else (0, 0, 0)
+    if height not in HEIGHTS or not channels > max(HEIGHTS):
+        return ()
+    said = f"images are {height} x {width} pixels with {channels} channels"
+    return (f"{said}; if they are [channels, height, width], return images.transpose(0, 2, 3, 1)",)
+
+
 def _check_numbers(layout: Layout, where: str) -> None:
     """Raise `DataError` for arrays of what no framework computes with."""
     for dtype, shape in (*layout.inputs, *layout.targets):
@@ -76,18 +85,12 @@ def _check_numbers(layout: Layout, where: str) -> None:
 
 
 def _check_images(layout: Layout, where: str) -> None:
-    """Raise `DataError` for images that the models can't take as such."""
+    """Raise `DataError` for what is no images."""
     dtype, shape = layout.inputs[0]
     if not layout.has_images:
         raise DataError(
             f"{where} images must be uint8 [samples, height, width, channels], got "
             f"{np.dtype(dtype).name} {['samples', *shape]}".replace("'", "")
-        )
-    height, _, channels = shape
-    if channels > MOST_CHANNELS >= height:
-        raise DataError(
-            f"{where} images are {list(shape)}, which seem to be [channels, height, width]; return "
-            "images.transpose(0, 2, 3, 1)"
         )
 
 

@@ -32,3 +32,5 @@ def test_an_empty_mapping_empties_one() -> None:
     images = ("dataset=vnfoods30", "dataset.source=generated", "dataset.size=28")
     assert config(*images).dataset["options"]["counts"]["train"] == 17581
     assert config(*images, "dataset.options.counts={}").dataset["options"]["counts"] == {}
+    words = ("dataset.options.counts={}", "dataset.options.counts.train=5")
+    assert config(*images, *words).dataset["options"]["counts"] == {"train": 5}

@@ -178,7 +178,6 @@ def test_a_full_disk_names_its_mount_point(tmp_path: Path, disk: Path) -> None:
     [
         ({"images": IMAGES.astype(np.float32)}, "train images must be uint8 .* got float32"),
         ({"images": IMAGES[:, 0]}, r"got uint8 \[samples, 1, 2\]$"),
-        ({"images": np.zeros((4, 3, 8, 9), np.uint8)}, r"\[3, 8, 9\], which seem to be \[channels, height, "),
         ({"labels": LABELS[:3]}, "4 inputs but 3 targets"),
         (
             {"labels": np.eye(3, dtype=np.int64)[LABELS]},
@@ -214,6 +213,18 @@ def test_arrays_that_break_the_contract_are_refused(
     with pytest.raises(DataError, match=f"^toy: .*{sentence}"):
         prepare(TOY, tmp_path, tmp_path / "toy")
     assert not list(tmp_path.iterdir())
+
+
+def test_channels_that_seem_to_come_first_are_warned_of(
+    reads: Callable[[Any], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = np.zeros((4, 3, 8, 9), np.uint8)
+    reads(splits(images=first, test_images=first[:1]))
+    prepare(TOY, tmp_path, tmp_path / "toy")
+    assert (
+        "toy: warning: images are 3 x 8 pixels with 9 channels; if they are [channels"
+        in capsys.readouterr().err
+    )
 
 
 def test_missing_raw_data_name_the_command_that_makes_them(tmp_path: Path) -> None:

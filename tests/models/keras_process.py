@@ -43,7 +43,7 @@ OWN = (
     "counting",
     "centred",
 )
-CUT = ("Subclassed", "unbuilt", "forgetful", "counting", "masked")
+CUT = ("Subclassed", "unbuilt", "forgetful", "counting", "masked", "drawing")
 FIRST = {"resnet18": 2, "resnet50": 2, "mobilenet_v2": 1}
 
 

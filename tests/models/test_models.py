@@ -179,15 +179,16 @@ def test_a_keras_model_that_is_another_one_in_stages_is_refused(keras_says: dict
     assert cuts["forgetful"] == "the model can't be cut as it is: an output is another one in stages"
     assert cuts["unbuilt"] == keras_says["looks"]["unbuilt"]
     assert cuts["counting"] == keras_says["looks"]["counting"]
-    assert cuts["masked"] == keras_says["looks"]["unbuilt"]
+    assert cuts["masked"].startswith("the model can't be cut: Keras can't make stages of its layers (Graph")
+    assert cuts["drawing"]["draws_random_numbers"]
 
 
 @pytest.mark.slow
 def test_synchronised_statistics_are_refused_where_they_would_not_be(keras_says: dict[str, Any]) -> None:
-    single, mirrored, mpi = keras_says["synchronised"]
-    assert single == mirrored == keras_says["looks"]["normalised"]
-    assert mpi.startswith(
-        "strategy=tf_mpi: norm has synchronized=True, and each worker would have statistics"
+    single, *others = keras_says["synchronised"]
+    assert single == keras_says["looks"]["normalised"]
+    assert all(
+        "norm has synchronized=True, which not all strategies do; build it without" in o for o in others
     )
 
 

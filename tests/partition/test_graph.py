@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from src.config import ConfigError
 from src.partition import model_profile
 from src.partition.torch.graph import Graph, Value, operations
-from src.partition.torch.stage import BoundaryTensor, Stage
+from src.partition.torch.stage import BoundaryTensor, Stage, as_received
 from tests.partition import models
 
 Outcome = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]
@@ -203,6 +203,6 @@ def test_strides_of_sizes_of_one_do_not_cross_a_boundary() -> None:
     value = torch.randn(4, 10, 1, 1)
     crossing = BoundaryTensor(Value(tuple(value.shape), value.stride(), value.dtype, requires_grad=False))
     # As cuDNN lays it out.
-    packed = crossing.pack(value.as_strided(value.shape, (10, 1, 10, 10)))
+    packed = as_received(crossing.pack(value.as_strided(value.shape, (10, 1, 10, 10))))
     assert packed.stride() == crossing.buffer(value.device).stride()
     assert torch.equal(crossing.unpack(packed), value)

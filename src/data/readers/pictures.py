@@ -40,17 +40,19 @@ def decode(content: bytes, size: int) -> np.ndarray:
 
 
 def is_picture(file: Path) -> bool:
-    """Return whether a file begins as an image in one of FORMATS does, whatever its name."""
+    """Return whether a file begins as an image in one of FORMATS does, whatever its name; but for TIFF.
+
+    Raw files of cameras begin as TIFF does, and are no images yet.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with Image.open(file, formats=FORMATS):
+            with Image.open(file, formats=FORMATS[:-1]):
                 return True
-    except UnidentifiedImageError:
-        return False
-    # It is one, and what is wrong with it is said when it is decoded.
-    except Exception:
+    except Image.DecompressionBombError:
         return True
+    except Exception:
+        return False
 
 
 @contextmanager

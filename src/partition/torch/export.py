@@ -78,6 +78,10 @@ def load() -> None:
 @contextlib.contextmanager
 def _returning(model: nn.Module, select: Select) -> Iterator[None]:
     """Have a model return the selected outputs alone within the block: torch may not know what others are."""
+    if isinstance(model, torch.jit.ScriptModule):
+        # It has no hooks, and torch says that it can't be exported.
+        yield
+        return
     hook = model.register_forward_hook(lambda _, __, returned: select(returned))
     try:
         yield

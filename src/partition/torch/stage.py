@@ -73,10 +73,8 @@ class BoundaryTensor:
 
     def pack(self, tensor: Tensor) -> Tensor:
         """Return the tensor as it crosses the boundary: contiguous."""
-        # `contiguous` copies only where the layout isn't the expected one, and leaves the strides of sizes of
-        # one as they are, which cuDNN sets otherwise than a CPU, and torch's stages compare; views don't.
-        packed = (tensor.permute(0, 2, 3, 1) if self.permuted else tensor).contiguous()
-        return packed.view(-1).view(packed.shape) if 1 in packed.shape else packed
+        # `contiguous` copies only where the layout isn't the expected one.
+        return (tensor.permute(0, 2, 3, 1) if self.permuted else tensor).contiguous()
 
     def unpack(self, tensor: Tensor) -> Tensor:
         """Return a tensor that has crossed the boundary in the shape that the model expects."""
@@ -85,6 +83,15 @@ class BoundaryTensor:
     def buffer(self, device: torch.device) -> Tensor:
         """Return an empty tensor on `device` to receive into."""
         return torch.empty(self.shape, dtype=self.dtype, device=device, requires_grad=self.requires_grad)
+
+
+def as_received(tensor: Tensor) -> Tensor:
+    """Return a packed tensor with the strides that its receiver's buffer has.
+
+    They may differ in sizes of one, which `contiguous` leaves alone: cuDNN sets those otherwise than a CPU,
+    and torch's stages compare them.
+    """
+    return tensor.view(-1).view(tensor.shape) if 1 in tensor.shape else tensor
 
 
 def boundary_tensors(live: Sequence[fx.Node], values: Mapping[str, Value]) -> tuple[BoundaryTensor, ...]:

@@ -16,8 +16,6 @@ from src.runtime.tensorflow import model_look, setup
 
 # So many samples are called with.
 SAMPLES = 4
-# Strategies whose replicas compute synchronised statistics, which Keras asks tf.distribute for.
-SYNCHRONISING = ("tf_custom", "tf_mirrored", "tf_multiworker")
 # By how much the sum of a softmax's outputs may differ from 1.
 ROUNDING = 1e-3
 
@@ -42,15 +40,17 @@ def check_model(context: RankContext, model: keras.Model) -> RankRecord:
         )
     config = context.config
     synchronised = [layer.name for layer in layers_of(model) if getattr(layer, "synchronized", False)]
-    if synchronised and config.data_parallel_degree > 1 and config.strategy["name"] not in SYNCHRONISING:
+    if synchronised and config.data_parallel_degree > 1:
         raise ConfigError(
-            f"strategy={config.strategy['name']}: {synchronised[0]} has synchronized=True, and each worker "
-            f"would have statistics of its own; choose {', '.join(SYNCHRONISING)}, or leave it away"
+            f"strategy={config.strategy['name']}: {synchronised[0]} has synchronized=True, which not all "
+            "strategies do; build it without, and each worker has its own statistics under all of them"
         )
     images = setup.normalise(context, tf.constant(context.arrays.train.inputs[0][:SAMPLES]))
-    outputs = tf.nest.flatten(model(images, training=False))
-    if len(outputs) != 1:
-        raise ConfigError(f"{name}: returns {len(outputs)} outputs, and one is trained, the logits")
+    for training in (True, False):
+        with model_look.unchanged(model):
+            outputs = tf.nest.flatten(model(images, training=training))
+        if len(outputs) != 1:
+            raise ConfigError(f"{name}: returns {len(outputs)} outputs, and one is trained, the logits")
     shape, classes = tuple(outputs[0].shape), context.arrays.classes
     if len(shape) != 2 or shape[1] < classes:
         raise ConfigError(f"{name}: returns {[*shape]} for {SAMPLES} samples of {classes} classes")

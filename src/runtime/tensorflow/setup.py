@@ -99,9 +99,9 @@ def normalise(context: RankContext, images: tf.Tensor) -> tf.Tensor:
     return (tf.cast(images, kind) - mean) / std
 
 
-def weights(model: keras.Model) -> list[tuple[str, np.ndarray]]:
-    """Return a model's weights with their paths."""
-    return [(weight.path, weight.numpy()) for weight in model.weights]
+def weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """Return a model's weights by their places; Keras counts the names of a process's layers on."""
+    return {f"weight {place}": weight.numpy() for place, weight in enumerate(model.weights)}
 
 
 def make_task(context: RankContext) -> Classification:
@@ -133,7 +133,7 @@ def gradient_bytes(model: keras.Model) -> int:
 
 
 def facts(parts: Sequence[keras.Model]) -> RankRecord:
-    """Return the facts of a model for the record: its parameters, and whether it has local BatchNorm.
+    """Return the facts of a model for the record: its parameters, and whether it has BatchNorm.
 
     Args:
         parts: the model, or the stages that it was cut into.
@@ -142,9 +142,7 @@ def facts(parts: Sequence[keras.Model]) -> RankRecord:
     layers = [layer for part in parts for layer in layers_of(part)]
     return {
         "parameters": int(sum(np.prod(variable.shape) for variable in trained)),
-        "batch_statistics": any(
-            isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized for layer in layers
-        ),
+        "batch_statistics": any(isinstance(layer, keras.layers.BatchNormalization) for layer in layers),
     }
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from src.config import ConfigError
-from src.models import adapt
 from src.models.torch.unchanged import unchanged
 from src.runtime.common.context import RankContext
 from src.runtime.torch.tensors import input_tensors
@@ -19,22 +18,19 @@ from src.runtime.torch.tensors import input_tensors
 MIXED = ("on the expected device", "on the same device", "in the same device", "at the same device")
 
 
-def check_device(context: RankContext, model: nn.Module) -> None:
-    """Check that on a GPU the forward pass wouldn't meet tensors of the model's that stay on the CPU.
+def check_device(context: RankContext, model: nn.Module, note: Callable[[str], None]) -> None:
+    """Tell by `note` where a run on GPUs would meet a tensor of the model's that stays on the CPU.
 
     A copy of the model moves to the `meta` device, which has shapes and no data, as it would move to a GPU.
-    What can't be copied, or asks for data, isn't judged.
-
-    Raises:
-        ConfigError: for a run on GPUs by a model whose forward pass mixes tensors of several devices.
+    What can't be copied, or asks for data, isn't judged. It is no refusal, for a model may ask for the GPU
+    itself (`torch.cuda.is_available()`), and none can be seen from here.
     """
     if context.config.hardware.device != "gpu":
         return
     if (mixed := _mixes(context, model, torch.device("meta"))) is not None:
-        raise ConfigError(
-            f"{adapt.key_and_name(context.config)}: on a GPU {mixed} meets a tensor that stays on the CPU, "
-            "for it is neither a parameter nor a buffer: register it (layers: by nn.ModuleList), or create "
-            "it on the inputs' device; or choose hardware.device=cpu"
+        note(
+            f"note: {mixed} meets a tensor on the CPU; where that stays there on a GPU, the run fails: make "
+            "it a parameter or a buffer (layers: by nn.ModuleList), or create it on the inputs' device"
         )
 
 
@@ -59,4 +55,5 @@ def _place(error: RuntimeError) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if library not in Path(frame.filename).parents
     ]
-    return f"line {frames[-1].lineno} of {frames[-1].filename}"
+    # The first one is this file's.
+    return f"line {frames[-1].lineno} of {frames[-1].filename}" if len(frames) > 1 else "the forward pass"

@@ -63,13 +63,13 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     return model
 
 
-def weights(model: nn.Module) -> list[tuple[str, np.ndarray]]:
-    """Return a model's parameters and buffers with their names; what numpy has no type for is left out."""
-    return [
-        (name, tensor.detach().numpy())
-        for name, tensor in (*model.named_parameters(), *model.named_buffers())
-        if tensor.dtype is not torch.bfloat16 and tensor.layout is torch.strided
-    ]
+def weights(model: nn.Module) -> dict[str, np.ndarray]:
+    """Return the bytes of a model's parameters by name; what has none of its own is left out."""
+    return {
+        name: parameter.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+        for name, parameter in model.named_parameters()
+        if parameter.layout is torch.strided and not parameter.is_quantized and parameter.numel()
+    }
 
 
 @torch.no_grad()

@@ -113,6 +113,8 @@ def test_images_are_told_by_their_content_and_what_is_left_out_is_counted(tmp_pa
     tiff = encoded(Image.new("RGB", (20, 12), COLOURS["daisy"]), "TIFF")
     others = {
         "flower_photos/roses/notes.txt": b"of June",
+        "flower_photos/roses/table": b"BMI,age\n",
+        "flower_photos/roses/raw.nef": encoded(Image.new("RGB", (9, 9)), "TIFF"),
         "flower_photos/daisy/f.heic": b"heic",
         "flower_photos/daisy/g.HEIC": b"heic",
         "flower_photos/daisy/Thumbs.db": b"x",
@@ -124,7 +126,8 @@ def test_images_are_told_by_their_content_and_what_is_left_out_is_counted(tmp_pa
     for source in (splits.train, splits.test):
         assert_colours(source, list(COLOURS.values()))
     assert splits.warnings == (
-        "left out 4 files that are no images of a class: 2 .heic, 1 .jpg, 1 .txt; the first is daisy/f.heic",
+        "left out 6 files that are no images of a class: 2 .heic, 1 .jpg, 1 .txt, 1 .nef, and others; "
+        "the first is daisy/f.heic",
     )
 
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from src.compat.pipelining import StaticStage, on_waiting
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
-from src.partition.torch.stage import Stage, receive_buffers
+from src.partition.torch.stage import Stage, as_received, receive_buffers
 from src.partition.torch.transfer import HostStaging, stages_through_host
 
 # Whether the activations of micro-batch `index` of `count` are thrown away and computed again for
@@ -107,10 +107,12 @@ class TimedStage(StaticStage):
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         assert self.chunks is not None
-        if not self._recomputes(self.microbatch, self.chunks):
-            return self.submod(*args, **kwargs)
-        frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.submod))  # noqa: E731
-        return checkpoint(self.submod, *args, use_reentrant=False, context_fn=frozen, **kwargs)
+        if self._recomputes(self.microbatch, self.chunks):
+            frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.submod))  # noqa: E731
+            results = checkpoint(self.submod, *args, use_reentrant=False, context_fn=frozen, **kwargs)
+        else:
+            results = self.submod(*args, **kwargs)
+        return results if self.is_last else tuple(map(as_received, results))
 
 
 @contextlib.contextmanager
