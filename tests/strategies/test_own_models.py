@@ -96,6 +96,10 @@ def test_how_often_a_run_evaluates_changes_nothing(
             ("strategy=mpi", *own("synchronised")),
             "strategy=mpi: 2 is nn.SyncBatchNorm, which not all strategies",
         ),
+        (
+            ("strategy=single", *own("Stateful")),
+            "keeps something of each batch, and fails for one of another size",
+        ),
         (("strategy=single", *own("Named")), "the model returns features, scores; choose the logits by task"),
         (("strategy=single", *own("Fixed")), "nothing to train: no parameter has a part in the loss"),
         (
@@ -109,6 +113,7 @@ def test_how_often_a_run_evaluates_changes_nothing(
         "complex",
         "initialised",
         "synchronised",
+        "stateful",
         "outputs",
         "frozen",
         "framework",

@@ -36,6 +36,7 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
         returned = model(*input_tensors(context, samples.inputs, cpu))
         return returned, task.outputs(returned), target_tensors(task, samples.targets, cpu)
 
+    failure: Exception | None = None
     with unchanged(model):
         weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         with autocast(context.config.precision, cpu):
@@ -50,14 +51,26 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
             loss.backward()
             _check_exchange(context, model, weights)
         # What the model has kept of these samples must do for another number of them.
-        with evaluating(model):
-            _, outputs, targets = run(context.arrays.test.read(slice(SAMPLES + 1)))
-            loss, score = task.loss(outputs, targets), task.score(outputs, targets)
-    others = [
+        others = context.arrays.test.read(slice(SAMPLES + 1))
+        try:
+            with evaluating(model):
+                _, outputs, targets = run(others)
+        except Exception as error:
+            failure = error
+    if failure is not None:
+        with unchanged(model), evaluating(model):
+            run(others)
+        raise ConfigError(
+            f"{adapt.key_and_name(context.config)}: keeps something of each batch, and fails for one of "
+            f"another size, as the last ones are: {' '.join(str(failure).split())}"
+        ) from failure
+    with torch.no_grad():
+        loss, score = task.loss(outputs, targets), task.score(outputs, targets)
+    ignored = [
         other for other, each in named_outputs(returned).items() if not any(each is one for one in taken)
     ]
-    if others:
-        note(f"note: the task takes one of the model's outputs and ignores the others: {', '.join(others)}")
+    if ignored:
+        note(f"note: the task takes one of the model's outputs and ignores the others: {', '.join(ignored)}")
     if loss.shape:
         raise ConfigError(f"{name}: its loss must be one number, the sum, and has the shape {[*loss.shape]}")
     if score.shape != (len(task.sums),):
