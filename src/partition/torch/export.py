@@ -44,7 +44,7 @@ def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
     Args:
         model: the whole model, which is left as it is.
         inputs: those of at least two samples [samples, ...]; the graph runs on any number of them for which
-            the model does the same.
+            the model does the same. That is this number alone where its Python asks for it, as by `len`.
         select: picks the outputs among what the model returns.
     """
     bound = inspect.signature(model.forward).bind(*inputs).arguments
@@ -56,9 +56,6 @@ def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
         whole = torch.export.export(model, inputs, dynamic_shapes=open_batch, strict=False).module()
     assert isinstance(whole, fx.GraphModule)
     graph = _copied(whole.graph)
-    sizes = [node.meta["val"].shape[0] for node in graph.nodes if node.op == "placeholder"]
-    if not all(isinstance(size, SymInt) for size in sizes):
-        raise ValueError(f"it runs on batches of {sizes[0]} samples alone")
     _write_buffers_early(graph)
     copy_to_users(graph, [node for node in graph.nodes if node.op == "get_attr"])
     copy_to_users(graph, [node for node in graph.nodes if _is_size(node)])

@@ -156,7 +156,11 @@ class StageModule(TrainingModule):
         graph = operations(whole, inputs, setup.make_task(context).outputs)
         plan = cutting.make_plan(context, graph, inputs, overlaps=overlaps)
         recorder.note(planning.show(plan))
-        flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
+        try:
+            flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
+        except RuntimeError:
+            # A model that asks for a batch's size in Python (`len`) is a graph of that size alone.
+            flops = model_cost.flops(graph.module, inputs)
         ends = [0, *plan.boundaries, len(graph.operations)]
         start, stop = ends[context.rank], ends[context.rank + 1]
         precision = context.config.precision
