@@ -28,8 +28,8 @@ STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
 FORM = 3
-# To be increased whenever a reader of the project's makes other arrays of the same files.
-READINGS = {"src.data.readers.image_folders.read": 2, "src.data.readers.icdar.read": 2}
+# By module: to be increased whenever a reader of the project's makes other arrays of the same files.
+READINGS = {"image_folders": 2, "icdar": 2}
 # To be increased whenever generators write other files.
 GENERATION = 2
 
@@ -133,7 +133,8 @@ def fingerprint(dataset: Mapping[str, Any]) -> str:
     if dataset.get("source") == "generated":
         parts |= {key: dataset.get(key) for key in ("generator", "fraction", "generator_seed")}
         parts["generation"] = GENERATION
-    if (reading := READINGS.get(str(dataset.get("reader")))) is not None:
+    module = str(dataset.get("reader")).rpartition(".")[0].rpartition(".")[2]
+    if (reading := READINGS.get(module)) is not None:
         parts["reading"] = reading
     if dataset.get("content") is not None:
         parts["content"] = dataset["content"]
