@@ -56,10 +56,17 @@ HANGS_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Trained:
-    """A run of a model: what its directory tells, and the line by which it was refused, if it was."""
+    """A run of a model.
+
+    Attributes:
+        run: what its directory tells.
+        refusal: the line by which it was refused before it started, if it was.
+        hangs: whether the command had to be killed.
+    """
 
     run: StudyRun
     refusal: str | None
+    hangs: bool = False
 
 
 def kinds(folder: Path) -> dict[str, str]:
@@ -94,7 +101,7 @@ def train(folder: Path, model: str, column: str, out: Path) -> Trained:
             timeout=HANGS_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return Trained(load_run(f"{model} {column}", {}, out), f"**it hangs**, after {HANGS_SECONDS:.0f} s")
+        return Trained(load_run(f"{model} {column}", {}, out), refusal=None, hangs=True)
     lines = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
     refused = lines[-1].removeprefix("error: ") if ended.returncode and not out.exists() and lines else None
     return Trained(load_run(f"{model} {column}", {}, out), refused)
@@ -102,6 +109,8 @@ def train(folder: Path, model: str, column: str, out: Path) -> Trained:
 
 def verdict(trained: Trained, runs: Sequence[StudyRun], notes: list[str]) -> str:
     """Return the words of a run's field; a refusal is numbered among `notes`, where it is added."""
+    if trained.hangs:
+        return "**hangs**"
     if trained.refusal is not None:
         # The column says under which strategy.
         refusal = re.sub(r"^strategy=\w+: ", "", trained.refusal)

@@ -98,8 +98,8 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.tensorflow import setup as keras_setup
 
         keras_model = keras_setup.build(context)
-        again = keras_setup.build(context)
-        seed_check.check_seeds(config, keras_setup.weights(keras_model), keras_setup.weights(again), note)
+        again = keras_setup.weights(keras_setup.build(context))
+        seed_check.check_seeds(config, keras_setup.weights(keras_model), again, note)
         found["facts"] = model_check.check_model(context, keras_model)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)

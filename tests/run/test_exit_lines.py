@@ -22,8 +22,8 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(["src.train", "--cfg", "job"], 0), (["src.profile"], 2), (["src.aggregate", "--help"], 0)],
-    ids=lambda words: words[0] if isinstance(words, list) else "",
+    [(["src.train", "--cfg", "job"], 0), (["src.aggregate", "--help"], 0), (["src.train", "btach=1"], 2)],
+    ids=["job", "help", "mistake"],
 )
 def test_a_signal_in_the_last_moment_changes_nothing(words: list[str], code: int) -> None:
     script = LATE.format(numbers=f"{signal.SIGTERM:d}, {signal.SIGINT:d}")

@@ -33,70 +33,6 @@ class Awkward(nn.Module):
         return self.head(features), features
 
 
-class Codes(nn.Module):
-    """Centres its features by a buffer that every pass moves, in evaluation, too."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.first, self.head = nn.Linear(784, 24), nn.Linear(24, classes)
-        self.register_buffer("mean", torch.zeros(24))
-
-    def forward(self, images: Tensor) -> Tensor:
-        hidden = torch.relu(self.first(images.flatten(1)))
-        self.mean.lerp_(hidden.detach().mean(0), 0.3)
-        return self.head(hidden - self.mean)
-
-
-class Rounding(torch.autograd.Function):
-    """Rounds, and passes the gradient on."""
-
-    @staticmethod
-    def forward(ctx: object, values: Tensor) -> Tensor:
-        return values.round()
-
-    @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-class Rounded(nn.Module):
-    """Has a backward pass of its own."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.first, self.head = nn.Linear(784, 24), nn.Linear(24, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(Rounding.apply(torch.tanh(self.first(images.flatten(1))) * 4))
-
-
-class Sparse(nn.Module):
-    """Looks the pixels' levels up in a table whose gradient is sparse."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.table, self.head = nn.EmbeddingBag(8, 16, sparse=True), nn.Linear(16, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        levels = (images.flatten(1).clamp(-0.4, 2.8) * 2 + 0.9).long()
-        return self.head(self.table(levels))
-
-
-class Initialised(nn.Module):
-    """Takes its first batch's deviation for its scale."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.scale, self.head = nn.Parameter(torch.zeros(784)), nn.Linear(784, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        pixels = images.flatten(1)
-        if not self.scale.any():
-            with torch.no_grad():
-                self.scale.copy_(1 / (pixels.std(0) + 1))
-        return self.head(pixels * self.scale)
-
-
 class Named(nn.Module):
     """Returns a dictionary without logits."""
 
@@ -137,20 +73,6 @@ class Unseeded(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(images.flatten(1))
-
-
-class Frequencies(nn.Module):
-    """Has complex weights."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.filter, self.head = (
-            nn.Parameter(torch.randn(28, 15, dtype=torch.complex64)),
-            nn.Linear(784, classes),
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(torch.fft.irfft2(torch.fft.rfft2(images) * self.filter).flatten(1))
 
 
 class Stateful(nn.Module):

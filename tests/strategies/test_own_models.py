@@ -31,6 +31,11 @@ def own(model: str) -> tuple[str, str]:
     return "model=custom", f"model.path={MODELS}.{model}"
 
 
+def kind(model: str) -> tuple[str, str]:
+    """One of those that `python -m bench.own_models` trains."""
+    return "model=custom", f"model.path=bench.models.{model}.build"
+
+
 @pytest.mark.slow
 def test_an_awkward_model_trains_the_same_under_every_strategy(
     module_commands: Callable[[], Commands], mnist: None
@@ -62,6 +67,9 @@ def test_what_a_keras_model_adds_to_the_loss_counts_in_every_loop(
     for strategy in ("tf_single", "tf_custom", "tf_mirrored"):
         completed = commands.run(f"strategy={strategy}", f"out={strategy}", *model, *COMMON, *SHORT)
         assert completed.returncode == 0, completed.stderr
+        # What the look before the start has seen reaches the report.
+        seen = json.loads((commands.folder / strategy / "environment.json").read_text())
+        assert (seen["draws_random_numbers"], seen["computes_over_batch"]) == (False, False)
     whole, *others = (losses(commands.folder / name) for name in ("tf_single", "tf_custom", "tf_mirrored"))
     for other in others:
         assert max(abs(one - two) for one, two in zip(other, whole, strict=True)) < 1e-4
@@ -76,7 +84,7 @@ def test_how_often_a_run_evaluates_changes_nothing(
     for strategy in ("single", "ddp"):
         for every in (2, 10):
             words = (f"strategy={strategy}", f"evaluate_every={every}", f"out={strategy}-{every}")
-            completed = commands.run(*words, *own("Codes"), *COMMON, *SHORT)
+            completed = commands.run(*words, *kind("moving_buffer"), *COMMON, *SHORT)
             assert completed.returncode == 0, completed.stderr
         often, seldom = (losses(commands.folder / f"{strategy}-{every}") for every in (2, 10))
         assert often == seldom
@@ -85,13 +93,13 @@ def test_how_often_a_run_evaluates_changes_nothing(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("strategy=pipeline", *own("Rounded")), "it would leave out the autograd function Rounding"),
-        (("strategy=ddp", *own("Sparse")), "the gradient of table.weight is sparse"),
+        (("strategy=pipeline", *kind("own_backward")), "it would leave out the autograd function Sign"),
+        (("strategy=ddp", *kind("sparse")), "the gradient of table.weight is sparse"),
         (
-            ("strategy=mpi", *own("Frequencies")),
+            ("strategy=mpi", *kind("complex_weights")),
             "the gradient of filter is of complex64, and dense real ones are",
         ),
-        (("strategy=ddp", *own("Initialised")), "forward pass writes into its parameter scale, which each"),
+        (("strategy=ddp", *kind("initialised")), "forward pass writes into its parameter scale, which each"),
         (
             ("strategy=mpi", *own("synchronised")),
             "strategy=mpi: 2 is nn.SyncBatchNorm, which not all strategies",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from src.data.errors import DataError
@@ -36,9 +36,9 @@ def classes_in(parent: Path) -> tuple[Classes, list[Path]]:
     """
     classes: Classes = {}
     # A file beside the classes' folders is of no class.
-    left_out = images_in(parent, deep=False)
+    left_out = images_in(parent)
     for folder in sorted(folders(parent), key=lambda folder: plain_name(folder.name)):
-        files = _files(folder, deep=True)
+        files = _files(folder.rglob("*"), folder)
         classes[folder.name] = [file for file in files if _is_image(file)]
         left_out += sorted({*files} - {*classes[folder.name]})
     if not classes:
@@ -51,9 +51,9 @@ def classes_in(parent: Path) -> tuple[Classes, list[Path]]:
     return classes, left_out
 
 
-def images_in(folder: Path, *, deep: bool) -> list[Path]:
-    """Return the image files in a folder, and in those below it if `deep`."""
-    return [file for file in _files(folder, deep=deep) if _is_image(file)]
+def images_in(folder: Path) -> list[Path]:
+    """Return the image files in a folder, but not in those below it."""
+    return [file for file in _files(folder.iterdir(), folder) if _is_image(file)]
 
 
 def plain_name(name: str) -> str:
@@ -79,9 +79,8 @@ def describe_left_out(root: Path, files: Sequence[Path]) -> tuple[str, ...]:
     return (f"left out {what}: {', '.join(named)}{more}; the first is {first}",)
 
 
-def _files(folder: Path, *, deep: bool) -> list[Path]:
-    """Return the files in a folder but those that systems and archivers add, in the order of their names."""
-    found = folder.rglob("*") if deep else folder.iterdir()
+def _files(found: Iterable[Path], folder: Path) -> list[Path]:
+    """Return those `found` in a folder that are files, but not of systems and archivers, sorted by name."""
     return sorted(
         file
         for file in found

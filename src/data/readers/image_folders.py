@@ -51,7 +51,7 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
             "these images have many sizes: set `dataset.size` to the pixels that a side shall have"
         )
     root = raw
-    while len(inside := folders(root)) == 1 and not images_in(root, deep=False):
+    while len(inside := folders(root)) == 1 and not images_in(root):
         root = inside[0]
     share = options.get("test_share")
     found = _two_folders(root) if share is None else _divided(root, share)

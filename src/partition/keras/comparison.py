@@ -58,9 +58,8 @@ def check(model: keras.Model, images: tf.Tensor) -> None:
         if name is not None
         for variable in _trained(stage.get_layer(name))
     ]
-    weights = tf.constant(np.random.default_rng(SEED).normal(size=(len(images), 1)), tf.float32)
     whole, again, cut = (
-        _pass(parts, variables, images, weights)
+        _pass(parts, variables, images)
         for parts, variables in (([graph.model], own), ([graph.model], own), (stages, copies))
     )
     if not np.array_equal(whole[0], again[0]):
@@ -73,16 +72,15 @@ def check(model: keras.Model, images: tf.Tensor) -> None:
             raise ConfigError(f"the model can't be cut as it is: {what} is another one in stages")
 
 
-def _pass(
-    parts: Sequence[keras.Model], variables: Sequence[Any], images: tf.Tensor, weights: tf.Tensor
-) -> list[np.ndarray]:
-    """Return outputs, and the gradients of their weighted sum by the variables of the parts."""
+def _pass(parts: Sequence[keras.Model], variables: Sequence[Any], images: tf.Tensor) -> list[np.ndarray]:
+    """Return outputs, and the gradients of their sum, randomly weighted, by the variables of the parts."""
     with tf.GradientTape() as tape:
         passed = [images]
         for part in parts:
             # Only values cross to another device, and not what Keras has noted on a tensor, as its mask.
             passed = tf.nest.flatten(part([tf.identity(tensor) for tensor in passed], training=False))
-        total = tf.reduce_sum(tf.cast(passed[0], tf.float32) * weights)
+        weights = np.random.default_rng(SEED).normal(size=passed[0].shape)
+        total = tf.reduce_sum(tf.cast(passed[0], tf.float32) * weights.astype(np.float32))
     gradients = tape.gradient(total, variables, unconnected_gradients="zero")
     # An embedding has sparse ones.
     return [np.asarray(tf.convert_to_tensor(each), np.float64) for each in (passed[0], *gradients)]

@@ -64,7 +64,7 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
 
 
 def weights(model: nn.Module) -> dict[str, np.ndarray]:
-    """Return the bytes of a model's parameters by name; what has none of its own is left out."""
+    """Return the bytes of a model's parameters by name, but of sparse, quantized and empty ones."""
     return {
         name: parameter.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
         for name, parameter in model.named_parameters()
