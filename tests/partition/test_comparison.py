@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from bench.models.own_backward import Sign
 from src.config import ConfigError
 from src.partition.torch import comparison
 from src.partition.torch import graph as graphs
@@ -22,7 +23,6 @@ from src.partition.torch.trace import traced
 from src.partition.torch.traced import Traced
 from src.tasks.torch.outputs import model_outputs
 from tests.partition import models
-from tests.strategies.own_models import Rounding
 
 LABELS = torch.tensor([0, 3, 1, 9])
 
@@ -141,7 +141,7 @@ def test_a_faithful_cut_passes_and_leaves_the_model_alone() -> None:
     assert torch.equal(torch.get_rng_state(), random) and model.training
 
 
-class Same(Rounding):
+class Same(Sign):
     """A backward pass of one's own that is torch's: it may be another one at another step."""
 
     @staticmethod
@@ -165,7 +165,7 @@ class Dense(nn.Module):
 
 class OwnFunction(Dense):
     def between(self, hidden: Tensor) -> Tensor:
-        return Rounding.apply(hidden)
+        return Sign.apply(hidden)
 
 
 class OwnButSame(Dense):
@@ -182,7 +182,7 @@ class Hooked(Dense):
 
 @pytest.mark.parametrize(
     ("model", "told"),
-    [(OwnFunction, "Rounding"), (OwnButSame, "Same"), (Hooked, "a hook of a tensor")],
+    [(OwnFunction, "Sign"), (OwnButSame, "Same"), (Hooked, "a hook of a tensor")],
 )
 def test_a_backward_pass_of_ones_own_is_refused(model: type[nn.Module], told: str) -> None:
     with pytest.raises(ConfigError, match=f"it would leave out .*{told}"):
@@ -192,7 +192,7 @@ def test_a_backward_pass_of_ones_own_is_refused(model: type[nn.Module], told: st
 def test_a_chain_keeps_its_links_with_their_own_backward_pass() -> None:
     class Rounded(nn.Module):
         def forward(self, values: Tensor) -> Tensor:
-            return Rounding.apply(values * 4) / 4
+            return Sign.apply(values)
 
     torch.manual_seed(0)
     model = nn.Sequential(
