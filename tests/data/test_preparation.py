@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from src.data import prepare
+from src.data.readers import image_folders
 from src.data.samples import Samples
 from src.machine import terminal_bar
 from tests.data.tiles import SIDE, Tiles
@@ -238,6 +239,12 @@ def test_what_comes_from_an_older_reader_or_file_is_made_anew(
     prepare.prepare(dataset, tmp_path, target)
     assert (tmp_path / "read").read_text().split().count("15") == 2
     assert [path.name for path in target.parent.iterdir()] == ["tiles"]
+
+
+def test_the_files_that_a_reader_uses_beside_its_own_are_part_of_it() -> None:
+    names = {path.name for path in prepare._code_of(image_folders.read)}
+    assert {"image_folders.py", "class_folders.py", "pictures.py"} <= names
+    assert not names & {"errors.py", "pathlib.py"}
 
 
 def test_without_a_terminal_lines_tell_how_many_samples_are_prepared(

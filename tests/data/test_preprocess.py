@@ -29,13 +29,14 @@ TEST_IMAGES = np.array([[[[7, 8]]]], dtype=np.uint8)
 
 def splits(
     images: np.ndarray = IMAGES,
-    labels: np.ndarray = LABELS,
+    labels: np.ndarray | None = LABELS,
     test_images: np.ndarray = TEST_IMAGES,
     test_label: int = 2,
     names: tuple[str, ...] = ("cat", "dog", "emu"),
 ) -> Splits:
-    """Return a dataset of a few samples."""
-    train, test = ArraySource((images,), (labels,)), ArraySource((test_images,), (np.array([test_label]),))
+    """Return a dataset of a few samples; one without labels, where `labels` is `None`."""
+    targets = () if labels is None else (labels,)
+    train, test = ArraySource((images,), targets), ArraySource((test_images,), (np.array([test_label]),))
     return Splits(train, test, names)
 
 
@@ -195,6 +196,10 @@ def test_a_full_disk_names_its_mount_point(tmp_path: Path, disk: Path) -> None:
         ),
         ({"labels": np.array([*"abca"])}, "an array of <U1, which are no numbers"),
         ({"names": ("cat",), "labels": LABELS * 0}, "of one class alone; a classification has two or more"),
+        (
+            {"labels": None},
+            r"samples have no labels; Samples.targets must hold them, int64 \[samples\]$",
+        ),
         ({"test_images": TEST_IMAGES[:0]}, "the test split has no samples"),
         (
             {"test_images": TEST_IMAGES[..., :1]},

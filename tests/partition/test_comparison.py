@@ -15,9 +15,11 @@ from torch.nn import functional
 
 from bench.models.own_backward import Sign
 from src.config import ConfigError
+from src.models.torch.unchanged import evaluating
 from src.partition.torch import comparison
 from src.partition.torch import graph as graphs
 from src.partition.torch.comparison import CutDiffersError
+from src.partition.torch.evaluation import evaluation
 from src.partition.torch.graph import Graph, operations
 from src.partition.torch.trace import traced
 from src.partition.torch.traced import Traced
@@ -108,6 +110,10 @@ MUTATIONS: dict[str, tuple[Callable[[fx.Graph], None], str]] = {
     "statistics of evaluation": (argument("batch_norm", 5, False), "the output"),
     "another momentum": (argument("batch_norm", 6, 0.11), "the output in evaluation"),
     "another layer's weights": (same_weights, "the output"),
+    "operands that don't fit": (
+        argument("sub", 1, torch.zeros(7)),
+        r"it fails in stages \(The size of tensor",
+    ),
     "another reduction": (function("mean", torch.ops.aten.amax.default), "the output"),
 }
 
@@ -139,6 +145,28 @@ def test_a_faithful_cut_passes_and_leaves_the_model_alone() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.get_rng_state(), random) and model.training
+
+
+class Reordered(nn.Module):
+    """Uses its layers in another order in evaluation than in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, values: Tensor) -> Tensor:
+        one, other = (self.first, self.second) if self.training else (self.second, self.first)
+        return other(torch.tanh(one(values)))
+
+
+def test_layers_in_another_order_in_evaluation_are_refused() -> None:
+    model, inputs = Reordered(), (torch.randn(4, 16),)
+    graph = operations(model, inputs)
+    last = len(graph.operations) - 1
+    with evaluating(model):
+        evaluated = traced(model, inputs, model_outputs)
+    with pytest.raises(ConfigError, match=r"place than in training; choose another strategy.partition"):
+        evaluation(graph, [last], evaluated)
 
 
 class Same(Sign):

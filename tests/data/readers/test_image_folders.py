@@ -13,6 +13,7 @@ from PIL import Image
 
 from src.data.errors import DataError
 from src.data.readers import image_folders
+from src.data.readers.class_folders import classes_in
 from tests.data.readers.unpacked import encoded, pack, unpack
 
 COLOURS = {"daisy": (250, 250, 240), "roses": (200, 20, 40), "tulips": (240, 160, 20)}
@@ -165,7 +166,7 @@ FIFTH = {"test_share": 0.2}
     ("archive", "more", "options", "sentence"),
     [
         (DISHES_ZIP, {}, {"size": None}, "set `dataset.size`"),
-        (DISHES_ZIP, {"Images/Train/Nem/a.txt": b"x"}, {}, "Train/Nem has no images"),
+        (DISHES_ZIP, {"Images/Train/Nem/a.txt": b"x"}, {}, "Train/Nem has no images; each class needs some"),
         (DISHES_ZIP, {"Images/Test/Nem/1.jpg": b"x"}, {}, "test and train have .* 'nem' is in one"),
         (DISHES_ZIP, {"Images/Train/pho/1.jpg": b"x"}, {}, "the class 'Pho' twice: Pho, pho"),
         (DISHES_ZIP, {}, {"counts": {"train": 9}}, "train: 8 found, 9 are published"),
@@ -184,3 +185,9 @@ def test_what_is_not_the_dataset_is_refused(
     with pytest.raises(DataError, match=sentence) as failure:
         read(tmp_path, archive, {**files, **more}, **options)
     assert "\n" not in str(failure.value)
+
+
+def test_a_folder_without_folders_of_classes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "0.jpg").write_bytes(plain((0, 0, 0)))
+    with pytest.raises(DataError, match=r"has no folders of classes$"):
+        classes_in(tmp_path)
