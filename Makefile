@@ -30,7 +30,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-run: $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
+# DVC needs one; no git binary, though. Said before the installation.
+.PHONY: repository
+repository:
+	@folder=$(CURDIR); until [ -e "$$folder/.git" ] || [ "$$folder" = / ]; do folder=$$(dirname "$$folder"); done; \
+	  [ -e "$$folder/.git" ] || { \
+	  echo "no git repository, which DVC needs: clone it with git, or make one here: git init && git add . &&" \
+	    "git commit -m start; without one, python -m src.train trains (make install)"; exit 1; }
+
+run: repository $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
 	@python -m src.software
 	dvc repro
 
@@ -40,7 +48,7 @@ test: $(INSTALLED)  ## the tests of six minutes: every strategy runs, lint inclu
 test-all: $(INSTALLED)  ## all other tests, 17 minutes: kills, resumes, studies, types
 	python -m pytest -n 2 -m 'slow and not long' $(PYTEST_ARGS)
 
-study: $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
+study: repository $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
 	@python -m src.software
 	dvc exp run -S study=$(NAME)$(if $(REPEAT), -S study.repeat=$(REPEAT))
 

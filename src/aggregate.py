@@ -21,11 +21,11 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from src.config import ConfigError, choices
 from src.machine.file_locks import alone
-from src.report import network, repeats, tables
+from src.report import console, network, repeats, tables, views
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun
 from src.run import exit_lines
@@ -33,18 +33,6 @@ from src.run.status import Status
 from src.run.tables import write_table, write_text
 from src.tracking.study import add_figures
 
-if TYPE_CHECKING:
-    from src.report.views import View
-
-WIDTH = 120
-# Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
-SPARED = (
-    "T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target",
-    "stolen", "waited", "step", "seed", "scaling", "data", "rounding", "gap", "epoch", "ideal b.",
-    "bubble", "effic.", "over", "router", "payload/b.", "trips",
-)  # fmt: skip
-# Widths to which texts may be folded: the first column, and any other. Numbers are never folded.
-FOLDED = 26, 14
 # Figures of each cell that `dvc metrics show` and `dvc exp show` list.
 METRICS = (
     "status", "accuracy", "loss", "samples_per_second", "train_seconds", "speedup", "scaling_efficiency",
@@ -74,7 +62,7 @@ def _aggregate(options: argparse.Namespace) -> int:
         return 0
     rows = write(study, runs, directory)
     add_figures(rows)
-    _print_tables(repeats.summarise(rows))
+    console.print_views(views.views(repeats.summarise(rows)))
     for run in skipped:
         print(f"skipped: {run.cell}\n  {run.error}\n  elsewhere: {study_runs.retry_command(run)}")
     if failed:
@@ -155,58 +143,6 @@ def _write_tables(study: Mapping[str, Any], runs: Sequence[StudyRun], folder: Pa
 def _finite(value: Any) -> Any:
     """Return `value`, or `None` for a float that JSON can't hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _print_tables(rows: Sequence[Row]) -> None:
-    """Print the tables of a study's configurations, as wide as the terminal but no wider than `WIDTH`."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from src.report import views
-
-    console = Console(highlight=False)
-    if not console.is_terminal or console.width > WIDTH:
-        console = Console(width=WIDTH, highlight=False)
-    for view in views.views(rows):
-        widths = _fitting_columns(view, console.width)
-        table = Table(title=view.title, title_justify="left", box=None, padding=(0, 1), pad_edge=False)
-        for column, width in widths.items():
-            numeric = view.numeric[column]
-            table.add_column(
-                view.headings[column],
-                justify="right" if numeric else "left",
-                no_wrap=numeric,
-                overflow="fold",
-                width=width,
-            )
-        for status, cells in view.rows:
-            row = [Text(cells[column]) for column in widths]
-            table.add_row(*row, style=None if status == Status.OK else "yellow")
-        console.print(table)
-        for note in view.notes:
-            console.print(Text(note, style="dim"))
-        console.print()
-
-
-def _fitting_columns(view: View, width: int) -> dict[int, int]:
-    """Return the columns that fit on a line of `width` characters, as the width of each by index."""
-    widths: dict[int, int] = {}
-    longest = [
-        max([len(heading), *(len(cells[column]) for _, cells in view.rows)])
-        for column, heading in enumerate(view.headings)
-    ]
-    for column, most in enumerate(longest):
-        widths[column] = most if view.numeric[column] else min(most, FOLDED[column > 0])
-    for heading in SPARED:
-        if sum(widths.values()) + 2 * len(widths) > width and heading in view.headings:
-            del widths[view.headings.index(heading)]
-    room = width - sum(widths.values()) - 2 * len(widths)
-    for column, least in widths.items():
-        # Texts are folded no more than they must be.
-        wider = min(longest[column] - least, max(0, room))
-        widths[column], room = least + wider, room - wider
-    return widths
 
 
 def retry_help(failed: Sequence[StudyRun]) -> str:

@@ -97,6 +97,8 @@ class Command:
         finally:
             if self._lease is not None:
                 self._lease.close()
+        if line.multirun and len(cells) > 1 and not cells[0].tracking["study"]:
+            _show_sweep(cells)
         return 0 if line.informational else self._exit_status(cells)
 
     def close(self) -> None:
@@ -276,6 +278,15 @@ class Command:
         """Raise `Interrupted` on a signal, and remember it: a library may raise another error of it."""
         self._is_interrupted = True
         raise Interrupted
+
+
+def _show_sweep(cells: Sequence[Config]) -> None:
+    """Print the table of a sweep's cells."""
+    # Imported here because a user who has mistyped a word shouldn't wait for it.
+    from src.report import console, sweep
+
+    print(flush=True)
+    console.print_views([sweep.sweep_view([Path(cell.out) for cell in cells])])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 DOCUMENTS = [*PAGES, ROOT / "CONTRIBUTING.md"]
 # The choices of these commands are made by what stands before them.
-MADE = ("--config-dir", "resume=")
+MADE = ("--config-dir", "resume=", "data_dir=")
 COMMANDS = sorted(
     {
         command.strip()

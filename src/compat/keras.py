@@ -7,6 +7,12 @@ from typing import Any
 
 import keras
 
+# What a model is trained in is said by its code and the run's configuration: a user's keras.json, which Keras
+# reads as it is imported, has no part in it.
+keras.config.set_floatx("float32")
+keras.config.set_epsilon(1e-7)
+keras.config.set_image_data_format("channels_last")
+
 
 def calls_in_order(model: keras.Model) -> list[Any]:
     """Return the calls of a functional model's operations, each after those whose results it reads."""

@@ -44,6 +44,7 @@ DATASET: dict[str, type | tuple[type, ...]] = {
 OPTIONAL: dict[str, type | tuple[type, ...]] = {
     **{key: (str, type(None)) for key in ("generator", "page", "licence", "registration")},
     "unpack": (Mapping, type(None)),
+    "tree": bool,
 }
 CHECKSUM = r"[0-9a-f]{64}|md5:[0-9a-f]{32}"
 MODEL: dict[str, type | tuple[type, ...]] = {"torch": (str, type(None)), "tensorflow": (str, type(None))}
@@ -57,6 +58,21 @@ def find(group: str, name: str, folders: Iterable[Path] = ()) -> Path:
     """Return the file of a choice: that in `conf/`, else in the first of the user's own `folders`."""
     paths = [folder / group / f"{name}.yaml" for folder in (CONF, *folders)]
     return next((path for path in paths if path.is_file()), paths[0])
+
+
+def check_names(folder: Path) -> None:
+    """Raise `ConfigError` for a file in the user's `folder` that Hydra wouldn't read.
+
+    A file of conf/ has its name, and comes first. A copy of that is no mistake.
+    """
+    for group in ("", *GROUPS):
+        for file in sorted((folder / group).glob("*.yaml")):
+            ours = CONF / group / file.name
+            if ours.is_file() and ours.read_bytes() != file.read_bytes():
+                raise ConfigError(
+                    f"--config-dir {folder}: {file} wouldn't be read, for {ours} has its name; "
+                    "give yours another"
+                )
 
 
 def check_files(row: Sequence[str], folders: Sequence[Path]) -> None:

@@ -20,6 +20,8 @@ from src.config.schema import RENAMED, flatten
 from src.machine.folders import obstacle
 
 # Flags that would have Hydra read another configuration than conf/config.yaml, whose cells are checked here.
+# What Hydra reads in a value that isn't quoted.
+UNQUOTED = re.compile(r"[\w\-/\\+.$%*@?|:\s]")
 REFUSED_FLAGS = ("--config-name", "-cn", "--config-path", "-cp", "--package", "-p", "--experimental-rerun")
 
 
@@ -97,7 +99,18 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
             for word in overrides:
                 parse_overrides([word])
         word = " ".join(overrides)
-        raise ConfigError(f"{word}: can't be read as key=value; quote what has brackets or spaces") from error
+        raise ConfigError(f"{word}: can't be read as key=value{_odd_character(word)}") from error
+
+
+def _odd_character(word: str) -> str:
+    """Return what of a word's value Hydra can't read, and how to write it."""
+    key, _, value = word.partition("=")
+    odd = next((each for each in value if not UNQUOTED.fullmatch(each)), "")
+    if odd == "~":
+        return f" for its character ~; the shell expands {key}=$HOME{value.partition('~')[2]}"
+    if odd and not set(value) & set("'\"()[]{}"):
+        return f" for its character {odd}; quote the value, for the shell, too: \"{key}='{value}'\""
+    return "; quote what has brackets or spaces"
 
 
 def check_override(override: Override, *, multirun: bool) -> None:
@@ -116,6 +129,10 @@ def check_override(override: Override, *, multirun: bool) -> None:
         raise ConfigError(f"{word}: must name a file of conf/{key}/")
     if option and key_of(key).fixed:
         raise ConfigError(f"{word}: {option} describes the {group} and is fixed in conf/{group}/")
+    if key == "hydra/sweeper" and override.value() != "basic":
+        raise ConfigError(
+            f"{word}: isn't used, for all cells are checked before the first; list values, as in batch=64,128"
+        )
     if group == "hydra" and not override.is_delete() and not override.is_sweep_override():
         _check_hydra(word, option, override.value(), multirun=multirun)
 
@@ -129,9 +146,13 @@ def _check_hydra(word: str, option: str, value: Any, *, multirun: bool) -> None:
     """Raise `ConfigError` for a value of Hydra's own key `hydra.<option>` that would fail once Hydra runs."""
     if option == "mode":
         raise ConfigError(f"{word}: is said by -m: with it the command is a sweep, without it a single run")
-    if option == "job.chdir" and value and multirun:
+    if option == "job.chdir" and value:
         raise ConfigError(
-            f"{word}: cells don't change folders, for `out` is relative to this one; leave it away"
+            f"{word}: runs don't change folders, for `out` is relative to this one; leave it away"
+        )
+    if option in ("run.dir", "output_subdir") and value is not None:
+        raise ConfigError(
+            f"{word}: has no effect, for Hydra writes no files here; out=DIR says where a run goes"
         )
     if (
         option == "sweep.subdir"

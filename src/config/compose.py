@@ -40,6 +40,8 @@ def cells(line: CommandLine) -> list[Config]:
     if line.config_dir is not None and not (line.config_dir and Path(line.config_dir).is_dir()):
         raise ConfigError(f"--config-dir {line.config_dir}: no such folder")
     folders = [] if line.config_dir is None else [Path(line.config_dir)]
+    for folder in folders:
+        choices.check_names(folder)
     extra = [f"hydra.searchpath=[{SCHEME}{folder.absolute()}]" for folder in folders]
     parsed = command_line.parse_overrides(line.overrides)
     for override in parsed:

@@ -9,12 +9,17 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from src.config.datasets import ORIGINAL, find_file
+from src.machine.folders import files_below
+
+# So many bytes take some time to be read.
+LARGE = 10**9
 
 
 def cache_folder() -> Path:
@@ -35,6 +40,8 @@ def content_of(dataset: Mapping[str, Any]) -> str | None:
     if dataset["source"] != ORIGINAL or dataset.get("data_dir") is None:
         return None
     folder = Path(dataset["data_dir"]).expanduser()
+    if dataset.get("tree"):
+        return _tree_digest(folder)[:12]
     found = {file: find_file(folder, file) for file, checksum in dataset["files"].items() if checksum is None}
     digests = {file: _digest(path) for file, path in found.items() if path is not None}
     if not digests:
@@ -42,22 +49,38 @@ def content_of(dataset: Mapping[str, Any]) -> str | None:
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:12]
 
 
+def _tree_digest(folder: Path) -> str:
+    """Return a SHA-256 of the names and digests of all files below a folder, but of hidden ones."""
+    paths = {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
+    return hashlib.sha256(json.dumps(_digests(folder, paths), sort_keys=True).encode()).hexdigest()
+
+
 def _digest(path: Path) -> str:
-    """Return a file's SHA-256, that which is kept of it if its size and time are the same."""
-    stat = path.stat()
-    known = {"size": stat.st_size, "time": stat.st_mtime_ns}
-    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()
+    """Return a file's SHA-256."""
+    return _digests(path, {path.name: path})[path.name]
+
+
+def _digests(of: Path, paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return the SHA-256 of files by their names, kept ones `of` them if size and time are the same."""
+    name = hashlib.sha256(os.fsencode(of.absolute())).hexdigest()
     kept = cache_folder() / "digests" / f"{name[:32]}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        note = json.loads(kept.read_text(encoding="utf-8"))
-        if {key: note[key] for key in known} == known:
-            return str(note["digest"])
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    # Without a cache the file is read each time.
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False, encoding="utf-8") as whole:
-            json.dump({**known, "digest": digest}, whole)
-        os.replace(whole.name, kept)
-    return digest
+    known: dict[str, list[Any]] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(kept.read_text(encoding="utf-8"))
+    stats = {name: path.stat() for name, path in paths.items()}
+    seen = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    new = [name for name in paths if known.get(name, [])[:2] != seen[name]]
+    if (size := sum(seen[name][0] for name in new)) > LARGE:
+        print(f"reading {size / 1e9:,.1f} GB of {of} once, to know its content", file=sys.stderr, flush=True)
+    digests = {name: str(known[name][2]) for name in paths.keys() - set(new)}
+    for each in new:
+        with paths[each].open("rb") as file:
+            digests[each] = hashlib.file_digest(file, "sha256").hexdigest()
+    # Without a cache files are read each time.
+    if new:
+        with contextlib.suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False, encoding="utf-8") as whole:
+                json.dump({name: [*seen[name], digests[name]] for name in paths}, whole)
+            os.replace(whole.name, kept)
+    return digests

@@ -128,6 +128,11 @@ def _is_ours(file: str) -> bool:
 
 def _lacks(module: str, name: str, names: Sequence[str]) -> str:
     """Return that `module` has no `name`, with the nearest of the names that it has."""
+    if module == OWN.rstrip("."):
+        return (
+            f"{module!r} is this project's own package, in {Path(__file__).parents[1]}, and has "
+            f"no {name!r}; a package of yours needs another name"
+        )
     hint = f"; did you mean {nearest(name, names)}?" if names else ""
     return f"{module} has no {name!r}{hint}"
 

@@ -181,6 +181,7 @@ KEYS: dict[str, Key] = {
     "dataset.fraction": Key(Changes.WORK, Rule(float, minimum=0, maximum=1, above=True)),
     "dataset.generator_seed": Key(Changes.WORK, _SEED),
     "dataset.size": Key(Changes.WORK, Rule(int, minimum=8, optional=True)),
+    "dataset.skip_damaged": Key(Changes.WORK, Rule(bool, optional=True)),
     # This holds for a dataset that doesn't say itself, by its `allowed`, what suits it.
     "dataset.augment": Key(Changes.WORK, Rule(str, ("none", "crop_flip"))),
     # Below that a window has no blocks of several samples (src/data/order.py).
@@ -190,7 +191,7 @@ KEYS: dict[str, Key] = {
     "dataset.test_limit": Key(Changes.TRAINING, _COUNT),
     **_options("dataset", Changes.TRAINING, "samples", "test_samples"),
     **dict.fromkeys(("dataset.files", "dataset.content"), Key(Changes.WORK, fixed=True)),
-    **_described("dataset", "task", "reader", "in_memory", "generator", "sources", "unpack"),
+    **_described("dataset", "task", "reader", "in_memory", "generator", "sources", "unpack", "tree"),
     **_described("dataset", "page", "licence", "registration", "allowed"),
     # Keys of hardware.
     **_options("hardware", Changes.HARDWARE, "device", "cores_per_device", "speeds", "links"),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from src.config import tracking_schema
 from src.config.mistakes import ConfigError, nearest
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 SERVERS = ("http", "https")
 SQLITE = "sqlite:///"
 DATABASES = ("postgresql", "mysql", "mssql")
+# The user and the password of an address, in any text.
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+(?=@)")
 _ALLOWED = "give http://host:port, sqlite:///file.db, or unset it for the project's own store"
 
 
@@ -20,7 +25,7 @@ def check_address(uri: str) -> None:
 
     Whether something answers there isn't tried.
     """
-    line = f"{URI_VARIABLE}={uri}"
+    line = f"{URI_VARIABLE}={redacted(uri)}"
     if not uri.strip():
         raise ConfigError(f"{line}: is empty; {_ALLOWED}")
     scheme = uri.partition(":")[0]
@@ -40,6 +45,12 @@ def check_address(uri: str) -> None:
             raise ConfigError(f"{line}: {path} is a folder; give sqlite:///file.db")
         if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
             raise ConfigError(f"{line}: {path.parent} is no folder that can be written to")
+        try:
+            age = tracking_schema.age_of_file(path)
+        except sqlite3.Error as error:
+            raise ConfigError(f"{line}: can't be read as a database ({error})") from error
+        if age != tracking_schema.SAME:
+            raise ConfigError(f"{line}: the store {tracking_schema.describe(age, uri)}")
     elif "://" not in uri or scheme == "file":
         raise ConfigError(f"{line}: is no store that MLflow can keep runs in; {_ALLOWED}")
     elif scheme.partition("+")[0] not in DATABASES:
@@ -47,6 +58,11 @@ def check_address(uri: str) -> None:
         raise ConfigError(
             f"{line}: must begin with {', '.join(known)}; did you mean {nearest(scheme, known)}?"
         )
+
+
+def redacted(text: str) -> str:
+    """Return a text with `***` for the user and the password of each address in it."""
+    return _CREDENTIALS.sub("***", text)
 
 
 def database_path(uri: str) -> Path | None:

@@ -43,6 +43,8 @@ SHARD_BYTES = 1 << 26
 CONSTANT = 1e-12
 # Warnings of damaged samples that are printed at most.
 MOST_WARNINGS = 20
+# Damaged samples that an error names at most.
+MOST_NAMED = 5
 RAW, UNPACKED, SHARDS, NOTES, OLD = "raw.json", "unpacked", "shards", "notes", "old"
 
 Notes = dict[str, list[Note]]
@@ -83,7 +85,9 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
     for folder in (SHARDS, NOTES):
         (work / folder).mkdir(exist_ok=True)
     writer = ShardWriter(name, dataset["reader"], splits, layout, work / SHARDS, work / NOTES)
-    notes = _write(writer, _shards(splits, layout), target)
+    notes = _write(writer, _shards(splits, layout), target, splits_of.most_damaged(dataset))
+    if dataset.get("skip_damaged") is False:
+        _refuse_damage(name, notes)
     _warn_of_damage(name, notes)
     _check_classes(notes, splits.names, name)
     mean, std = _statistics(notes["train"])
@@ -111,15 +115,24 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
 
 
 def _provenance(dataset: Mapping[str, Any], raw: Path, reader: Any) -> str:
-    """Return a text that changes with the raw files and with the reader's file.
+    """Return a text that changes with the raw files, the reader's file, and those that it uses beside it.
 
     Who interrupts a preparation may do so to mend its reader: what the old one made is then of no use.
     """
     stats = {file: (raw / file).stat() for file in dataset["files"]}
     files = {file: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
-    module = getattr(inspect.getmodule(reader), "__file__", None)
-    code = hashlib.sha256(Path(module).read_bytes()).hexdigest() if module else None
+    code = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in _code_of(reader)}
     return json.dumps({"files": files, "reader": code}, sort_keys=True)
+
+
+def _code_of(reader: Any) -> list[Path]:
+    """Return the file of a reader's module, and of modules of the same folder that it has imported from."""
+    module = inspect.getmodule(reader)
+    if module is None or module.__file__ is None:
+        return []
+    used = [module, *map(inspect.getmodule, vars(module).values())]
+    files = {Path(file) for each in used if (file := getattr(each, "__file__", None)) is not None}
+    return sorted(path for path in files if path.parent == Path(module.__file__).parent)
 
 
 def _drop_unless_of(provenance: str, work: Path) -> None:
@@ -141,8 +154,11 @@ def _shards(splits: Splits, layout: Layout) -> list[Shard]:
     ]
 
 
-def _write(writer: ShardWriter, shards: list[Shard], target: Path) -> Notes:
-    """Write the shards that aren't finished yet; return the notes of all, by split and in order."""
+def _write(writer: ShardWriter, shards: list[Shard], target: Path, most: float) -> Notes:
+    """Write the shards that aren't finished yet; return the notes of all, by split and in order.
+
+    At most the part `most` of a split may be damaged.
+    """
     finished = [note for note in map(writer.finished, shards) if note is not None]
     done = {note.shard for note in finished}
     pending = [shard for shard in shards if shard not in done]
@@ -166,7 +182,7 @@ def _write(writer: ShardWriter, shards: list[Shard], target: Path) -> Notes:
                 split = note.shard.split
                 damaged[split] += note.damaged
                 samples_in = len(getattr(writer.splits, split))
-                splits_of.refuse_damage(writer.dataset, split, samples_in, damaged[split])
+                splits_of.refuse_damage(writer.dataset, split, samples_in, damaged[split], most)
                 progress.advance(note.shard.stop - note.shard.start)
     finished.sort(key=lambda note: note.shard.start)
     return {split: [note for note in finished if note.shard.split == split] for split in SPLITS}
@@ -180,6 +196,18 @@ def _check_room(writer: ShardWriter, shards: list[Shard], target: Path) -> None:
         raise DataError(
             f"{writer.dataset}: its arrays take {needed / 1e6:,.1f} MB more and the file system "
             f"{mount_point(target)} has {free / 1e6:,.1f} MB left: {target} can't be written"
+        )
+
+
+def _refuse_damage(dataset: str, notes: Notes) -> None:
+    """Raise `DataError` that names the samples that can't be read, or the first of many, if there are any."""
+    damaged = [each for split in notes.values() for note in split for each in note.damaged]
+    if damaged:
+        more = f", and {len(damaged) - MOST_NAMED:,} more" if len(damaged) > MOST_NAMED else ""
+        raise DataError(
+            f"{dataset}: {len(damaged):,} image(s) can't be read: "
+            f"{'; '.join(damaged[:MOST_NAMED])}{more}; mend or remove them, or leave "
+            "them out by dataset.skip_damaged=true"
         )
 
 

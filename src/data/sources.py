@@ -28,6 +28,8 @@ from src.data.generate import generate
 from src.data.mirrors import Source, open_source, say
 from src.machine.file_locks import alone
 
+# Below the raw files: all that is in a folder of the user's.
+TREE = "folder"
 STUDY_HINT = "or dataset.source=generated for a stand-in (in a study {{name: {name}, source: generated}})"
 
 
@@ -50,9 +52,15 @@ def fetch(dataset: Mapping[str, Any], target: Path, cache: Path, *, linked: bool
         return
     if dataset.get("data_dir") is not None:
         _show_licence(dataset, cache)
+        own = Path(dataset["data_dir"]).expanduser()
         with clear_disk_errors(target):
-            _take(dataset, Path(dataset["data_dir"]).expanduser(), target, linked=linked)
+            if dataset.get("tree"):
+                _take_tree(own.absolute(), target / TREE, linked=linked)
+            else:
+                _take(dataset, own, target, linked=linked)
         return
+    if dataset.get("tree"):
+        raise DataMistake(f"dataset={dataset['name']}: needs your folder: dataset.data_dir=FOLDER")
     spare = (dataset.get("unpack") or {}).get("bytes", 0)
     sources = [open_source(entry, cache, spare) for entry in dataset["sources"]]
     cached = {file: cache / "files" / _cached_name(dataset, file) for file in dataset["files"]}
@@ -130,6 +138,16 @@ def _take(dataset: Mapping[str, Any], folder: Path, target: Path, *, linked: boo
                 os.replace(raw, target / file)
             else:
                 _place(own.absolute(), target / file, os.symlink if linked else shutil.copyfile)
+
+
+def _take_tree(folder: Path, target: Path, *, linked: bool) -> None:
+    """Link `target` to the user's own `folder`, or copy what is in it."""
+    if linked:
+        target.unlink(missing_ok=True)
+        target.symlink_to(folder)
+    else:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(folder, target)
 
 
 def _obtain(dataset: Mapping[str, Any], file: str, sources: list[Source], cached: Path, cache: Path) -> None:

@@ -125,14 +125,22 @@ def _first(source: SampleSource, split: str, dataset: Mapping[str, Any]) -> Samp
         if len(samples):
             return samples
         damaged += samples.damaged
-        refuse_damage(dataset["name"], split, len(source), damaged)
+        refuse_damage(dataset["name"], split, len(source), damaged, most_damaged(dataset))
     raise DataError(f"{dataset['name']}: reader {dataset['reader']} gives none of the {split} samples")
 
 
-def refuse_damage(dataset: str, split: str, samples: int, damaged: Sequence[str]) -> None:
-    """Raise `DataError` where too many of a split's `samples` are among the `damaged` ones."""
-    if len(damaged) > MOST_DAMAGED * samples:
+def most_damaged(dataset: Mapping[str, Any]) -> float:
+    """Return the largest part of a split's samples that may be damaged while they are read.
+
+    Where the user decides by `skip_damaged`, all of them are looked at.
+    """
+    return MOST_DAMAGED if dataset.get("skip_damaged") is None else 1.0
+
+
+def refuse_damage(dataset: str, split: str, samples: int, damaged: Sequence[str], most: float) -> None:
+    """Raise `DataError` where more than the part `most` of a split's `samples` are `damaged`."""
+    if len(damaged) > most * samples:
         raise DataError(
             f"{dataset}: {len(damaged)} of {samples} {split} samples can't be read, "
-            f"more than {MOST_DAMAGED:.0%}; the first is {damaged[0]}"
+            f"more than {most:.0%}; the first is {damaged[0]}"
         )

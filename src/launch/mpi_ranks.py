@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from src.config import CannotRunHere, Config
+from src.launch import surroundings
 from src.launch.cluster import mpi
 from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.host import worker_host
@@ -33,6 +34,7 @@ from src.launch.spawn import QUIET, ChildProcess, Spawn, spawn_child
 from src.launch.supervise import processes
 from src.launch.torch_ranks import rendezvous_environments
 from src.machine import namespaces
+from src.machine.folders import for_sockets
 
 # By default Open MPI refuses to run as root, refuses more ranks than cores, and pins ranks, which here pin
 # themselves. Other MPIs ignore these variables.
@@ -98,12 +100,12 @@ class MPIRanks(Launcher):
             return own, spawn_child
         log = logs / "mpiexec.log"
         alive = reaper.remove_at_end("segments", repr(time.time()))
-        with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
+        with tempfile.TemporaryDirectory(prefix="scaleguide-", dir=for_sockets()) as folder:
             reaper.remove_at_end("folder", folder)
             agents = MPIAgents(Path(folder))
             command = [str(program), "-n", str(config.workers)]
             command += [sys.executable, "-m", "src.launch.mpi.agent", agents.address]
-            place = {**os.environ, **hosts.environment}
+            place = {**surroundings.inherited(), **hosts.environment}
             process = spawn_child(
                 namespaces.entering(command, place), {**OPEN_MPI, **hosts.environment}, log, [alive]
             )

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import AnyStr, Protocol
 
+from src.launch import surroundings
+
 # glibc returns freed blocks of this size to the kernel and faults them in again at every step;
 # keeping them is worth a third of a small CNN's step (see docs/performance.md).
 KEEP_FREED_MEMORY = {
@@ -95,13 +97,13 @@ def spawn_child(
     log: Path,
     inherited: Sequence[int] = (),
     *,
-    inherits: Mapping[str, str] = os.environ,
+    inherits: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> ChildProcess[bytes]:
     """Start `command` as a child in a session of its own, with its output appended to `log` (a `Spawn`).
 
-    The child inherits the file descriptors `inherited` besides its output, and the variables `inherits`. It
-    starts in `folder`, by default in this process's.
+    The child inherits the file descriptors `inherited` besides its output, and the variables `inherits`, by
+    default those of `surroundings.inherited`. It starts in `folder`, by default in this process's.
     """
     with log.open("ab") as output:
         return ChildProcess(
@@ -109,7 +111,11 @@ def spawn_child(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**inherits, **KEEP_FREED_MEMORY, **environment},
+            env={
+                **(surroundings.inherited() if inherits is None else inherits),
+                **KEEP_FREED_MEMORY,
+                **environment,
+            },
             start_new_session=True,
             pass_fds=inherited,
             cwd=folder,

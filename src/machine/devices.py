@@ -45,7 +45,8 @@ def usable_cores() -> list[int]:
 
 
 def _quota() -> float | None:
-    """Return the CPU quota of this process's cgroup (version 1 or 2) in cores, `None` without one."""
+    """Return the least CPU quota of this process's cgroups (version 1 or 2) in cores, `None` without one."""
+    quotas = []
     for version, folders in cgroups.own("cpu"):
         names = ("cpu.max",) if version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         for folder in folders:
@@ -54,9 +55,8 @@ def _quota() -> float | None:
             except (OSError, ValueError):
                 continue
             if quota not in ("max", "-1"):
-                return int(quota) / int(period)
-            break
-    return None
+                quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
 
 
 def visible_gpus() -> list[tuple[int, str]]:

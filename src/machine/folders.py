@@ -12,6 +12,9 @@ from pathlib import Path
 PSEUDO, EXCEPTIONS = ("/proc", "/sys", "/dev"), ("/dev/shm",)
 # Characters that names and paths below a folder may need besides the folder's own.
 SPARE_NAME, SPARE_PATH = 16, 160
+# Bytes of the path of a Unix socket at most, its end included (sys/un.h), and those that names below a folder
+# for temporary ones may need.
+SOCKET_PATH, SPARE_SOCKET = 108, 60
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # fcntl.h, linux/fs.h
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
@@ -56,6 +59,27 @@ def _obstacle(path: Path) -> str | None:
     # The one way to know: access(2) tells root too much, and nothing of attributes, quotas or servers.
     with tempfile.TemporaryDirectory(prefix=".tried-", dir=there):
         return None
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder, also behind links, but for hidden ones, sorted by path."""
+    found: list[Path] = []
+    entered = set()
+    for path, inside, files in os.walk(folder, followlinks=True):
+        # A link may lead to a folder above it.
+        if (real := os.path.realpath(path)) in entered:
+            inside.clear()
+            continue
+        entered.add(real)
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+        found += [Path(path, name) for name in files if not name.startswith(".")]
+    return sorted(path for path in found if path.is_file())
+
+
+def for_sockets() -> str:
+    """Return where folders with Unix sockets are made: in TMPDIR, or `/tmp` where its path is too long."""
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) < SOCKET_PATH - SPARE_SOCKET else "/tmp"
 
 
 def swap_directories(first: Path, second: Path) -> bool:

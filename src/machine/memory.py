@@ -52,7 +52,7 @@ def _read(path: Path) -> int | None:
 
 
 def memory_limit() -> int:
-    """Return the bytes of memory of this machine, or the limit of this process's cgroup if that is less."""
+    """Return the bytes of memory of this machine, or the least limit of this process's cgroups."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for version, folders in cgroups.own("memory"):
         for folder in folders:

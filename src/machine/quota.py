@@ -58,7 +58,7 @@ def find() -> Groups:
     """Find a folder for new cgroups, by this process's own cgroup; raise `NotAllowed` if there is none."""
     reason = "no cgroup has a CPU controller here"
     for version, folders in cgroups.own("cpu"):
-        for folder in folders:
+        for folder in (folders[0], folders[-1]):
             groups = Groups(folder, version)
             if version == 2 and not (folder / "cgroup.controllers").exists():
                 continue

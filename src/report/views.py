@@ -104,8 +104,17 @@ VIEWS[NETWORK] = (
     Column("expected_ratio", "over exp.", "ratio"), Column("compute_share", "device", "percent"),
     Column("link_utilization", "link", "percent"), Column("router_fraction", "router", "percent"), _STATUS,
 )  # fmt: skip
+# A view of the cells of a sweep, which have no study.
+SWEEP = "sweep"
+VIEWS[SWEEP] = (
+    *_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate"), _SPEEDUP, Column("over", "over"),
+    Column("accuracy", "accuracy", "accuracy"), Column("metric", "metric"), Column("score", "score", "loss"),
+    Column("parity", "parity"), _STATUS,
+)  # fmt: skip
 KINDS = {column.key: column.kind for view in VIEWS.values() for column in view}
 KINDS |= dict.fromkeys(("train_seconds", "seconds_per_sample", "startup_seconds"), "seconds")
+# Views of which the notes say what speed-ups stand on.
+OF_SPEED = ("scaling", SWEEP)
 # Columns that stand once above the table when every run has the same value.
 SAID_ONCE = ("model", "dataset", "data_source", "scaling", "seed", "over")
 # A value of these that stands above the table says more with other words than the column's heading.
@@ -127,7 +136,7 @@ def views(rows: Sequence[Row]) -> list[View]:
     return [
         view(name, [row for row in rows if (row.get("data_source") or known[0]) == source])
         for name in VIEWS
-        if name != NETWORK or linked
+        if name != SWEEP and (name != NETWORK or linked)
         for source in known
     ]
 
@@ -171,12 +180,12 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
         notes.append(
             f"Figures are medians of up to {repeated} repetitions; in brackets the speed-up's 95 % interval."
         )
-    elif name == "scaling":
+    elif name in OF_SPEED:
         notes.append(
             "Each figure is one run: how far two runs of the same differ is not known, and nothing is called "
             "faster (`repeat: 3` in a study, or make study REPEAT=3)."
         )
-    if name == "scaling" and any(row.get("probe_flag") for row in rows):
+    if name in OF_SPEED and any(row.get("probe_flag") for row in rows):
         notes.append(
             f"{PROBE} the machine was faster or slower by more than 10 % in the run compared with, or "
             "changed within a run (probe)."
@@ -190,11 +199,11 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
             f"{INPUT} bound by input: ranks waited more than {INPUT_BOUND:.0%} of the time for their next "
             "batch, and the figure says what the input delivers."
         )
-    if name == "scaling" and any(row.get("few_steps") and row.get("samples_per_second") for row in rows):
+    if name in OF_SPEED and any(row.get("few_steps") and row.get("samples_per_second") for row in rows):
         notes.append(
             f"{FEW} of fewer than {MIN_TIMED_STEPS} steps, at least {MIN_SLOW_STEPS} over a minute or more."
         )
-    if name == "scaling":
+    if name in OF_SPEED:
         notes += _missing(rows)
     if name == NETWORK:
         notes += _of_links(rows)

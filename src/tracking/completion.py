@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -10,33 +11,49 @@ from src.config.tracking_address import database_path
 from src.run import files
 from src.run.directory import PARTIAL
 from src.tracking import run_page
-from src.tracking.mlflow_run import MLflowRun
+from src.tracking.mlflow_run import MLflowRun, RunDeleted
 from src.tracking.points import recorded_points
-from src.tracking.store import Warned
-from src.tracking.unsent import RunNote, ownerless_notes
+from src.tracking.store import Warned, same_store, unsent_folder
+from src.tracking.unsent import NoteFile, RunNote, ownerless_notes, read_note
 
-# MLflow's codes of errors that come again however often a request is repeated, as for a run that was deleted.
-REFUSED = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
+# MLflow's codes of refusals that are about one run.
+OF_A_RUN = ("INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST")
 
 
 def send_unsent(uri: str) -> int:
     """Complete the runs that the store at `uri` misses; return how many trainings it now has whole.
 
-    A run whose files are gone is ended as it is. After an error the rest is left for another time.
+    A run whose files are gone is ended as it is, and one that was deleted in the store is given up. What
+    the store doesn't take stays for another time; after an error that would meet all, so does the rest.
     """
     sent = 0
-    with Warned("the MLflow store can't be reached; earlier runs are sent later"):
-        for file, note in ownerless_notes(uri):
+    warned = Warned("earlier runs are sent later, or given up by `python -m src.ui --drop`")
+    for file, note in ownerless_notes(uri):
+        with warned, contextlib.closing(file):
             try:
                 sent += complete(note)
-                file.remove()
-            except Exception as error:
-                if getattr(error, "error_code", None) in REFUSED:
-                    file.remove()
-                raise
-            finally:
-                file.close()
+            except RunDeleted:
+                print(
+                    f"note: the MLflow run {note.name} was deleted in the store, and isn't sent again",
+                    flush=True,
+                )
+            file.remove()
+        if warned.error is not None and getattr(warned.error, "error_code", None) not in OF_A_RUN:
+            break
     return sent
+
+
+def drop_unsent(uri: str) -> list[RunNote | None]:
+    """Give up the runs that the store at `uri` misses; return their notes, `None` for unreadable ones."""
+    dropped: list[RunNote | None] = []
+    for path in sorted(unsent_folder(uri).glob("*.json")):
+        file, note = NoteFile.take(path), read_note(path)
+        if file is not None:
+            if note is None or same_store(note.uri, uri):
+                dropped.append(note)
+                file.remove()
+            file.close()
+    return dropped
 
 
 def complete(note: RunNote) -> bool:

@@ -51,9 +51,7 @@ class ParentTracker:
         """Prepare to track a training with this configuration."""
         self.uri = tracking_uri(config)
         self._config = config
-        self._warned = Warned(
-            "the MLflow store can't be reached; training goes on, and the run is sent later"
-        )
+        self._warned = Warned("training goes on, and the run is sent later")
         # Work at the run's end; `None` is the last.
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._tried: Future[bool] = Future()
@@ -186,7 +184,7 @@ class ParentTracker:
                 with self._warned:
                     self._send_live()
                 used = time.thread_time() - begun
-                failed = self._warned.happened
+                failed = self._warned.error is not None
                 pause = min(2 * pause, RETRY_SECONDS) if failed else max(SEND_SECONDS, used / CPU_SHARE)
                 continue
             if job is None:

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from src.compat.mlflow import latest_steps
+from src.tracking.names import KEY_TAG
 from src.tracking.points import Point
+from src.tracking.refusals import StoreRefused
 from src.tracking.store import import_client, locked, open_store
 from src.tracking.unsent import RunNote, note_of
 
-# The tag holds a run's `RunNote.key`.
-KEY_TAG = "scaleguide.key"
 # MLflow's limit for one request.
 BATCH = 1000
+
+
+class RunDeleted(StoreRefused):
+    """Says that somebody has deleted a run in the store."""
 
 
 class MLflowRun:
@@ -51,6 +55,9 @@ class MLflowRun:
 
         Of an open run nothing is asked, unless an error came in between. Without `create` there may be none,
         and `run_id` stays `None`.
+
+        Raises:
+            RunDeleted: where it was deleted.
         """
         certain, self._certain = self._certain, False
         if self._client is None:
@@ -60,6 +67,8 @@ class MLflowRun:
         if not certain:
             found = self._ask(find_run, self._client, self._experiment, self._note.key)
             if found is not None:
+                if found.info.lifecycle_stage != "active":
+                    raise RunDeleted(f"has the run {self._note.name} among its deleted ones")
                 self.run_id, self._last = found.info.run_id, latest_steps(found)
         if self.run_id is None and not create:
             return
@@ -132,8 +141,11 @@ class MLflowRun:
 
 
 def find_run(client: Any, experiment: str, key: str) -> Any:
-    """Return the MLflow run with the key `key`, `None` if the experiment has none."""
-    found = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+    """Return the MLflow run with the key `key`, a deleted one too; `None` if the experiment has none."""
+    from mlflow.entities import ViewType
+
+    words = f"tags.`{KEY_TAG}` = '{key}'"
+    found = client.search_runs([experiment], words, run_view_type=ViewType.ALL, max_results=1)
     return found[0] if found else None
 
 

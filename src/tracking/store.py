@@ -3,6 +3,9 @@
 MLflow is imported inside the functions, because the import takes a second, for which a user who has mistyped
 a word shouldn't wait. It writes the absolute address of each run's files into its database. Those of an
 sqlite store stand in `mlartifacts` beside it, so that a move shows: the database says where that folder was.
+
+A store that MLFLOW_TRACKING_URI names may be other people's, too: there a run of this project is added, and
+nothing else is touched. The project's own is in its folder, or that of which DVC has made a copy.
 """
 
 from __future__ import annotations
@@ -11,16 +14,18 @@ import contextlib
 import fcntl
 import logging
 import os
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from src.config import Config
-from src.config.tracking_address import SERVERS, SQLITE, URI_VARIABLE, database_path
+from src.compat.mlflow import database_revision, upgrade
+from src.config import Config, tracking_schema
+from src.config.tracking_address import SERVERS, SQLITE, URI_VARIABLE, database_path, redacted
+from src.tracking.moved_files import follow_move, keep_copy
+from src.tracking.names import ARTIFACTS, DATABASE, EXPERIMENT
+from src.tracking.refusals import StoreRefused, describe
 
-EXPERIMENT = "scaleguide"
 # By this key MLflow's UI shows a description.
 EXPERIMENT_TAGS = {
     "mlflow.note.content": "Trainings by Scaleguide: one run a training, and one a sweep over its trainings.",
@@ -30,13 +35,6 @@ ROOT = Path(__file__).parents[2]
 DVC_COPIES = (".dvc", "tmp", "exps")
 # A request that isn't answered is repeated later, from the record.
 REQUEST_SECONDS = 10
-ARTIFACTS = "mlartifacts"
-# Tables and columns with addresses of files.
-ADDRESSES = (
-    ("experiments", "artifact_location"),
-    ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
-)
 
 
 def tracking_uri(config: Config) -> str | None:
@@ -49,7 +47,7 @@ def default_uri() -> str:
 
     That of a file is absolute.
     """
-    uri = os.environ.get(URI_VARIABLE) or f"{SQLITE}{project_folder() / 'mlflow.db'}"
+    uri = os.environ.get(URI_VARIABLE) or f"{SQLITE}{project_folder() / DATABASE}"
     path = database_path(uri)
     return uri if path is None else f"{SQLITE}{path}"
 
@@ -62,9 +60,20 @@ def project_folder() -> Path:
     return ROOT
 
 
+def is_own(uri: str) -> bool:
+    """Return whether the store at `uri` is the project's own, which nobody else's runs are in."""
+    path = database_path(uri)
+    return path is not None and path.resolve() == (project_folder() / DATABASE).resolve()
+
+
 def is_server(uri: str) -> bool:
     """Return whether a store is reached through the network."""
     return uri.partition(":")[0] in SERVERS
+
+
+def same_store(one: str, other: str) -> bool:
+    """Return whether two addresses are those of one store, whoever asks it."""
+    return redacted(one).replace("***@", "") == redacted(other).replace("***@", "")
 
 
 def unsent_folder(uri: str) -> Path:
@@ -96,24 +105,65 @@ def import_client() -> Callable[[str], Any]:
     return MlflowClient
 
 
-def open_store(uri: str) -> tuple[Any, str]:
-    """Return an MLflow client of the store at `uri`, and MLflow's id of the experiment of all runs.
+def client_at(uri: str) -> Any:
+    """Return an MLflow client of the store at `uri`, which is migrated only where it is the project's own.
 
-    A store in a file is created and migrated, with its folder `mlartifacts` beside it. One process at a time
-    does so, for MLflow's migrations fail where two begin at once.
+    One process at a time prepares a file, for MLflow's migrations fail where two begin at once.
+
+    Raises:
+        StoreRefused: for a database whose schema isn't that of the installed MLflow.
     """
     client_of = import_client()
     path = database_path(uri)
     if path is None:
-        client = client_of(uri)
-        return client, _experiment_id(client, None)
+        if not is_server(uri):
+            _check_age(uri, tracking_schema.age_of(database_revision(uri)))
+        return client_of(uri)
     with locked(uri):
-        follow_move(path)
-        client = client_of(uri)
-        return client, _experiment_id(client, artifacts_of(path))
+        age = tracking_schema.age_of_file(path)
+        if age == tracking_schema.OLDER and is_own(uri):
+            kept = keep_copy(path)
+            print(
+                f"note: {path} is migrated to this MLflow; as it was, it is {kept}",
+                file=sys.stderr,
+                flush=True,
+            )
+            upgrade(uri)
+        else:
+            _check_age(uri, age)
+        if is_own(uri):
+            follow_move(path)
+        return client_of(uri)
 
 
-def _experiment_id(client: Any, artifacts: str | None) -> str:
+def open_store(uri: str) -> tuple[Any, str]:
+    """Return an MLflow client of the store at `uri`, and MLflow's id of the experiment of all runs.
+
+    A store in a file is created, with its folder `mlartifacts` beside it.
+
+    Raises:
+        StoreRefused: as `client_at` does, and where the experiment was deleted.
+    """
+    client, path = client_at(uri), database_path(uri)
+    if path is None:
+        return client, _experiment_id(client, uri, None)
+    with locked(uri):
+        return client, _experiment_id(client, uri, artifacts_of(path))
+
+
+def find_experiment(client: Any) -> str | None:
+    """Return MLflow's id of the experiment of all runs, `None` where the store has none."""
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    return None if experiment is None else experiment.experiment_id
+
+
+def _check_age(uri: str, age: str) -> None:
+    """Raise `StoreRefused` for a store that another MLflow has made."""
+    if age != tracking_schema.SAME:
+        raise StoreRefused(tracking_schema.describe(age, redacted(uri)))
+
+
+def _experiment_id(client: Any, uri: str, artifacts: str | None) -> str:
     """Return MLflow's id of the experiment of all runs; create it, or add the tags that it lacks.
 
     `artifacts` is the address of a new experiment's files, `None` where the server decides.
@@ -129,6 +179,11 @@ def _experiment_id(client: Any, artifacts: str | None) -> str:
             experiment = client.get_experiment_by_name(EXPERIMENT)
             if experiment is None:
                 raise
+    if experiment.lifecycle_stage != "active":
+        raise StoreRefused(
+            f"has the experiment {EXPERIMENT} among its deleted ones; `MLFLOW_TRACKING_URI={redacted(uri)} "
+            f"mlflow experiments restore --experiment-id {experiment.experiment_id}` restores it"
+        )
     for name, value in EXPERIMENT_TAGS.items():
         if name not in experiment.tags:
             client.set_experiment_tag(experiment.experiment_id, name, value)
@@ -140,65 +195,29 @@ def artifacts_of(database: Path) -> str:
     return (database.parent / ARTIFACTS).as_uri()
 
 
-def follow_move(database: Path) -> int:
-    """Correct the addresses in the sqlite store `database` if it was moved; return how many were.
-
-    Addresses elsewhere than in a folder `mlartifacts`, such as a bucket's, stay.
-    """
-    if not database.exists():
-        return 0
-    here, changed = artifacts_of(database), 0
-    with contextlib.closing(sqlite3.connect(database, timeout=20)) as connection, connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master")}
-        if "experiments" not in tables:
-            return 0
-        locations = connection.execute("select artifact_location from experiments").fetchall()
-        former = {
-            f"{before}/{ARTIFACTS}"
-            for (location,) in locations
-            if (before := _folder_before(location)) is not None
-        }
-        for there in former - {here}:
-            for table, column in ADDRESSES:
-                if table in tables:
-                    done = connection.execute(
-                        f"update {table} set {column} = ? || substr({column}, ?) "
-                        f"where {column} = ? or substr({column}, 1, ?) = ?",
-                        (here, len(there) + 1, there, len(there) + 1, f"{there}/"),
-                    )
-                    changed += done.rowcount
-    return changed
-
-
-def _folder_before(location: str | None) -> str | None:
-    """Return what stands before `/mlartifacts` in a file's address, `None` without that."""
-    folder, found, rest = (location or "").rpartition(f"/{ARTIFACTS}")
-    return folder if found and folder.startswith("file:") and rest[:1] in ("", "/") else None
-
-
 class Warned:
     """A context manager that turns an error in its block into one line on standard error, the first time.
 
     Attributes:
-        happened: whether an error has happened in the last block.
+        error: that of the last block, `None` where there was none.
     """
 
-    def __init__(self, sentence: str) -> None:
-        """Begin the line on standard error with `sentence`; the error's reason follows."""
-        self._sentence = sentence
+    def __init__(self, consequence: str) -> None:
+        """Say `consequence` after what is wrong with the store."""
+        self._consequence = consequence
         self._printed = False
-        self.happened = False
+        self.error: Exception | None = None
 
     def __enter__(self) -> Warned:
-        self.happened = False
+        self.error = None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
-        if kind is None or not issubclass(kind, Exception):
+        if error is None or not isinstance(error, Exception):
             return False
-        self.happened = True
+        self.error = error
         if not self._printed:
             self._printed = True
-            reason = str(error).strip().splitlines() or [kind.__name__]
-            print(f"warning: {self._sentence} ({reason[0][:200]})", file=sys.stderr, flush=True)
+            line = f"warning: the MLflow store {describe(error)}; {self._consequence}"
+            print(line, file=sys.stderr, flush=True)
         return True

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from src.config.tracking_address import database_path
-from src.tracking.store import Warned, default_uri, import_client
+from src.tracking.store import Warned, client_at, default_uri
 
 FIGURES = ("speedup", "scaling_efficiency", "parity_gap")
 VERDICT = "parity"
@@ -27,8 +27,8 @@ def add_figures(rows: Iterable[Mapping[str, Any]]) -> int:
     if not tracked or (path is not None and not path.exists()):
         return 0
     added = 0
-    with Warned("the MLflow store can't be reached; speed-up and parity aren't added to its runs"):
-        client = import_client()(uri)
+    with Warned("speed-up and parity aren't added to its runs"):
+        client = client_at(uri)
         for row in tracked:
             added += _add(client, row)
     return added

@@ -57,10 +57,10 @@ def close_sweep(status: str) -> None:
     while _sweeps:
         note, file = _sweeps.pop()
         note.status, note.ended = status, time.time()
-        with Warned("the MLflow store can't be reached; the sweep's parent run is ended later") as warned:
+        with Warned("the sweep's parent run is ended later") as warned:
             file.write(note)
             complete(note)
-        if warned.happened:
+        if warned.error is not None:
             file.close()
         else:
             file.remove()

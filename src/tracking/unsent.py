@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from src.config.tracking_address import redacted
 from src.machine import file_locks
-from src.tracking.store import unsent_folder
+from src.tracking.store import same_store, unsent_folder
 
 
 @dataclass
@@ -29,7 +30,7 @@ class RunNote:
     Times are in seconds since 1970.
 
     Attributes:
-        uri: the store's address.
+        uri: the store's address; on disk without a user and a password.
         name: the run's name in MLflow.
         started: when the run began.
         tags: its tags.
@@ -98,7 +99,7 @@ class NoteFile:
     def write(self, note: RunNote) -> None:
         """Write a note in the place of the former one."""
         assert self._descriptor is not None
-        text = json.dumps(dataclasses.asdict(note)).encode()
+        text = json.dumps(dataclasses.asdict(note) | {"uri": redacted(note.uri)}).encode()
         os.pwrite(self._descriptor, text, 0)
         os.ftruncate(self._descriptor, len(text))
 
@@ -138,17 +139,15 @@ def _path_of(uri: str, key: str) -> Path:
 def ownerless_notes(uri: str) -> Iterator[tuple[NoteFile, RunNote]]:
     """Yield the notes on runs of the store at `uri` whose owner has ended; sweeps come after their runs.
 
-    Each file is this process's until it is closed or removed. Unreadable ones are removed.
+    Each file is this process's until it is closed or removed. Unreadable ones are left out. A note's
+    address is `uri`, whose password may be another than that of then.
     """
     notes = [(path, read_note(path)) for path in sorted(unsent_folder(uri).glob("*.json"))]
     for path, seen in sorted(notes, key=lambda each: each[1] is not None and each[1].folder is None):
-        if seen is not None and seen.uri != uri:
-            continue
-        file = NoteFile.take(path)
-        if file is None:
+        if seen is None or not same_store(seen.uri, uri) or (file := NoteFile.take(path)) is None:
             continue
         note = read_note(path)
         if note is None:
-            file.remove()
+            file.close()
         else:
-            yield file, note
+            yield file, dataclasses.replace(note, uri=uri)

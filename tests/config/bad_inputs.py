@@ -110,7 +110,9 @@ CASES: dict[str, Case] = {
     "a33_noeq": _mistake("batch", "batch: can't be read as key=value"),
     "a34_hydrasearch": _mistake("hydra.searchpath=[file:///nonexistent]", "/nonexistent", "no such folder"),
     "a35_hydramode": _mistake("hydra.mode=NONSENSE", "hydra.mode=NONSENSE", "-m"),
-    "a36_sweeper": _mistake("hydra/sweeper=optuna -m", "no such hydra/sweeper; there are basic"),
+    "a36_sweeper": _mistake(
+        "hydra/sweeper=optuna -m", "isn't used, for all cells are checked before the first"
+    ),
     "a37_launcher": _mistake("hydra/launcher=joblib -m", "no such hydra/launcher; there are basic"),
     "a38_configdir": _own("model=broken", "{fix}/conf/model/broken.yaml", "line 2"),
     "a39_configdirnone": _mistake("--config-dir /nonexistent", "--config-dir /nonexistent: no such folder"),
@@ -187,7 +189,9 @@ CASES: dict[str, Case] = {
     "d_m_os_exit79": _failure("model=custom model.path=mods.worse.exit79", "mods.worse.exit79"),
     "d_outreadonly": _mistake("out={ro}/x", "out={ro}/x: can't be written", "Read-only", out=False),
     "d_sweep_outro": _mistake("-m seed=0,1 'out={ro}/x${seed}'", "Read-only file system", out=False),
-    "d_hydra_output": _fine("model=mlp hydra.run.dir={out} hydra.job.chdir=true"),
+    "d_hydra_output": _mistake(
+        "model=mlp hydra.run.dir={out}", "has no effect", "out=DIR says where a run goes"
+    ),
     "d_sweepdir": _mistake("-m seed=0 hydra.sweep.dir=/proc/x", "hydra.sweep.dir=/proc/x: can't be written"),
     "d_cfgjob": _mistake("--cfg nosuch", "--cfg/-c: invalid choice: 'nosuch'"),
     # Further ones of the same kinds.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src.config import Config, command_line, compose
+from src.config import Config, command_line, compose, import_paths
 from src.config.mistakes import ConfigError, nearest
 from src.config.run_config import CONF
 from tests.support import answer
@@ -503,3 +503,51 @@ def test_losses_that_can_not_equal_say_why_by_the_options_chosen() -> None:
     ):
         chosen = cells(*words)[0].strategy
         assert (chosen["synchronous"], chosen["parity"]) == (synchronous, parity)
+
+
+def test_a_file_of_ones_own_that_would_not_be_read_is_named_with_ours(tmp_path: Path) -> None:
+    ours, own = CONF / "model" / "cnn.yaml", tmp_path / "model" / "cnn.yaml"
+    own.parent.mkdir()
+    own.write_bytes(ours.read_bytes())
+    assert cells("--config-dir", str(tmp_path), "model=cnn")[0].model["name"] == "cnn"
+    own.write_text(own.read_text() + "# mine\n")
+    with pytest.raises(ConfigError) as mistake:
+        cells("--config-dir", str(tmp_path), "model=mlp")
+    assert str(mistake.value) == (
+        f"--config-dir {tmp_path}: {own} wouldn't be read, for {ours} has its name; give yours another"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("out=~/x", "can't be read as key=value for its character ~; the shell expands out=$HOME/x"),
+        ("out=a=b", "for its character =; quote the value, for the shell, too: \"out='a=b'\""),
+        ("out=a;b", "for its character ;; quote the value, for the shell, too: \"out='a;b'\""),
+        ("out=(a", "can't be read as key=value; quote what has brackets or spaces"),
+        ("hydra.run.dir=x", "has no effect, for Hydra writes no files here; out=DIR says where a run goes"),
+        (
+            "hydra.output_subdir=x",
+            "has no effect, for Hydra writes no files here; out=DIR says where a run goes",
+        ),
+        (
+            "hydra.job.chdir=true",
+            "runs don't change folders, for `out` is relative to this one; leave it away",
+        ),
+        (
+            "hydra/sweeper=optuna",
+            "isn't used, for all cells are checked before the first; list values, as in",
+        ),
+    ],
+)
+def test_words_that_would_do_nothing_are_answered(word: str, says: str) -> None:
+    with pytest.raises(ConfigError) as mistake:
+        cells(word)
+    assert str(mistake.value).startswith(f"{word}: {says}" if says.startswith("can't") else f"{word}: ")
+    assert says in str(mistake.value)
+
+
+def test_a_package_of_ones_own_called_src_is_named() -> None:
+    says = r"'src' is this project's own package, in .*, and has no 'mine'; a package of yours needs another"
+    with pytest.raises(ConfigError, match=says):
+        import_paths.check("model.path", "src.mine.build")

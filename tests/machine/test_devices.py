@@ -48,6 +48,27 @@ def machine(monkeypatch: pytest.MonkeyPatch):
         ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "50000 100000\n"}, 1),
         ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "max 100000\n"}, 8),
         ("0::/job\n", {"/sys/fs/cgroup/job/cpu.max": "9900000 100000\n"}, 8),
+        # That of a group above holds, too, and so does the least of several.
+        ("0::/user/job\n", {"/sys/fs/cgroup/user/cpu.max": "150000 100000\n"}, 1),
+        (
+            "0::/user/job\n",
+            {
+                "/sys/fs/cgroup/user/job/cpu.max": "400000 100000\n",
+                "/sys/fs/cgroup/user/cpu.max": "250000 100000\n",
+                "/sys/fs/cgroup/cpu.max": "max 100000\n",
+            },
+            2,
+        ),
+        # A container's group, as it is mounted there, with one within.
+        (
+            "0::/docker/f00/inner\n",
+            {
+                "/proc/self/mountinfo": "30 23 0:26 /docker/f00 /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+                "/sys/fs/cgroup/inner/cpu.max": "300000 100000\n",
+                "/sys/fs/cgroup/cpu.max": "max 100000\n",
+            },
+            3,
+        ),
         ("0::/job\n", {}, 8),
         ("", {}, 8),
         # Version 1: two files, -1 for no limit; cpuset and cpuacct are other controllers.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from src.machine import cgroups
-from src.machine.memory import MemoryKills
+from src.machine.memory import MemoryKills, memory_limit
 
 V1 = "9:memory:/job\n0::/\n"
 V2 = "0::/job\n"
@@ -52,3 +52,18 @@ def test_where_nothing_counts_nothing_is_told(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
     monkeypatch.setattr(cgroups, "PROC", tmp_path)
     assert not MemoryKills().has_another()
+
+
+def test_the_least_limit_of_all_levels_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path / "sys")
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
+    files = {
+        "self/cgroup": "0::/user/job\n",
+        "sys/user/job/memory.max": "max\n",
+        "sys/user/memory.max": f"{1 << 28}\n",
+        "sys/memory.max": f"{1 << 29}\n",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert memory_limit() == 1 << 28

@@ -17,7 +17,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from src import aggregate
-from src.report import findings, views
+from src.report import console, findings, views
 from tests.report.conftest import BAD, Study
 from tests.support import holder
 
@@ -42,7 +42,7 @@ def test_a_failed_cell_never_stops_the_tables_of_the_others(
     assert "dvc repro -f -s 'train@odd<b>name'" in printed
     assert "RuntimeError: <script>" in printed
     assert "make retry" in printed
-    assert max(map(len, printed.splitlines())) <= aggregate.WIDTH
+    assert max(map(len, printed.splitlines())) <= console.WIDTH
 
 
 def test_out_of_memory_is_a_result_and_exits_zero(study: Study) -> None:
@@ -93,7 +93,7 @@ def test_long_names_and_all_columns_still_fit_a_line(
         (folder / "metrics.json").write_text(json.dumps(metrics))
     run(empty_study)
     printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= aggregate.WIDTH
+    assert max(map(len, printed.splitlines())) <= console.WIDTH
     assert "…" not in printed
     # Whatever else is spared.
     assert len(re.findall(r"  status *$", printed, re.MULTILINE)) == 3 and "speed-up" in printed

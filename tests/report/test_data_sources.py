@@ -18,7 +18,7 @@ from tests.report.conftest import Study
 
 SOURCES = ("original", "generated")
 # There are no links.
-SHOWN = [name for name in views.VIEWS if name != views.NETWORK]
+SHOWN = [name for name in views.VIEWS if name not in (views.NETWORK, views.SWEEP)]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import yaml
 
 from src.machine.namespaces import Namespace, NotAllowed
 from src.run.variables import CLUSTER, TOKEN
+from tests import leaks
 from tests.machine.test_namespaces import ORDINARY
 from tests.sockets import Listening, listening, own_namespace
 
@@ -84,7 +85,8 @@ def training(
     commands: Any, until: Callable[..., float], *words: str, seen: set[Listening] | None = None
 ) -> Iterator[None]:
     """An endless run that has begun to train, and ends with the block; what it listened at goes to `seen`."""
-    process = commands.start(*words, *WORDS, *ENDLESS)
+    # As from a shell that has all that people's shells have: it reaches no rank.
+    process = commands.start(*words, *WORDS, *ENDLESS, **leaks.everything(commands.folder.parent))
     steps = commands.folder / "run" / "ranks" / "0" / "steps.csv"
 
     def trains() -> bool:

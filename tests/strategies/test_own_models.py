@@ -12,14 +12,15 @@ import pytest
 import yaml
 
 from src.measure.arithmetic import PARITY_STEPS
+from tests import leaks
 from tests.conftest import Commands
 
 MODELS = "tests.strategies.own_models"
 COMMON = ("tracking.backend=none", "hardware.device=cpu", "hardware.share_devices=true", "batch=32")
 SHORT = ("dataset.limit=320", "dataset.test_limit=100", "epochs=1", "max_minutes=1")
-STRATEGIES = ("single", "ddp", "mpi", "pipeline", "parameter_server", "hogwild", "local_sgd")
+STRATEGIES = ("single", "ddp", "mpi", "pipeline", "model_split", "parameter_server", "hogwild", "local_sgd")
 # What their losses have in common with one device's by design.
-SYNCHRONOUS = ("ddp", "mpi", "pipeline", "parameter_server")
+SYNCHRONOUS = ("ddp", "mpi", "pipeline", "model_split", "parameter_server")
 
 
 def losses(folder: Path) -> list[float]:
@@ -38,12 +39,16 @@ def kind(model: str) -> tuple[str, str]:
 
 @pytest.mark.slow
 def test_an_awkward_model_trains_the_same_under_every_strategy(
-    module_commands: Callable[[], Commands], mnist: None
+    module_commands: Callable[[], Commands], mnist: None, tmp_path: Path
 ) -> None:
     commands = module_commands()
-    completed = commands.run(f"strategy={','.join(STRATEGIES)}", "-m", *own("Awkward"), *COMMON, *SHORT)
+    words = (f"strategy={','.join(STRATEGIES)}", "-m", *own("Awkward"), *COMMON, *SHORT)
+    completed = commands.run(*words, **leaks.everything(tmp_path))
     assert completed.returncode == 0, completed.stderr
     assert "ignores the others: 1" in completed.stdout
+    # A sweep ends with its table.
+    table = completed.stdout.partition("\nsweep, ")[2]
+    assert "speed-up" in table and all(f"\n{name}" in table for name in STRATEGIES)
     found = {}
     for path in commands.folder.glob("runs/**/config.yaml"):
         folder, config = path.parent, yaml.safe_load(path.read_text())
@@ -60,12 +65,13 @@ def test_an_awkward_model_trains_the_same_under_every_strategy(
 
 @pytest.mark.slow
 def test_what_a_keras_model_adds_to_the_loss_counts_in_every_loop(
-    module_commands: Callable[[], Commands], mnist: None
+    module_commands: Callable[[], Commands], mnist: None, tmp_path: Path
 ) -> None:
-    """By Keras's own `fit` (tf_mirrored), and by the loop here (tf_custom)."""
+    """By Keras's own `fit` (tf_mirrored), and the loop here (tf_custom), whatever the user's shell says."""
     commands, model = module_commands(), ("model=custom", "model.path=tests.models.own_keras.regularised")
     for strategy in ("tf_single", "tf_custom", "tf_mirrored"):
-        completed = commands.run(f"strategy={strategy}", f"out={strategy}", *model, *COMMON, *SHORT)
+        shell = {} if strategy == "tf_single" else leaks.everything(tmp_path)
+        completed = commands.run(f"strategy={strategy}", f"out={strategy}", *model, *COMMON, *SHORT, **shell)
         assert completed.returncode == 0, completed.stderr
         # What the look before the start has seen reaches the report.
         seen = json.loads((commands.folder / strategy / "environment.json").read_text())
@@ -94,7 +100,10 @@ def test_how_often_a_run_evaluates_changes_nothing(
     ("words", "told"),
     [
         (("strategy=pipeline", *kind("own_backward")), "it would leave out the autograd function Sign"),
-        (("strategy=ddp", *kind("sparse")), "the gradient of table.weight is sparse"),
+        (
+            ("strategy=ddp", *kind("sparse")),
+            "are exchanged; build the layer with sparse=False, or choose strategy=single",
+        ),
         (
             ("strategy=mpi", *kind("complex_weights")),
             "the gradient of filter is of complex64, and dense real ones are",
@@ -143,3 +152,19 @@ def test_weights_that_no_seed_covers_are_told(commands: Commands, mnist: None) -
     completed = commands.run("strategy=single", *own("Unseeded"), *COMMON, *SHORT)
     assert completed.returncode == 0, completed.stderr
     assert f"note: model.path={MODELS}.Unseeded: head.bias is another one each time" in completed.stdout
+
+
+@pytest.mark.slow
+def test_a_gradient_that_stops_coming_ends_ddp_with_the_key_that_helps(
+    commands: Commands, mnist: None
+) -> None:
+    """What no look before the start can see."""
+    words = ("strategy=ddp", *own("Fading"), *COMMON, *SHORT)
+    completed = commands.run(*words)
+    assert completed.returncode == 1
+    assert "some parameters got no gradient in a step, though they get one in others; strategy." in (
+        completed.stdout + completed.stderr
+    )
+    helped = commands.run(*words, "strategy.find_unused_parameters=true", "out=helped")
+    assert helped.returncode == 0, helped.stderr
+    assert commands.left() == []

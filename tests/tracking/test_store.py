@@ -1,9 +1,8 @@
-"""Which store a run goes to; that two may begin there at once; that its files survive a move."""
+"""Which store a run goes to; that two may begin there at once."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 from mlflow import MlflowClient
 
 from src.tracking import store as tracking_store
-from src.tracking.store import EXPERIMENT, default_uri, open_store
+from src.tracking.names import EXPERIMENT
+from src.tracking.store import default_uri, open_store
 from tests.support import ROOT
-from tests.tracking.recorded import ended, opened
 
 OPEN = """
 import sys
@@ -86,38 +85,3 @@ def test_two_first_runs_at_once_both_find_a_store(tmp_path: Path) -> None:
         client = MlflowClient(uri)
         experiment = client.get_experiment_by_name(EXPERIMENT)
         assert len(client.search_runs([experiment.experiment_id])) == 2
-
-
-@pytest.mark.parametrize("moved", [True, False])
-def test_files_of_runs_survive_a_moved_or_copied_folder(
-    empty_store: Path, tmp_path: Path, moved: bool
-) -> None:
-    before, after = tmp_path / "before", tmp_path / "after's"
-    before.mkdir()
-    shutil.copy(empty_store, before / "mlflow.db")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{before}/mlflow.db")
-        tracker = opened(Path("run"))
-        run_id = str(tracker.run_id)
-        tracker.log_results(Path("run"), ended(Path("run"), [2.0]))
-        assert tracker.close("FINISHED", Path("run"))
-    if moved:
-        before.rename(after)
-    else:
-        shutil.copytree(before, after)
-    client, experiment = open_store(f"sqlite:///{after}/mlflow.db")
-    assert "metrics.json" in {entry.path for entry in client.list_artifacts(run_id)}
-    downloaded = client.download_artifacts(run_id, "logs/rank-1.log", str(tmp_path))
-    assert Path(downloaded).read_text() == "said"
-    # New runs, too, leave their files in the folder where the store now is.
-    assert client.create_run(experiment).info.artifact_uri.startswith(f"{(after / 'mlartifacts').as_uri()}/")
-    if not moved:
-        assert MlflowClient(f"sqlite:///{before}/mlflow.db").list_artifacts(run_id)
-
-
-def test_files_elsewhere_stay_where_they_are(store: MlflowClient, tmp_path: Path) -> None:
-    bucket = store.create_experiment("mine", "s3://bucket/mlartifacts")
-    folder = store.create_experiment("other", "file:///data/files")
-    open_store(f"sqlite:///{tmp_path}/mlflow.db")
-    places = [store.get_experiment(each).artifact_location for each in (bucket, folder)]
-    assert places == ["s3://bucket/mlartifacts", "file:///data/files"]

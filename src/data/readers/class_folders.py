@@ -14,6 +14,7 @@ from pathlib import Path
 from src.data.errors import DataError
 from src.data.readers.pictures import is_picture
 from src.data.readers.raw_files import folders, is_foreign
+from src.machine.folders import files_below
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"}
 # Windows adds these to folders, and counts them as no files of the user's.
@@ -25,9 +26,10 @@ MOST_KINDS = 4
 Classes = dict[str, list[Path]]
 
 
-def classes_in(parent: Path) -> tuple[Classes, list[Path]]:
-    """Return the image files of each folder in `parent`, and the files that are none.
+def classes_in(parent: Path, *, nested: bool = True) -> tuple[Classes, list[Path]]:
+    """Return the image files of each folder in `parent`, and the files that are none or aren't read.
 
+    Images in folders within a class's are the class's where they are `nested`, and aren't read otherwise.
     Classes are in the order of their lower-case names. A name may be written with its accents as characters
     of their own, as macOS does, or not: it is the same.
 
@@ -38,8 +40,9 @@ def classes_in(parent: Path) -> tuple[Classes, list[Path]]:
     # A file beside the classes' folders is of no class.
     left_out = images_in(parent)
     for folder in sorted(folders(parent), key=lambda folder: plain_name(folder.name)):
-        files = _files(folder.rglob("*"), folder)
-        classes[folder.name] = [file for file in files if _is_image(file)]
+        files = _files(files_below(folder), folder)
+        own = [file for file in files if nested or file.parent == folder]
+        classes[folder.name] = [file for file in own if _is_image(file)]
         left_out += sorted({*files} - {*classes[folder.name]})
     if not classes:
         raise DataError(f"{parent} has no folders of classes")
@@ -61,9 +64,9 @@ def plain_name(name: str) -> str:
     return unicodedata.normalize("NFC", name).lower()
 
 
-def hash_of(root: Path, file: Path) -> str:
-    """Return the hash of a file's path below `root`, which is the same on every system."""
-    path = unicodedata.normalize("NFC", file.relative_to(root).as_posix())
+def hash_of(root: Path, file: Path, seed: str = "") -> str:
+    """Return the hash of a file's path below `root`, the same on every system; each `seed` has another."""
+    path = seed + unicodedata.normalize("NFC", file.relative_to(root).as_posix())
     return hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()
 
 

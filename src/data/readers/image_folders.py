@@ -6,6 +6,7 @@ Images/Train/Pho/1.jpg                  or in folders Train and Test, beside whi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,12 @@ def read(raw: Path, options: dict[str, Any]) -> Splits:
     while len(inside := folders(root)) == 1 and not images_in(root):
         root = inside[0]
     share = options.get("test_share")
-    found = _two_folders(root) if share is None else _divided(root, share)
+    found = two_folders(root, _named(root)) if share is None else divided(root, share)
     check_counts(found.counted, options)
     size = options["size"]
     return Splits(
-        _source(root, found.train, size),
-        _source(root, found.test, size),
+        picture_files(root, found.train, size),
+        picture_files(root, found.test, size),
         tuple(found.train),
         describe_left_out(root, found.left_out),
     )
@@ -81,19 +82,29 @@ class Found:
     left_out: list[Path]
 
 
-def _two_folders(root: Path) -> Found:
-    """Find the classes of the folders Train and Test."""
+def _named(root: Path) -> dict[str, Path]:
+    """Return the folders Train and Test, and Validate if there is one, by their lower-case names."""
     found = {folder.name.lower(): folder for folder in folders(root)}
     for split in (TRAIN, TEST):
         if split not in found:
             raise DataError(
                 f"{root} has no folder {split.title()}: it has {', '.join(sorted(found)) or 'none'}"
             )
+    return {split: found[split] for split in (TRAIN, VALIDATE, TEST) if split in found}
+
+
+def two_folders(root: Path, named: Mapping[str, Path], *, nested: bool = True) -> Found:
+    """Find the classes of the folders `train` and `test` of `named`, and check that others have the same.
+
+    With `nested` folders within a class's are read, too.
+
+    Raises:
+        DataError: for an empty class, and splits of other classes.
+    """
     parts, left_out = {}, []
-    for split in (TRAIN, VALIDATE, TEST):
-        if split in found:
-            parts[split], others = classes_in(found[split])
-            left_out += others
+    for split, folder in named.items():
+        parts[split], others = classes_in(folder, nested=nested)
+        left_out += others
     names = {split: [plain_name(name) for name in classes] for split, classes in parts.items()}
     for split, lower in names.items():
         if odd := sorted(set(lower) ^ set(names[TRAIN])):
@@ -104,22 +115,29 @@ def _two_folders(root: Path) -> Found:
     return Found({**counted, "classes": len(parts[TRAIN])}, parts[TRAIN], test, left_out)
 
 
-def _divided(root: Path, share: float) -> Found:
-    """Find the classes, and divide the files of each into those to train on and those to test."""
+def divided(root: Path, share: float, *, nested: bool = True, seed: str = "") -> Found:
+    """Find the classes, and divide the files of each into those to train on and a `share` to test by.
+
+    The same `seed` chooses the same files on every system. With `nested` folders within a class's are read,
+    too.
+
+    Raises:
+        DataError: for a class of fewer than two images.
+    """
     train: Classes = {}
     test: Classes = {}
-    classes, left_out = classes_in(root)
+    classes, left_out = classes_in(root, nested=nested)
     for name, files in classes.items():
         if len(files) < LEAST_IMAGES:
             raise DataError(f"{root / name} has one image alone, which can't be divided")
         count = min(max(1, round(share * len(files))), len(files) - 1)
-        ordered = sorted(files, key=lambda file: hash_of(root, file))
+        ordered = sorted(files, key=lambda file: hash_of(root, file, seed))
         test[name], train[name] = ordered[:count], ordered[count:]
     counted = {"images": sum(map(len, classes.values())), "classes": len(classes)}
     return Found(counted, train, test, left_out)
 
 
-def _source(root: Path, classes: Classes, size: int) -> PictureFiles:
+def picture_files(root: Path, classes: Classes, size: int) -> PictureFiles:
     """Return the classes' files as one source of samples, in the order of their hashes."""
     labelled = [(file, label) for label, files in enumerate(classes.values()) for file in files]
     labelled.sort(key=lambda each: hash_of(root, each[0]))

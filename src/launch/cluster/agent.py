@@ -31,6 +31,7 @@ from src.launch.spawn import Process, spawn_child
 from src.machine import device_locks
 from src.machine.device_locks import Lease, Request
 from src.machine.devices import Device
+from src.machine.folders import for_sockets
 from src.measure.sampler import Sampler
 from src.run import files, variables
 
@@ -52,7 +53,7 @@ class HostAgent:
             lost_seconds: how long the parent may be silent.
         """
         self._address = address
-        self._folder = Path(tempfile.mkdtemp(prefix="scaleguide-agent-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="scaleguide-agent-", dir=for_sockets()))
         # Its processes inherit the pipe, so that the folder stays until they have ended.
         self._alive = reaper.remove_at_end("folder", str(self._folder), detached=True)
         self._run = RunFolder(self._folder / "none")

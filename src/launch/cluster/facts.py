@@ -16,14 +16,14 @@ from pathlib import Path
 
 import psutil
 
+from src.launch import surroundings
 from src.machine import devices
 from src.machine.devices import Device, processor
 from src.machine.interfaces import LOOPBACK
 from src.measure.environment import gpu_names
 
 ROOT = Path(__file__).parents[3]
-# An engine sets these for processes of its own.
-ENGINES = ("RAY_",)
+# An engine sets these for processes of its own, by names that are others', too.
 SET_BY_ENGINES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONBREAKPOINT", "PYTHONPATH")
 
 
@@ -106,8 +106,4 @@ def code_fingerprint() -> str:
 
 def scrubbed() -> dict[str, str]:
     """Return this process's environment without what an engine has set for itself."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(ENGINES) and name not in SET_BY_ENGINES
-    }
+    return {name: value for name, value in surroundings.inherited().items() if name not in SET_BY_ENGINES}

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from src.config import CannotRunHere, Config
+from src.launch import surroundings
 from src.launch.cluster.cluster_hosts import ClusterHosts
 from src.launch.cluster.remote_host import ASK_SECONDS, RemoteHost
 from src.launch.host import worker_host
@@ -50,7 +51,12 @@ def open_ranks(
     command += ["-hosts", there, "-n", str(config.workers), "sh", "-c", AGENT]
     with log.open("ab") as errors:
         process: ChildProcess[bytes] = ChildProcess(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=surroundings.inherited(),
+            start_new_session=True,
         )
     own = [LaunchedProcess(0, [], process, log, ProcessSpec({}, (), "mpiexec", serves=True))]
     try:

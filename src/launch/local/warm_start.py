@@ -17,9 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from src.config import Config
+from src.launch import surroundings
 from src.launch.local.agents import AgentProcess, send_line
 from src.launch.local.fork_server import SINGLE_THREADED
 from src.launch.spawn import KEEP_FREED_MEMORY, QUIET, Process, Spawn, spawn_child
+from src.machine.folders import for_sockets
 from src.run.variables import FORK_SERVERS, THREADS
 
 # Variables that an interpreter reads only as it starts, so that forked processes would miss them.
@@ -40,7 +42,7 @@ class ForkServerProcess:
 
         Raises OSError where there can't be a socket or a process.
         """
-        self._folder = None if address else tempfile.mkdtemp(prefix="scaleguide-")
+        self._folder = None if address else tempfile.mkdtemp(prefix="scaleguide-", dir=for_sockets())
         self.address = address or Path(str(self._folder), "socket")
         try:
             self._process = self._start(modules)
@@ -60,7 +62,7 @@ class ForkServerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **KEEP_FREED_MEMORY, **variables},
+                env={**surroundings.inherited(), **KEEP_FREED_MEMORY, **variables},
                 pass_fds=[number],
                 # A Ctrl-C reaches the parent alone.
                 start_new_session=True,
@@ -98,7 +100,6 @@ def spawn_for(config: Config) -> Spawn:
     try:
         return partial(fork_or_spawn, _address_for(config))
     except OSError as reason:
-        # For example, a path below $TMPDIR that is too long for a socket.
         return partial(_spawn_instead, str(reason))
 
 
@@ -129,7 +130,7 @@ def fork_or_spawn(address: Path, command: list[str], environment: Mapping[str, s
         connection.close()
         request = {
             "command": command,
-            "environment": {**os.environ, **KEEP_FREED_MEMORY, **environment},
+            "environment": {**surroundings.inherited(), **KEEP_FREED_MEMORY, **environment},
             "log": str(log.absolute()),
             "folder": os.getcwd(),
             "nice": os.nice(0),

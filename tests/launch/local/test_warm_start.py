@@ -43,11 +43,12 @@ print(json.dumps({
 SPAWN = """
 import subprocess, sys
 from pathlib import Path
+from src.machine import folders
+folders.SPARE_SOCKET -= int(sys.argv.pop(1))
 from src.launch.local.warm_start import spawn_for
 from tests.support import config
 log, *command = sys.argv[1:]
 process = spawn_for(config("strategy=ddp", "workers=2", "hardware.device=cpu"))(command, {}, Path(log))
-assert isinstance(process, subprocess.Popen)
 sys.exit(process.wait(30))
 """
 Until = Callable[[Callable[[], object], float, str], float]
@@ -273,18 +274,27 @@ def test_the_start_method_says_how_ranks_are_started(
     assert set(psutil.Process().children()) <= before, "no server was started"
 
 
-def test_where_no_server_can_be_started_ranks_are_spawned_and_nothing_is_left(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path, forks: bool) -> None:
+    """Sockets are made elsewhere; where no server can be started, ranks are spawned; nothing is left."""
     # Longer than the path of a Unix socket may be (sun_path, 108 bytes).
     long = tmp_path / ("x" * 120)
     long.mkdir()
     left_out = {FORK_SERVERS, *warm_start.AT_START}
     environment = {key: value for key, value in os.environ.items() if key not in left_out}
     log = tmp_path / "log"
-    parent = [sys.executable, "-c", SPAWN, str(log), *command("print('runs all the same')")]
+    parent = [
+        sys.executable,
+        "-c",
+        SPAWN,
+        "0" if forks else "1000",
+        str(log),
+        *command("print('runs all the same')"),
+    ]
     subprocess.run(parent, cwd=ROOT, env={**environment, "TMPDIR": str(long)}, check=True)
-    reason, output = log.read_text().splitlines()
-    assert reason == "started by spawn, for it could not be forked: AF_UNIX path too long"
+    *reason, output = log.read_text().splitlines()
+    assert reason == (
+        [] if forks else ["started by spawn, for it could not be forked: AF_UNIX path too long"]
+    )
     assert output == "runs all the same"
-    assert not list(long.iterdir())
+    assert not list(long.glob("scaleguide*"))
