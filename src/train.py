@@ -89,6 +89,8 @@ class Command:
         try:
             self._run_cells(line, cells)
             self._end_jobs()
+            if line.multirun and len(cells) > 1 and not cells[0].tracking["study"]:
+                _show_sweep(cells)
         except (Exception, KeyboardInterrupt, CellError) as error:
             self._jobs.cancel()
             close_sweep("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -97,8 +99,6 @@ class Command:
         finally:
             if self._lease is not None:
                 self._lease.close()
-        if line.multirun and len(cells) > 1 and not cells[0].tracking["study"]:
-            _show_sweep(cells)
         return 0 if line.informational else self._exit_status(cells)
 
     def close(self) -> None:

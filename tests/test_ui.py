@@ -37,7 +37,8 @@ def test_the_ui_serves_a_prepared_store_and_opens_as_model_training(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     served: list[str] = []
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("src.tracking.store.project_folder", lambda: tmp_path)
     monkeypatch.setattr("os.execv", lambda program, words: served.extend(words))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
