@@ -65,8 +65,10 @@ def _digests(of: Path, paths: Mapping[str, Path]) -> dict[str, str]:
     name = hashlib.sha256(os.fsencode(of.absolute())).hexdigest()
     kept = cache_folder() / "digests" / f"{name[:32]}.json"
     known: dict[str, list[Any]] = {}
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads(kept.read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        # An earlier version kept a file's own figures.
+        known = {name: note for name, note in found.items() if isinstance(note, list) and len(note) == 3}
     stats = {name: path.stat() for name, path in paths.items()}
     seen = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
     new = [name for name in paths if known.get(name, [])[:2] != seen[name]]

@@ -20,18 +20,18 @@ SCHEDULERS = (
     "I_MPI_HYDRA_", "MPIEXEC_", "MPIRUN_",
 )  # fmt: skip
 # Sun's and its successors' names of a job have no prefix of their own.
-SCHEDULERS_FILES = ("PE_HOSTFILE", "PE", "NSLOTS", "NHOSTS", "MP_HOSTFILE")
+GRID_ENGINE = ("PE_HOSTFILE", "PE", "NSLOTS", "NHOSTS", "MP_HOSTFILE")
 # Ray's, for processes of its own.
 ENGINES = ("RAY_",)
 # Another job's ranks: each of ours gets its own where it needs them.
 RANKS = (
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", 
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG",
 )  # fmt: skip
 # Each would change a training, which then wasn't that of the configuration: Lightning's defaults of its
 # trainer's arguments, and the epochs and steps after which Keras stops.
 DEFAULTS = ("PL_TRAINER_", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "KERAS_MAX_", "KERAS_NNX_")
-PREFIXES, NAMES = (*SCHEDULERS, *ENGINES, *DEFAULTS, "TORCHELASTIC_"), (*SCHEDULERS_FILES, *RANKS)
+PREFIXES, NAMES = (*SCHEDULERS, *ENGINES, *DEFAULTS, "TORCHELASTIC_"), (*GRID_ENGINE, *RANKS)
 FIXED = {
     # gRPC would reach even this host through `http_proxy`; empty, it is none. Other clients don't read it.
     "grpc_proxy": "",

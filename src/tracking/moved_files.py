@@ -8,6 +8,7 @@ one.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 import sys
 import time
@@ -45,8 +46,10 @@ def follow_move(database: Path) -> None:
 
 
 def keep_copy(database: Path) -> Path:
-    """Copy an sqlite database to a file beside it, and return that file."""
-    kept = database.with_name(f"{database.name}.{time.strftime('%Y%m%d-%H%M%S')}.bak")
+    """Copy an sqlite database to a new file beside it, and return that file."""
+    moment = time.strftime("%Y%m%d-%H%M%S")
+    names = (f"{database.name}.{moment}{'-' * count}.bak" for count in itertools.count())
+    kept = next(path for path in map(database.with_name, names) if not path.exists())
     with (
         contextlib.closing(sqlite3.connect(database, timeout=20)) as source,
         contextlib.closing(sqlite3.connect(kept)) as target,

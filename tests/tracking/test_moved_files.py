@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 
 from src import ui
 from src.tracking import store as stores
+from src.tracking.moved_files import keep_copy
 from src.tracking.names import EXPERIMENT
 from src.tracking.store import open_store
 from src.tracking.study import add_figures
@@ -41,6 +42,18 @@ def trained(name: str = "run") -> str:
     return run_id
 
 
+def trained_in(folder: Path, empty_store: Path, project: Callable[[Path], str]) -> str:
+    """Make a project's folder with a store, and track a run there; return MLflow's id of it."""
+    folder.mkdir()
+    shutil.copy(empty_store, folder / "mlflow.db")
+    project(folder)
+    return trained()
+
+
+def test_a_second_copy_does_not_replace_the_first(empty_store: Path) -> None:
+    assert len({keep_copy(empty_store), keep_copy(empty_store)}) == 2
+
+
 def rows_of_others(database: Path) -> dict[str, list[Any]]:
     """All rows of a store but those of this project's experiment and its runs."""
     connection = sqlite3.connect(database)
@@ -65,10 +78,7 @@ def test_files_of_runs_survive_a_moved_folder(
     empty_store: Path, tmp_path: Path, project: Callable[[Path], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after's %"
-    before.mkdir()
-    shutil.copy(empty_store, before / "mlflow.db")
-    project(before)
-    run_id = trained()
+    run_id = trained_in(before, empty_store, project)
     before.rename(after)
     capsys.readouterr()
     client, experiment = open_store(project(after))
@@ -92,10 +102,7 @@ def test_a_copy_of_the_project_leaves_the_original_alone(
     empty_store: Path, tmp_path: Path, project: Callable[[Path], str]
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
-    before.mkdir()
-    shutil.copy(empty_store, before / "mlflow.db")
-    project(before)
-    run_id = trained()
+    run_id = trained_in(before, empty_store, project)
     shutil.copytree(before, after)
     client, experiment = open_store(project(after))
     assert client.get_run(run_id).info.artifact_uri.startswith(before.as_uri()), "its files are still there"
