@@ -40,6 +40,7 @@ repository:
 
 run: repository $(INSTALLED)  ## the study in params.yaml, from fetching data to the tables (`dvc repro`)
 	@python -m src.software
+	@python -m src.plan
 	dvc repro
 
 test: $(INSTALLED)  ## the tests of six minutes: every strategy runs, lint included
@@ -50,6 +51,7 @@ test-all: $(INSTALLED)  ## all other tests, 17 minutes: kills, resumes, studies,
 
 study: repository $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3
 	@python -m src.software
+	@python -m src.plan $(NAME) $(REPEAT)
 	dvc exp run -S study=$(NAME)$(if $(REPEAT), -S study.repeat=$(REPEAT))
 
 retry: $(INSTALLED)  ## run the study's failed and skipped cells again, then the tables

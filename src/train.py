@@ -25,10 +25,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
+from src.compat.hydra import split_sweep
 from src.config import CannotRunHere, Config, ConfigError, OwnCodeError, command_line, compose
 from src.config.command_line import CommandLine
 from src.config.slurm import is_submitted
-from src.launch import skipped_cells
+from src.launch import expected_time, finished_cells, skipped_cells
 from src.launch.cell_checks import bring_data, check_launch
 from src.launch.cluster.engine import HostLost
 from src.launch.launcher import launcher_of
@@ -82,15 +83,15 @@ class Command:
             signal.signal(signal.SIGTERM, self._interrupt)
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 signal.signal(signal.SIGINT, self._interrupt)
-            line, cells = self._check(arguments)
+            line, cells, left = self._check(arguments)
         except (Exception, KeyboardInterrupt) as error:
             left_out = self._leave_out(error)
             return self._answer(error) if left_out is None else left_out
         try:
-            self._run_cells(line, cells)
+            self._run_cells(line, cells, left)
             self._end_jobs()
             if line.multirun and len(cells) > 1 and not cells[0].tracking["study"]:
-                _show_sweep(cells)
+                _show_sweep(line, cells)
         except (Exception, KeyboardInterrupt, CellError) as error:
             self._jobs.cancel()
             close_sweep("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -106,11 +107,13 @@ class Command:
         for reservation in self._reservations:
             reservation.close()
 
-    def _check(self, arguments: Sequence[str]) -> tuple[CommandLine, list[Config]]:
+    def _check(self, arguments: Sequence[str]) -> tuple[CommandLine, list[Config], list[Config]]:
         """Compose and check all cells of a command line; fetch and prepare datasets that are missing.
 
-        The flags in `sys.argv` are moved to the front, where Hydra expects them. The cells' directories are
-        reserved for as long as the command runs. No cells are to run where `--help` or the like is asked for.
+        Returns the command line, all cells, and those that are left to be run: of a sweep, an earlier command
+        may have finished some. The flags in `sys.argv` are moved to the front, where Hydra expects them. The
+        cells' directories are reserved for as long as the command runs. No cells are to run where `--help` or
+        the like is asked for.
 
         Raises `CommandError` for the first mistake in any cell, for what this machine lacks, and for data or
         code of the user's own that are of no use; `OSError` on a full disk.
@@ -134,26 +137,32 @@ class Command:
                 raise ConfigError(str(error)) from error
             raise
         if line.informational:
-            return line, []
+            return line, [], []
         reservation = directory_lock.reserve(cells)
         if line.uses_plugin:
             reservation.close()
         else:
             self._reservations.append(reservation)
         bring_data(cells)
+        left = [cell for cell in cells if not (line.multirun and finished_cells.is_finished(cell))]
         try:
-            inspection.inspect(cells)
+            inspection.inspect(left)
         except (ConfigError, OwnCodeError) as error:
             error.config = cells[0] if len(cells) == 1 else None
             raise
-        return line, cells
+        if left and len(cells) > 1:
+            print(expected_time.sentence(left, len(cells) - len(left)), flush=True)
+        return line, cells, left
 
-    def _run_cells(self, line: CommandLine, cells: list[Config]) -> None:
-        """Run all cells, one after the other; where there is none, have Hydra print what it is asked for."""
-        if cells:
-            self._take_devices(line, cells)
-            if not is_submitted(cells[0]):
-                launcher_of(cells[0]).prepare(cells[0])
+    def _run_cells(self, line: CommandLine, cells: list[Config], left: list[Config]) -> None:
+        """Run all cells, one after the other; where there is none, have Hydra print what it is asked for.
+
+        Devices are taken for those that are `left` to be run.
+        """
+        if left:
+            self._take_devices(line, left)
+            if not is_submitted(left[0]):
+                launcher_of(left[0]).prepare(left[0])
         if cells and not line.multirun:
             # A job may be one of a sweep.
             self._run_or_submit(cells[0], line.overrides, sweep=sweep_key() is not None)
@@ -187,7 +196,15 @@ class Command:
             raise CellError from error
 
     def _run_or_submit(self, config: Config, words: Sequence[str], *, sweep: bool) -> None:
-        """Run a cell, of these overrides, or submit it once fewer jobs than `hardware.jobs` are under way."""
+        """Run a cell, of these overrides, or submit it once fewer jobs than `hardware.jobs` are under way.
+
+        A cell of a sweep that an earlier command has finished is taken as it is.
+        """
+        if sweep and finished_cells.is_finished(config):
+            print(f"{Path(config.out).name}: finished before; overwrite=true measures it again", flush=True)
+            self._statuses.append(Status.OK)
+            self._release(config)
+            return
         if not is_submitted(config):
             self._statuses.append(self._run_cell(config, sweep=sweep))
             return
@@ -280,13 +297,14 @@ class Command:
         raise Interrupted
 
 
-def _show_sweep(cells: Sequence[Config]) -> None:
+def _show_sweep(line: CommandLine, cells: Sequence[Config]) -> None:
     """Print the table of a sweep's cells."""
     # Imported here because a user who has mistyped a word shouldn't wait for it.
     from src.report import console, sweep
 
     print(flush=True)
-    console.print_views([sweep.sweep_view([Path(cell.out) for cell in cells])])
+    rows = split_sweep(command_line.parse_overrides(line.overrides))
+    console.print_views([sweep.sweep_view([Path(cell.out) for cell in cells], rows)])
 
 
 if __name__ == "__main__":

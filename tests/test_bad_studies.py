@@ -22,8 +22,6 @@ STUDY = """
 name: {name}
 datasets: [mnist]
 grid: {grid}
-repeat: 1
-cells: ${{cells:${{study.grid}},${{study.repeat}}}}
 """
 CELL = "strategy: single, model: mlp, dataset: mnist"
 # Grids with a mistake, and what the line says.

@@ -19,12 +19,16 @@ ROOT = Path(__file__).parent.parent.parent
 DVC_ERROR = 255
 
 
-def resolve(grid: Any, repeat: Any = 1, *, _parent_: DictConfig | None = None) -> DictConfig:
-    """Return `cells` of the study that is being composed; end dvc with one line for a mistake in it."""
+def resolve(grid: Any = None, repeat: Any = None, *, _parent_: DictConfig | None = None) -> DictConfig:
+    """Return `cells` of the study that is being composed; end dvc with one line for a mistake in it.
+
+    They are of the study's own `grid` and `repeat` unless others are given.
+    """
     with _in_a_line(_parent_) as study:
         from src.study.cells import cells
 
-        return cells(grid, repeat, study)
+        given = [study.get(key) if own is None else own for key, own in (("grid", grid), ("repeat", repeat))]
+        return cells(*given, study)
 
 
 def resolve_folders(*, _parent_: DictConfig | None = None) -> DictConfig:

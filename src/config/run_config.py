@@ -255,6 +255,11 @@ class Config:
         return math.ceil(self.hardware.warmup_steps / group) * group
 
     @property
+    def wall_clock_minutes(self) -> float:
+        """Return the minutes after which a run is ended, whatever it does: start and evaluation included."""
+        return 2 * self.max_minutes + self.hardware.grace_minutes
+
+    @property
     def evaluation_batch(self) -> int:
         """Return the number of test samples in a forward pass.
 

@@ -93,3 +93,10 @@ def _option_rule(default: Any, allowed: Any) -> Rule:
     if kind not in (int, float, bool, str, dict):
         return Rule(object)
     return Rule(kind, minimum=bounds.get("min"), maximum=bounds.get("max"))
+
+
+def typed(value: Any) -> str:
+    """Return a value as it is typed in a command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

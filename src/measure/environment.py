@@ -50,7 +50,7 @@ def describe(config: Config) -> dict[str, Any]:
             "siblings": _siblings(),
         },
         "gpus": gpu_names(),
-        "driver": _driver(),
+        "driver": driver(),
         "software": software_of(config),
         "load": list(os.getloadavg()),
     }
@@ -114,7 +114,7 @@ def gpu_names() -> list[str]:
     return names
 
 
-def _driver() -> str | None:
+def driver() -> str | None:
     """Return the version of the NVIDIA driver, `None` without a GPU or where NVML can't tell."""
     if not visible_gpus():
         return None

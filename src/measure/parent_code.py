@@ -77,6 +77,8 @@ NO_FIGURE = {
     "src.data.scratch": "keeps what a killed preparation has finished",
     "src.data.sources": "brings raw files, which are known by their checksums",
     "src.launch.cell_checks": "checks a cell before anything starts",
+    "src.launch.expected_time": "says how long a sweep takes",
+    "src.launch.finished_cells": "says which cells of a sweep are left to be run",
     "src.launch.local.reaper": "removes what a killed command would leave",
     "src.launch.skipped_cells": "records cells that are not run",
     "src.launch.slurm": "submits the command that trains",

@@ -20,6 +20,8 @@ from src.report.runs import StudyRun
 from src.run.status import Status
 
 WORDS_SHOWN = 3
+# How the note begins of a run whose baseline nobody has measured.
+NONE = "no "
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def speed_baseline(
         base for base in singles if _has_options(base, {**_group(base, "strategy")["reference"], **options})
     ]
     what = "single" + "".join(f" {key}={value}" for key, value in options.items())
-    return _same_ground(run, wanted, f"no {what} of the same work")
+    return _same_ground(run, wanted, f"{NONE}{what} of the same work")
 
 
 def own_baseline(run: StudyRun, runs: Sequence[StudyRun]) -> Baseline:

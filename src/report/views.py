@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from src.measure.arithmetic import INPUT_BOUND, MIN_SLOW_STEPS, MIN_TIMED_STEPS
-from src.report.runs import Row
+from src.report import comparison, missing_baseline
+from src.report.runs import Row, StudyRun
 from src.run.status import Status
 
 
@@ -227,6 +228,7 @@ def _of_links(rows: Sequence[Row]) -> list[str]:
 def _missing(rows: Sequence[Row]) -> list[str]:
     """Say why runs were skipped or have no speed-up, what differs from a baseline, and what wasn't probed."""
     noted: dict[str, list[str]] = {}
+    wanting: list[StudyRun] = []
     for row in rows:
         name = f"{row['label']}, {row.get('workers')} w, batch {row.get('batch')}"
         if row["status"] == Status.SKIPPED:
@@ -234,7 +236,10 @@ def _missing(rows: Sequence[Row]) -> list[str]:
         if row.get("baseline_note"):
             what = "The baseline is another" if row.get("baseline") else "No speed-up"
             noted.setdefault(f"{what} ({row['baseline_note']})", []).append(name)
+            if row["baseline_note"].startswith(comparison.NONE):
+                wanting.append(row["run"])
     notes = [f"{what}: {_listed(names)}." for what, names in noted.items()]
+    notes += missing_baseline.notes(wanting, [row["run"] for row in rows])
     unprobed = [row["label"] for row in rows if row.get("samples_per_second") and row["run"].probe is None]
     if unprobed:
         notes.append(f"Without a probe of the machine's speed: {_listed(unprobed)}.")

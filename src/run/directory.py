@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from src.config import Config, ConfigError
-from src.config.keys import key_of
+from src.config.keys import Changes, key_of
 from src.config.schema import flatten
 from src.machine.folders import obstacle, swap_directories
 from src.run import files
@@ -67,6 +67,19 @@ def check_out(config: Config) -> None:
             f"out={config.out}: holds a run of another configuration ({differences[0]}); "
             "choose another, or overwrite=true to replace it"
         )
+
+
+def holds_run_of(config: Config) -> bool:
+    """Return whether `config.out` holds a run of this configuration, watched and tracked as this one is."""
+    there = _configuration(Path(config.out))
+    if there is None:
+        return False
+    known, mine = flatten(there), flatten(yaml.safe_load(yaml.safe_dump(dataclasses.asdict(config))))
+    return not any(
+        known.get(key) != mine.get(key)
+        for key in {**known, **mine}
+        if key_of(key).changes not in (Changes.PLACE, Changes.DESCRIPTION) or key == "tracking.backend"
+    )
 
 
 def _configuration(out: Path) -> dict[str, Any] | None:

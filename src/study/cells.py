@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from src.config import compose
 from src.config.mistakes import ConfigError
 from src.config.run_config import CONF
+from src.config.schema import typed
 from src.data.catalog import configure, folder_name
 from src.data.errors import DataMistake
 
@@ -195,10 +196,3 @@ def choose(row: Sequence[str], datasets: Sequence[Listed]) -> tuple[str, list[st
         )
     ((folder, _, options),) = fitting
     return folder, [f"dataset.{key}={typed(value)}" for key, value in options.items() if key not in own]
-
-
-def typed(value: Any) -> str:
-    """Return a value as it is typed in a command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)

@@ -125,7 +125,7 @@ class Supervisor:
     def _watch(self) -> None:
         """Wait for the end of the training, and restart the job as often as allowed."""
         config, result = self._config, self.result
-        deadline = time.monotonic() + (2 * config.max_minutes + config.hardware.grace_minutes) * 60
+        deadline = time.monotonic() + config.wall_clock_minutes * 60
         samples = prepared.samples(config.dataset)
         with self._trace, LiveProgress(config, self._out, samples) as progress:
             while True:

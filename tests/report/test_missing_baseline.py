@@ -1,0 +1,88 @@
+"""A row without a baseline says what to add for one, and a sweep finds it beside its cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import Any
+
+import pytest
+
+from src.report import repeats, sweep, tables, views
+from src.report import runs as study_runs
+from src.report.missing_baseline import line_to_add
+from src.report.runs import StudyRun
+from src.run.status import Status
+from tests.report.conftest import Study
+from tests.support import config
+
+FIT = {"baseline": {"loop": "fit"}}
+
+
+def run_of(words: str, *, framework: str = "tensorflow", study: bool = True, **strategy: Any) -> StudyRun:
+    declared = {"overrides": words, **({"configuration": "it"} if study else {})}
+    return StudyRun(
+        "it",
+        Status.OK,
+        None,
+        declared,
+        {"strategy": {"framework": framework, **strategy}},  # type: ignore[arg-type]
+    )
+
+
+def test_the_line_is_a_block_of_the_grid_that_composes() -> None:
+    words = "'strategy=tf_mirrored' 'strategy.reduction=hierarchical' 'workers=2' 'model=cnn' 'dataset=mnist'"
+    line = line_to_add(run_of(words + " 'batch=64' 'scaling=weak' '+dataset.limit=640'", **FIT))
+    assert line == (
+        "- {strategy: tf_single, strategy.loop: fit, model: cnn, dataset: mnist, batch: 64, "
+        "dataset.limit: 640}"
+    )
+    pairs = [pair.split(": ") for pair in line.removeprefix("- {").removesuffix("}").split(", ")]
+    assert config(*(f"{key}={value}" for key, value in pairs)).strategy["loop"] == "fit"
+
+
+def test_of_a_sweep_it_is_a_command(tmp_path: Any) -> None:
+    words = shlex.join(
+        ["strategy=ddp", "dataset.data_dir=my images", "tracking.backend=none", "-m", "batch=64"]
+    )
+    line = line_to_add(run_of(words, framework="torch", study=False))
+    assert line == "python -m src.train strategy=single 'dataset.data_dir=my images' batch=64"
+
+
+def test_runs_that_were_read_alone_have_none() -> None:
+    assert line_to_add(dataclasses.replace(run_of(""), declared={})) is None
+
+
+@pytest.mark.parametrize("status", ["ok", "failed"])
+def test_a_study_names_the_line_unless_the_run_is_there_and_failed(empty_study: Study, status: str) -> None:
+    both = {"framework": "tensorflow", "samples_per_second": 500.0}
+    empty_study.run("custom", "tf_single", status=status, **both)
+    empty_study.run("w2", "tf_mirrored", options=FIT, workers=2, **both)
+    for cell in empty_study.cells.values():
+        cell["configuration"] = "it"
+    runs = study_runs.load(empty_study.cells, empty_study.directory / "runs")
+    made = {"scaling": tables.scaling(runs), "accuracy": tables.accuracy(runs)}
+    rows = tables.merged(runs, made, study_runs.labels(runs))
+    notes = views.view("scaling", rows).notes
+    assert ("For a speed-up, add to the study's grid:" in notes) is (status == "ok")
+    assert any(note.startswith("- {strategy: tf_single, strategy.loop: fit") for note in notes) is (
+        status == "ok"
+    )
+    assert repeats.summarise(rows)
+
+
+def test_a_sweep_has_its_baseline_beside_it(empty_study: Study) -> None:
+    """In directories of one name, and of a name with a blank."""
+    empty_study.run("ddp", "ddp", workers=2, samples_per_second=1800.0)
+    empty_study.run("it is", "ddp", workers=2, seed=1, samples_per_second=1500.0)
+    cells = [empty_study.directory / "runs" / name for name in ("ddp", "it is")]
+    words = [["strategy=ddp"], ["strategy=ddp", "seed=1"]]
+    alone = sweep.sweep_view(cells, words)
+    assert "For a speed-up, run this, and the sweep once more:" in alone.notes
+    assert "python -m src.train strategy=single" in alone.notes
+    empty_study.run("one", samples_per_second=1000.0)
+    empty_study.run("two", "ddp", workers=2, samples_per_second=1.0)
+    shown = sweep.sweep_view(cells, words)
+    speedups = [row[shown.headings.index("speed-up")] for _, row in shown.rows]
+    assert len(speedups) == 2 and [text.split()[0].rstrip("*†") for text in speedups] == ["1.80", "1.50"]
+    assert "speed-up over single" in shown.title
