@@ -18,8 +18,7 @@ import yaml
 from dvc.repo import Repo
 from dvc.repo.reproduce import plan_repro
 
-from src.config import compose
-from src.measure import python_source
+from src.config import compose, python_source
 from src.measure.metrics import KEYS
 from src.report import findings, tables
 from src.report.runs import StudyRun, labels

@@ -154,6 +154,7 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
     _check_effect(raw, overrides)
     datasets.check(raw["dataset"], defaults["dataset"])
     raw["dataset"]["content"] = dataset_content.content_of(raw["dataset"])
+    raw["dataset"]["code"] = dataset_content.code_of(raw["dataset"])
     if not raw["tracking"]["study"]:
         # A study's cells are capped while it is composed: DVC caches their results by their command.
         raw["max_minutes"] = cap_minutes(raw["max_minutes"])

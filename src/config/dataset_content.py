@@ -1,4 +1,4 @@
-"""Tell what a user's own files of a dataset hold, where no published checksum does.
+"""Tell what a user's own files of a dataset hold, where no published checksum does, and what his code is.
 
 A large file is read once: its digest is kept in the cache folder with the file's size and time.
 """
@@ -15,9 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from src.config.datasets import ORIGINAL, find_file
+from src.config import import_paths, python_source
+from src.config.datasets import GENERATED, ORIGINAL, find_file
 from src.machine.folders import files_below
 
+# The packages of this project's readers and generators.
+OF_DATASETS = ("src.data.readers", "src.data.generated")
 # So many bytes take some time to be read.
 LARGE = 10**9
 
@@ -47,6 +50,26 @@ def content_of(dataset: Mapping[str, Any]) -> str | None:
     if not digests:
         return None
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def code_of(dataset: Mapping[str, Any]) -> str | None:
+    """Return 12 hexadecimal digits that stand for a dataset's reader, and for its generator if that makes files.
+
+    They are of what the modules execute, and further readers, generators and modules of the user's own that
+    they import; `None` of data without a reader.
+    """
+    used = [dataset.get("reader"), dataset.get("generator") if dataset["source"] == GENERATED else None]
+    roots = [path for path in used if path]
+    files, _ = python_source.reach(roots, python_source.search_path(), _is_shared)
+    digests = {module: python_source.read(path).digest for module, path in sorted(files.items())}
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:12] if digests else None
+
+
+def _is_shared(module: str) -> bool:
+    """Return whether a module is this project's, and neither a reader or generator nor a package of those."""
+    return import_paths.is_own(module) and not any(
+        f"{each}.".startswith(f"{module}.") or module.startswith(f"{each}.") for each in OF_DATASETS
+    )
 
 
 def _tree_digest(folder: Path) -> str:

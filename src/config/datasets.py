@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "data_dir": None,
     "tree": False,
     "content": None,
+    "code": None,
     "fraction": 0.02,
     "generator_seed": 0,
     "size": None,

@@ -191,7 +191,7 @@ KEYS: dict[str, Key] = {
     "dataset.test_limit": Key(Changes.TRAINING, _COUNT),
     **_options("dataset", Changes.TRAINING, "samples", "test_samples"),
     **dict.fromkeys(("dataset.files", "dataset.content"), Key(Changes.WORK, fixed=True)),
-    **_described("dataset", "task", "reader", "in_memory", "generator", "sources", "unpack", "tree"),
+    **_described("dataset", "code", "task", "reader", "in_memory", "generator", "sources", "unpack", "tree"),
     **_described("dataset", "page", "licence", "registration", "allowed"),
     # Keys of hardware.
     **_options("hardware", Changes.HARDWARE, "device", "cores_per_device", "speeds", "links"),

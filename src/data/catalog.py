@@ -15,6 +15,7 @@ from typing import Any
 
 from src.config import CONF, ConfigError, choices, datasets
 from src.config.dataset_content import cache_folder as cache_folder
+from src.config.dataset_content import code_of
 from src.config.keys import KEYS
 from src.config.mistakes import nearest
 from src.data.errors import DataMistake
@@ -28,8 +29,6 @@ STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
 NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
 FORM = 3
-# By module: to be increased whenever a reader of the project's makes other arrays of the same files.
-READINGS = {"image_folders": 2, "icdar": 2}
 # To be increased whenever generators write other files.
 GENERATION = 2
 
@@ -83,7 +82,7 @@ def configure(entry: str | Mapping[str, Any]) -> dict[str, Any]:
         datasets.check(dataset, default)
     except ConfigError as error:
         raise DataMistake(f"{default['name']}: {error}") from error
-    return dataset
+    return {**dataset, "code": code_of(dataset)}
 
 
 def folder_name(dataset: Mapping[str, Any]) -> str:
@@ -127,17 +126,14 @@ def fingerprint(dataset: Mapping[str, Any]) -> str:
     """Return 12 hexadecimal digits that stand for the prepared arrays of a dataset.
 
     They change with whatever changes the arrays, and so not with `sources` or limits. A user's own files are
-    told apart by `content`, where a command has looked at them (`src.config.dataset_content`).
+    told apart by `content`, and readers and generators by `code`, where a command has looked at them
+    (`src.config.dataset_content`).
     """
     parts = {key: dataset.get(key) for key in ("name", "reader", "source", "files", "options", "size")}
     if dataset.get("source") == "generated":
         parts |= {key: dataset.get(key) for key in ("generator", "fraction", "generator_seed")}
         parts["generation"] = GENERATION
-    module = str(dataset.get("reader")).rpartition(".")[0].rpartition(".")[2]
-    if (reading := READINGS.get(module)) is not None:
-        parts["reading"] = reading
-    if dataset.get("content") is not None:
-        parts["content"] = dataset["content"]
+    parts |= {key: dataset[key] for key in ("content", "code") if dataset.get(key) is not None}
     text = json.dumps({"form": FORM, **parts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -89,7 +89,6 @@ NO_FIGURE = {
     "src.machine.terminal_bar": "shows how far something is",
     "src.measure.environment": "says what a run was computed by and on",
     "src.measure.parent_code": "says what software is",
-    "src.measure.python_source": "says what software is",
     "src.measure.software": "says what software is",
     "src.measure.summary": "prints figures",
     "src.preflight": "looks into the user's own code before a run",

@@ -6,15 +6,14 @@ Two runs compare where all that both depend on is the same (`src.report.comparis
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from src.config import Config, datasets
-from src.measure import parent_code, python_source
+from src.config import Config, datasets, python_source
+from src.measure import parent_code
 
 ROOT = Path(__file__).resolve().parents[2]
 RANK = "src.worker"
@@ -68,9 +67,7 @@ def _reach(
     roots: Sequence[str], leave_out: Callable[[str], bool] = lambda module: False
 ) -> tuple[dict[str, Path], set[str]]:
     """Return the files by module to which `roots` lead, and the names of the libraries besides."""
-    listed = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    folders = dict.fromkeys(Path(folder).resolve() for folder in (str(ROOT), ".", *listed))
-    return python_source.reach(roots, list(folders), leave_out)
+    return python_source.reach(roots, python_source.search_path(), leave_out)
 
 
 def _rank_paths(config: Config) -> list[str]:

@@ -40,7 +40,7 @@ def test_every_key_has_an_entry_and_every_entry_is_a_key() -> None:
     assert [key for key in sorted(keys) if find(key) is None] == []
     parts = {".".join(key.split(".")[:count]) for key in keys for count in range(1, key.count(".") + 2)}
     # What a user's own files hold is seen by a command.
-    assert KEYS.keys() - parts == {"hydra", "dataset.content"}
+    assert KEYS.keys() - parts == {"hydra", "dataset.content", "dataset.code"}
 
 
 def test_a_key_of_a_users_own_file_changes_the_work() -> None:

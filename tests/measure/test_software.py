@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from src.measure import parent_code, python_source, software
+from src.config import python_source
+from src.measure import parent_code, software
 from src.measure.software import own_files, software_of
 from tests.support import ROOT, config
 

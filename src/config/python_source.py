@@ -121,6 +121,13 @@ def reach(
     return files, elsewhere
 
 
+def search_path() -> list[Path]:
+    """Return the folders in which this project's code and the user's own lie: where Python looks first."""
+    root = Path(__file__).resolve().parents[2]
+    listed = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    return list(dict.fromkeys(Path(folder).resolve() for folder in (str(root), ".", *listed)))
+
+
 def _find(module: str, folders: Sequence[Path]) -> Path | None:
     """Return the file of a module in the first of the `folders` that has one."""
     place = module.replace(".", "/")
