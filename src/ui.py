@@ -17,7 +17,7 @@ from src.config import ConfigError
 from src.config.tracking_address import URI_VARIABLE, check_address, database_path, redacted
 from src.run import exit_lines
 from src.tracking.completion import drop_unsent, send_unsent
-from src.tracking.refusals import describe
+from src.tracking.refusals import ExperimentDeleted, describe
 from src.tracking.store import (
     artifacts_of,
     client_at,
@@ -63,6 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         send_unsent(uri)
         # In a store that others use, too, nothing is made in order to look at it.
         experiment = open_store(uri)[1] if is_own(uri) else find_experiment(client_at(uri))
+    except ExperimentDeleted as deleted:
+        # The others can be looked at all the same.
+        print(f"note: the store {redacted(uri)} {deleted}", file=sys.stderr)
+        experiment = None
     except Exception as error:
         return exit_lines.complain(f"error: the store {redacted(uri)} {describe(error)}", 1)
     place = "" if experiment is None else f"/{experiment}/runs"

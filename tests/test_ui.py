@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from src import ui
 
@@ -49,3 +50,9 @@ def test_the_ui_serves_a_prepared_store_and_opens_as_model_training(
     assert served[served.index("--host") + 1] == "127.0.0.1"
     out = capsys.readouterr().out
     assert f"http://127.0.0.1:{port}/#/experiments/1/runs?workflowType=machine_learning" in out
+    # A deleted experiment is no reason not to look at what else there is.
+    MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").delete_experiment("1")
+    ui.main(["--port", str(port)])
+    printed = capsys.readouterr()
+    assert f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning" in printed.out
+    assert "mlflow experiments restore --experiment-id 1` restores it" in printed.err

@@ -53,7 +53,7 @@ def content_of(dataset: Mapping[str, Any]) -> str | None:
 
 
 def code_of(dataset: Mapping[str, Any]) -> str | None:
-    """Return 12 hexadecimal digits that stand for a dataset's reader, and for its generator if that makes files.
+    """Return 12 hexadecimal digits that stand for a dataset's reader, and its generator if that makes files.
 
     They are of what the modules execute, and further readers, generators and modules of the user's own that
     they import; `None` of data without a reader.

@@ -11,8 +11,6 @@ All is made in a folder beside the target, which takes its name once it is whole
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import json
 import os
 import shutil
@@ -75,7 +73,7 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
     """
     name = dataset["name"]
     reader = import_of(dataset, "reader")
-    _drop_unless_of(_provenance(dataset, raw, reader), work)
+    _drop_unless_of(_provenance(dataset, raw), work)
     if dataset.get("unpack"):
         raw = unpack_all(dataset, raw, work / UNPACKED)
     splits = splits_of.read(dataset, reader, raw)
@@ -114,29 +112,18 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
     os.rename(work / SHARDS, target)
 
 
-def _provenance(dataset: Mapping[str, Any], raw: Path, reader: Any) -> str:
-    """Return a text that changes with the raw files, the reader's file, and those that it uses beside it.
+def _provenance(dataset: Mapping[str, Any], raw: Path) -> str:
+    """Return a text that changes with the raw files.
 
-    Who interrupts a preparation may do so to mend its reader: what the old one made is then of no use.
+    What an interrupted preparation has made of others is of no use.
     """
     stats = {file: (raw / file).stat() for file in dataset["files"]}
     files = {file: [stat.st_size, stat.st_mtime_ns] for file, stat in stats.items()}
-    code = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in _code_of(reader)}
-    return json.dumps({"files": files, "reader": code}, sort_keys=True)
-
-
-def _code_of(reader: Any) -> list[Path]:
-    """Return the file of a reader's module, and of modules of the same folder that it has imported from."""
-    module = inspect.getmodule(reader)
-    if module is None or module.__file__ is None:
-        return []
-    used = [module, *map(inspect.getmodule, vars(module).values())]
-    files = {Path(file) for each in used if (file := getattr(each, "__file__", None)) is not None}
-    return sorted(path for path in files if path.parent == Path(module.__file__).parent)
+    return json.dumps({"files": files}, sort_keys=True)
 
 
 def _drop_unless_of(provenance: str, work: Path) -> None:
-    """Remove what an earlier process has left in `work`, unless it is of the same raw files and reader."""
+    """Remove what an earlier process has left in `work`, unless it is of the same raw files."""
     path = work / RAW
     if not (path.exists() and path.read_text(encoding="utf-8") == provenance):
         for folder in (UNPACKED, SHARDS, NOTES):

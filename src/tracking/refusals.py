@@ -18,6 +18,10 @@ class StoreRefused(Exception):
     """Says why a store can't be used as it is; the text follows `the MLflow store `."""
 
 
+class ExperimentDeleted(StoreRefused):
+    """Says that somebody has deleted the experiment of all runs, and how it is restored."""
+
+
 def is_refusal(error: Exception) -> bool:
     """Return whether the store has answered, and would answer the same to another attempt."""
     code = getattr(error, "error_code", None)

@@ -24,7 +24,7 @@ from src.config import Config, tracking_schema
 from src.config.tracking_address import SERVERS, SQLITE, URI_VARIABLE, database_path, redacted
 from src.tracking.moved_files import follow_move, keep_copy
 from src.tracking.names import ARTIFACTS, DATABASE, EXPERIMENT
-from src.tracking.refusals import StoreRefused, describe
+from src.tracking.refusals import ExperimentDeleted, StoreRefused, describe
 
 # By this key MLflow's UI shows a description.
 EXPERIMENT_TAGS = {
@@ -180,7 +180,7 @@ def _experiment_id(client: Any, uri: str, artifacts: str | None) -> str:
             if experiment is None:
                 raise
     if experiment.lifecycle_stage != "active":
-        raise StoreRefused(
+        raise ExperimentDeleted(
             f"has the experiment {EXPERIMENT} among its deleted ones; `MLFLOW_TRACKING_URI={redacted(uri)} "
             f"mlflow experiments restore --experiment-id {experiment.experiment_id}` restores it"
         )

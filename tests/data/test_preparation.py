@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from src.data import prepare
-from src.data.readers import image_folders
 from src.data.samples import Samples
 from src.machine import terminal_bar
 from tests.data.tiles import SIDE, Tiles
@@ -210,10 +209,7 @@ def test_of_two_at_once_the_second_waits_and_finds_it_done(
     assert [path.name for path in both.target.parent.iterdir()] == ["tiles-generated"]
 
 
-@pytest.mark.parametrize("change", ["reader", "files"])
-def test_what_comes_from_an_older_reader_or_file_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
+def test_what_comes_from_an_older_file_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "SHARD_BYTES", SHARD_BYTES)
     dataset, target = tiles(tmp_path, samples=60) | {"files": {"raw": None}}, tmp_path / "prepared" / "tiles"
     (tmp_path / "raw").touch()
@@ -235,16 +231,10 @@ def test_what_comes_from_an_older_reader_or_file_is_made_anew(
     assert counts.count("15") == 1, "the second time went on after the first"
     (work,) = target.parent.iterdir()
     provenance = json.loads((work / "raw.json").read_text())
-    (work / "raw.json").write_text(json.dumps(provenance | {change: "another"}, sort_keys=True))
+    (work / "raw.json").write_text(json.dumps(provenance | {"files": "another"}, sort_keys=True))
     prepare.prepare(dataset, tmp_path, target)
     assert (tmp_path / "read").read_text().split().count("15") == 2
     assert [path.name for path in target.parent.iterdir()] == ["tiles"]
-
-
-def test_the_files_that_a_reader_uses_beside_its_own_are_part_of_it() -> None:
-    names = {path.name for path in prepare._code_of(image_folders.read)}
-    assert {"image_folders.py", "class_folders.py", "pictures.py"} <= names
-    assert not names & {"errors.py", "pathlib.py"}
 
 
 def test_without_a_terminal_lines_tell_how_many_samples_are_prepared(

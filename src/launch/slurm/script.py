@@ -29,8 +29,9 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
 # Many systems know themselves as 127.0.1.1, by which no other node reaches them.
 address=$$({ getent ahostsv4 "$$SLURMD_NODENAME"; hostname -I | tr ' ' '\n'; } |
   awk '$$1 != "" && $$1 !~ /^127\./ { print $$1; exit }')
-# Between the ports of Ray's workers and those that a system gives away itself.
-port=$$((20000 + SLURM_JOB_ID % 10000))
+# Between the ports of Ray's workers and those that a system gives away itself. A job that is started again
+# has another one: the cluster that it had may be ending still.
+port=$$((20000 + (SLURM_JOB_ID + 1009 * $${SLURM_RESTART_COUNT:-0}) % 10000))
 export $job=$folder
 rm -f $folder/$status
 # Once the command has ended, the nodes would wait for each other: they are killed instead.
