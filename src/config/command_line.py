@@ -80,6 +80,9 @@ def parse(arguments: Sequence[str]) -> CommandLine:
     informational = any((parsed.help, parsed.hydra_help, parsed.cfg, parsed.info, parsed.shell_completion))
     if parsed.resolve and not (parsed.cfg or parsed.help):
         raise ConfigError("--resolve: goes with --cfg or --help alone")
+    for flag, given in (("--cfg", parsed.cfg), ("--info", parsed.info)):
+        if given and parsed.multirun:
+            raise ConfigError(f"{flag}: shows one run; leave -m and further values away")
     # Shell completion has words of its own.
     overrides = [] if parsed.shell_completion else parsed.overrides
     return CommandLine(overrides, parsed.multirun, parsed.config_dir, informational)

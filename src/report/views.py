@@ -153,7 +153,9 @@ def view(name: str, rows: Sequence[Row]) -> View:
     for column in VIEWS[name]:
         if column.key in OF_OTHER_TASKS and only_accuracy:
             continue
-        values = {row.get(column.key) or None for row in rows if row["status"] != Status.MISSING}
+        # A text may be empty; a seed of 0 is one.
+        known = [row.get(column.key) for row in rows if row["status"] != Status.MISSING]
+        values = {None if value == "" else value for value in known}
         if column.key in UNSAID and len(values - {None}) <= 1:
             continue
         if column.key in SAID_ONCE and len(values - {None}) <= 1:

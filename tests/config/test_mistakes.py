@@ -57,6 +57,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "flag for a key": (["--batch=64"], ["--batch", "no such flag"]),
     "flag without value": (["--config-dir"], ["--config-dir", "expected one argument"]),
     "flag's folder": (["--config-dir", "nowhere"], ["nowhere", "no such folder"]),
+    "a sweep of a shown run": (["--cfg", "job", "-m", "batch=64,128"], ["--cfg", "shows one run"]),
     "flag's choice": (["--cfg", "nothing"], ["--cfg", "nothing", "job"]),
     "flag past the checks": (["--config-name=other"], ["--config-name", "no such flag"]),
     "help on a wrong name": (["--help", "strategy=dpp"], ["did you mean ddp?"]),

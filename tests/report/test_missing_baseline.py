@@ -86,3 +86,12 @@ def test_a_sweep_has_its_baseline_beside_it(empty_study: Study) -> None:
     speedups = [row[shown.headings.index("speed-up")] for _, row in shown.rows]
     assert len(speedups) == 2 and [text.split()[0].rstrip("*†") for text in speedups] == ["1.80", "1.50"]
     assert "speed-up over single" in shown.title
+
+
+def test_a_seed_of_0_is_told_from_others(empty_study: Study) -> None:
+    """It was taken for none, and two runs stood under `seed 1`."""
+    for seed in (0, 1):
+        empty_study.run(f"s{seed}", seed=seed, samples_per_second=1000.0)
+    shown = sweep.sweep_view([empty_study.directory / "runs" / f"s{seed}" for seed in (0, 1)], [[], []])
+    assert "seed" not in shown.title
+    assert [row[shown.headings.index("seed")] for _, row in shown.rows] == ["0", "1"]
