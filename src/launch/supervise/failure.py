@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,9 @@ from src.run.status import Status
 
 # A file system without room for as much counts as full.
 PROBE_BYTES = 64 * 1024
+# So many last lines of a log are shown; and what names an error: in Python, or by a word of its own.
+LINES = 8
+NAMED = re.compile(r"\w(Error|Exception)\b|\b(error|fatal|not found|no such file|denied)\b", re.IGNORECASE)
 
 
 def mistake_of(job: JobResult, out: Path) -> str | None:
@@ -45,10 +49,18 @@ def report_failure(job: JobResult, out: Path) -> None:
         )
         return
     text = blamed.log.read_text(errors="replace") if blamed.log.exists() else ""
-    lines = [line for line in text.splitlines() if line.strip()]
     print(f"error: {job.describe_failure()}; its log is {blamed.log}", file=sys.stderr)
-    for text in lines[-8:]:
-        print(f"  | {text}", file=sys.stderr)
+    for line in _telling(text):
+        print(f"  | {line}", file=sys.stderr)
+
+
+def _telling(text: str) -> list[str]:
+    """Return the last lines of a log; if none of them names an error, the last one that does before them."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    before, last = lines[:-LINES], lines[-LINES:]
+    named = [line for line in before if NAMED.search(line)]
+    # A launcher says in a banner that it has failed, below what says why.
+    return last if not named or any(map(NAMED.search, last)) else [named[-1], "...", *last]
 
 
 def _is_full(folder: Path) -> bool:
