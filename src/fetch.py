@@ -15,7 +15,7 @@ from typing import Any
 from src.config import ConfigError, choices
 from src.data.catalog import NO_FILES, cache_folder, configure, folder_name
 from src.data.errors import DataMistake, clear_disk_errors
-from src.data.sources import fetch
+from src.data.sources import TREE, fetch
 from src.machine.file_locks import alone
 from src.run import exit_lines
 
@@ -44,6 +44,9 @@ def _fetch_one(dataset: dict[str, Any], folder: Path) -> None:
     """Make `folder` hold exactly the raw files of a dataset, or a note where there are none."""
     fetch(dataset, folder, cache_folder())
     with clear_disk_errors(folder):
+        if dataset.get("tree"):
+            _keep_only(folder, {TREE})
+            return
         if not dataset["files"]:
             # DVC doesn't accept an empty folder as an output.
             maker = dataset["reader"] or dataset["in_memory"]

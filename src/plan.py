@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,10 +26,12 @@ from src.config.command_line import first_line
 from src.config.mistakes import nearest
 from src.launch import expected_time
 from src.launch.finished_cells import figures_hold
-from src.run import exit_lines
+from src.run import exit_lines, files
 from src.study.configurations import configurations
 
 PARAMS = Path("params.yaml")
+# `src.software` writes it anew where files of the user's own have changed.
+DATASETS = Path("software/datasets.txt")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,8 +47,9 @@ def _print_plan(name: str | None, repeat: str | None) -> None:
     study = choices.read(PARAMS).get("study") if name is None else _composed(name, repeat)
     if not isinstance(study, Mapping) or not isinstance(study.get("cells"), Mapping) or not study["cells"]:
         raise ConfigError(f"{PARAMS}: holds no study with cells; `dvc exp run -S study=quick` writes one")
+    changed = _own_files_changed(study)
     cells = list(_cells(study))
-    left = [cell for cell in cells if not figures_hold(cell)]
+    left = [cell for cell in cells if not figures_hold(cell) or _ended(cell) < changed]
     kept = len(cells) - len(left)
     said = expected_time.sentence(left, kept) if left else f"all {kept} runs were measured before"
     print(f"study {study.get('name')}: {said}", flush=True)
@@ -70,6 +74,17 @@ def _composed(name: str, repeat: str | None) -> Mapping[str, Any]:
     except Exception as error:
         raise ConfigError(f"conf/study/{name}.yaml: {first_line(error)}") from error
     return composed["study"]
+
+
+def _own_files_changed(study: Mapping[str, Any]) -> float:
+    """Return when files of the user's own that a study reads were last seen to change; 0 without any."""
+    if not any(isinstance(entry, Mapping) and entry.get("data_dir") for entry in study.get("datasets") or []):
+        return 0.0
+    return DATASETS.stat().st_mtime if DATASETS.exists() else math.inf
+
+
+def _ended(config: Config) -> float:
+    return (Path(config.out) / files.METRICS).stat().st_mtime
 
 
 def _cells(study: Mapping[str, Any]) -> Iterator[Config]:

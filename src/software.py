@@ -1,11 +1,13 @@
-"""Write by which software each cell of a study is computed: what can touch its figures, and no more.
+"""Write by which software each cell of a study is computed, and from which of the user's own files.
 
 This is the stage `software` of dvc.yaml:
 
     python -m src.software      # writes software/<configuration>.txt, where anything has changed
 
-The stage train depends on these files in the place of code. `make run` and `make study` run this first, since
-DVC doesn't notice that a library was upgraded, or that code of the user's own outside src/ has changed.
+The stage train depends on these files in the place of code: what can touch a cell's figures, and no more. The
+stage fetch depends on datasets.txt, which says what folders of the user's own hold, and preprocess on
+dataset-<folder>.txt, by which code a dataset is read. `make run` and `make study` run this first, since DVC
+doesn't notice that a library was upgraded, or that code or files outside of the repository have changed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import sys
 from pathlib import Path
 
 from src.config import choices
+from src.config.dataset_content import content_of
+from src.data.catalog import configure, folder_name
 from src.measure.software import software_of
 from src.run import exit_lines
 from src.run.tables import write_text
@@ -24,19 +28,26 @@ PARAMS, FOLDER = Path("params.yaml"), Path("software")
 
 def main() -> int:
     """Run the stage and return the exit status: 0, or 2 where there is no study, or a mistake in it."""
-    return exit_lines.run(_write_software)
+    return exit_lines.run(_write_all)
 
 
-def _write_software() -> None:
-    """Write a file for each configuration of the study in params.yaml, unless it is as it should be."""
-    cells = (choices.read(PARAMS).get("study") or {}).get("cells") or {}
+def _write_all() -> None:
+    """Write the files of the study in params.yaml that aren't as they should be."""
+    study = choices.read(PARAMS).get("study") or {}
     FOLDER.mkdir(exist_ok=True)
-    for name, config in configurations(cells):
+    for name, config in configurations(study.get("cells") or {}):
         parts = software_of(config).values()
-        text = "".join(f"{key} {known}\n" for part in parts for key, known in part.items())
-        path = FOLDER / f"{name}.txt"
-        if not path.exists() or path.read_text() != text:
-            write_text(path, text)
+        _write(name, "".join(f"{key} {known}\n" for part in parts for key, known in part.items()))
+    datasets = {folder_name(dataset): dataset for dataset in map(configure, study.get("datasets") or [])}
+    for folder, dataset in datasets.items():
+        _write(f"dataset-{folder}", f"{dataset['reader']} {dataset['code']}\n")
+    _write("datasets", "".join(f"{folder} {content_of(each)}\n" for folder, each in datasets.items()))
+
+
+def _write(name: str, text: str) -> None:
+    path = FOLDER / f"{name}.txt"
+    if not path.exists() or path.read_text() != text:
+        write_text(path, text)
 
 
 if __name__ == "__main__":

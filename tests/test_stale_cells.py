@@ -43,7 +43,10 @@ class Repository:
         stages = {name: graph["stages"][name] for name in ("software", "train")}
         stages["train"]["do"]["cmd"] = TRAIN
         self.write("dvc.yaml", yaml.safe_dump({"stages": stages}))
-        self.write("params.yaml", yaml.safe_dump({"study": {"name": "stale", "cells": _cells()}}))
+        self.write(
+            "params.yaml",
+            yaml.safe_dump({"study": {"name": "stale", "datasets": ["mnist"], "cells": _cells()}}),
+        )
         self.write("prepared/mnist/meta.json", "{}")
         self.write(OWN, "def build(**options): ...\n")
         self.write(".dvc/config", "[core]\nanalytics = false\n")

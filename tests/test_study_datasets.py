@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from tests.support import ROOT
 from tests.test_pipeline import Tree
@@ -67,10 +69,10 @@ datasets:
   - mnist
   - {name: dots, source: generated}
   - {name: dots, source: generated, fraction: 0.1}
+  - {name: folder, data_dir: images, size: 8, skip_damaged: true}
 grid:
   - {strategy: single, model: mlp, dataset: dots, dataset.fraction: [0.2, 0.1], batch: 32, dataset.limit: 640}
-repeat: 1
-cells: ${cells:${study.grid},${study.repeat}}
+  - {strategy: single, model: mlp, dataset: folder, batch: 16}
 """
 # Prints what becomes of each study on standard input: its cells and folders, or the sentence.
 CODE = """
@@ -89,6 +91,19 @@ def composed(study):
 
 print(json.dumps({name: composed(study) for name, study in json.load(sys.stdin).items()}))
 """
+
+
+def make_images(folder: Path) -> list[Path]:
+    """A folder of images in two classes; one of them is damaged."""
+    random, made = np.random.default_rng(0), []
+    for split, count in (("train", 40), ("val", 8)):
+        for label in ("cat", "dog"):
+            (folder / split / label).mkdir(parents=True)
+            for number in range(count):
+                made.append(folder / split / label / f"{number}.png")
+                Image.fromarray(random.integers(0, 256, (9, 9, 3), np.uint8)).save(made[-1])
+    made[-1].write_bytes(b"no image")
+    return made
 
 
 def with_dots(folder: Path) -> Path:
@@ -155,17 +170,28 @@ def test_a_study_of_stand_ins_runs_from_generating_to_its_report(tmp_path: Path,
     tree = Tree(tmp_path)
     folder = with_dots(tree.folder)
     (folder / "conf/study/halves.yaml").write_text(STUDY)
+    images = make_images(folder / "images")
+    tree.environment["SCALEGUIDE_MAX_CELLS"] = "3"
     completed = tree.run("dvc", "exp", "run", "-S", "study=halves")
     assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
-    names = {"mnist", "dots-generated", "dots-generated-fraction=0.1"}
+    names = {"mnist", "dots-generated", "dots-generated-fraction=0.1", "folder-size=8"}
     for place in ("downloads", "data", "prepared"):
         assert {path.name for path in (folder / place).iterdir() if path.is_dir()} == names
     cells = yaml.safe_load((folder / "params.yaml").read_text())["study"]["cells"]
     for name in cells:
         metrics = json.loads((folder / "results/halves/runs" / name / "metrics.json").read_text())
-        assert (metrics["dataset"], metrics["data_source"]) == ("dots", "generated")
+        found = ("folder", "original") if "folder" in name else ("dots", "generated")
+        assert (metrics["dataset"], metrics["data_source"]) == found
     for table in (folder / "results/halves/tables").glob("*.csv"):
         head, *rows = table.read_text().splitlines()
-        assert "data_source" in head and all("generated" in row for row in rows), table
+        assert "data_source" in head
+        assert all(("original" if "folder" in row else "generated") in row for row in rows), table
     again = tree.run("dvc", "repro")
     assert "Running stage" not in again.stdout, again.stdout
+    assert "all 3 runs were measured before" in tree.run("python", "-m", "src.plan").stdout
+    # The user's own images are seen to change, by what `make run` does first.
+    shutil.copy(images[0], images[1])
+    assert tree.run("python", "-m", "src.software").returncode == 0
+    assert "3 runs: about" in tree.run("python", "-m", "src.plan").stdout
+    anew = tree.run("dvc", "repro", "--dry").stdout
+    assert "Running stage 'fetch'" in anew, anew

@@ -23,7 +23,7 @@ from tests.test_pipeline import CAPS, Tree
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
 FILES = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-SETUP = re.findall(r"^    ((?:git|make|\.) .+)$", PAGE, re.MULTILINE)
+SETUP = re.findall(r"^    ((?:git clone|make install|\.) ?.*)$", PAGE, re.MULTILINE)
 TORCH, KERAS = re.findall(r"^    python -m src\.train (.+)$", PAGE, re.MULTILINE)
 MORE = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "epochs=1", "batch=16")
 

@@ -24,7 +24,7 @@ from src.machine.folders import obstacle
 CHOICES = Path("conf/dataset")
 PREPARED = Path("prepared")
 # A study's `datasets` may say this of a dataset besides its name.
-STUDY_OPTIONS = ("source", "data_dir", "size", *datasets.STAND_IN)
+STUDY_OPTIONS = ("source", "data_dir", "size", "skip_damaged", *datasets.STAND_IN)
 # The file in the folder of a dataset that has none.
 NO_FILES = "none"
 # To be increased whenever prepared folders change their form, so that older ones are made anew.
