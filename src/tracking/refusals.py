@@ -32,6 +32,9 @@ def describe(error: Exception) -> str:
     """Return what an error says of the store, in one line that follows `the MLflow store `."""
     if isinstance(error, StoreRefused):
         return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        # The driver of a database.
+        return f"needs the Python package {error.name}, which isn't installed here"
     reason = redacted((str(error).strip().splitlines() or [type(error).__name__])[0])[:REASON_LENGTH]
     code = getattr(error, "error_code", None)
     if code in CREDENTIALS:

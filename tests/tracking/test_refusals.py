@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from src import ui
 from src.tracking.completion import send_unsent
-from src.tracking.refusals import StoreRefused
+from src.tracking.refusals import StoreRefused, describe
 from src.tracking.store import open_store, unsent_folder
 from src.tracking.unsent import NoteFile, RunNote, ownerless_notes
 from tests.tracking.recorded import STARTED, ended, opened
@@ -168,3 +168,8 @@ def test_the_user_drops_what_is_owed_here_alone(
     left = [note.name for _, note in ownerless_notes("http://127.0.0.1:8")]
     assert left == ["other"]
     owned.remove()
+
+
+def test_a_database_without_its_driver_is_no_absence() -> None:
+    said = describe(ModuleNotFoundError("No module named 'psycopg'", name="psycopg"))
+    assert said == "needs the Python package psycopg, which isn't installed here"
