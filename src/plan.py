@@ -25,7 +25,7 @@ from src.config import CONF, Config, ConfigError, choices
 from src.config.command_line import first_line
 from src.config.mistakes import nearest
 from src.launch import expected_time
-from src.launch.finished_cells import figures_hold
+from src.launch.finished_cells import by_this_software
 from src.run import exit_lines, files
 from src.study.configurations import configurations
 
@@ -49,7 +49,7 @@ def _print_plan(name: str | None, repeat: str | None) -> None:
         raise ConfigError(f"{PARAMS}: holds no study with cells; `dvc exp run -S study=quick` writes one")
     changed = _own_files_changed(study)
     cells = list(_cells(study))
-    left = [cell for cell in cells if not figures_hold(cell) or _ended(cell) < changed]
+    left = [cell for cell in cells if not by_this_software(cell) or _ended(cell) < changed]
     kept = len(cells) - len(left)
     said = expected_time.sentence(left, kept) if left else f"all {kept} runs were measured before"
     print(f"study {study.get('name')}: {said}", flush=True)
@@ -84,15 +84,21 @@ def _own_files_changed(study: Mapping[str, Any]) -> float:
 
 
 def _ended(config: Config) -> float:
-    return (Path(config.out) / files.METRICS).stat().st_mtime
+    metrics = Path(config.out) / files.METRICS
+    return metrics.stat().st_mtime if metrics.exists() else 0.0
 
 
 def _cells(study: Mapping[str, Any]) -> Iterator[Config]:
     """Yield the configuration of each cell, with the directory of its run."""
     known = dict(configurations(study["cells"]))
+    again = int((study.get("repeat") or 1) > 1)
     for name, cell in study["cells"].items():
+        config = known[str(cell["configuration"])]
+        hardware = config.hardware
+        if hardware.repeat_disturbed is None:
+            hardware = dataclasses.replace(hardware, repeat_disturbed=again)
         out = f"results/{study['name']}/runs/{name}"
-        yield dataclasses.replace(known[str(cell["configuration"])], out=out)
+        yield dataclasses.replace(config, out=out, hardware=hardware)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from src.config import choices
 from src.config.dataset_content import content_of
+from src.config.datasets import GENERATED
 from src.data.catalog import configure, folder_name
+from src.data.errors import DataMistake
 from src.measure.software import software_of
 from src.run import exit_lines
 from src.run.tables import write_text
@@ -38,10 +40,19 @@ def _write_all() -> None:
     for name, config in configurations(study.get("cells") or {}):
         parts = software_of(config).values()
         _write(name, "".join(f"{key} {known}\n" for part in parts for key, known in part.items()))
-    datasets = {folder_name(dataset): dataset for dataset in map(configure, study.get("datasets") or [])}
-    for folder, dataset in datasets.items():
-        _write(f"dataset-{folder}", f"{dataset['reader']} {dataset['code']}\n")
-    _write("datasets", "".join(f"{folder} {content_of(each)}\n" for folder, each in datasets.items()))
+    contents = ""
+    for entry in study.get("datasets") or []:
+        try:
+            dataset = configure(entry)
+        except DataMistake as mistake:
+            # The stage fetch says so, if it comes to that: `make study` is about to leave this study.
+            contents += f"{entry} {mistake}\n"
+            continue
+        folder, code = folder_name(dataset), dataset["code"]
+        _write(f"dataset-{folder}", f"{dataset['reader']} {code}\n")
+        made_by = code if dataset["source"] == GENERATED else None
+        contents += f"{folder} {content_of(dataset)} {made_by}\n"
+    _write("datasets", contents)
 
 
 def _write(name: str, text: str) -> None:

@@ -169,7 +169,8 @@ class Command:
             return
         if cells:
             uri, swept = tracking_uri(cells[0]), compose.swept(line.overrides)
-            begin_sweep(uri, swept, len(cells), started=self._given)
+            finished = len(cells) - len(left)
+            begin_sweep(uri, swept, len(cells), started=self._given, finished=finished)
         # Hydra then raises errors instead of printing them.
         os.environ["HYDRA_FULL_ERROR"] = "1"
         conf = str(compose.CONF.absolute())
@@ -304,7 +305,8 @@ def _show_sweep(line: CommandLine, cells: Sequence[Config]) -> None:
 
     print(flush=True)
     rows = split_sweep(command_line.parse_overrides(line.overrides))
-    console.print_views([sweep.sweep_view([Path(cell.out) for cell in cells], rows)])
+    shown = sweep.sweep_view([Path(cell.out) for cell in cells], rows, line.config_dir)
+    console.print_views([shown])
 
 
 if __name__ == "__main__":

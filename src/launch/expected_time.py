@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def sentence(cells: Sequence[Config], taken: int = 0) -> str:
         f"{taken} of {taken + len(cells)} were finished before, and are taken as they are; " if taken else ""
     )
     runs = f"{len(cells)} run{'s' if len(cells) > 1 else ''}"
-    return f"{before}{runs}: {expected}at most {limit} (max_minutes, hardware.grace_minutes)"
+    keys = dict.fromkeys(key for cell in cells for key in _limited_by(cell))
+    return f"{before}{runs}: {expected}at most {limit} on their devices ({', '.join(keys)})"
 
 
 def about(cells: Sequence[Config]) -> list[float | None]:
@@ -63,6 +65,13 @@ def _minutes_at_most(config: Config) -> float:
         return minutes_of(config)
     attempts = 1 + (config.hardware.repeat_disturbed or 0)
     return attempts * config.wall_clock_minutes + config.hardware.probe * config.hardware.grace_minutes
+
+
+def _limited_by(config: Config) -> tuple[str, ...]:
+    """Return the keys that limit a run's time."""
+    if config.hardware.scheduler is not None and config.hardware.time_limit is not None:
+        return ("hardware.time_limit",)
+    return "max_minutes", "hardware.grace_minutes"
 
 
 def _ended(folder: Path) -> Iterable[tuple[Path, Mapping[str, Any]]]:
@@ -104,6 +113,7 @@ def _limits(config: Config) -> tuple[Any, ...]:
     return tuple(config.dataset.get(key) for key in ("limit", "test_limit", "fraction", "size"))
 
 
+@cache
 def _samples(folder: Path) -> tuple[Any, ...] | None:
     """Return what limits the samples of the run in a folder, `None` where that can't be read."""
     try:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from src.config import Config
 from src.machine.devices import processor
+from src.measure.arithmetic import disturbed
 from src.measure.environment import driver, gpu_names
 from src.measure.software import software_of
 from src.run import files
@@ -18,31 +22,64 @@ from src.run.status import MEASURED
 def is_finished(config: Config) -> bool:
     """Return whether `config.out` holds what the run would measure, so that it needn't be measured again.
 
-    That is a run with figures that hold, of the same configuration and data, watched and tracked in the same
-    way. With `overwrite`, and of a run that resumes from another, nothing is taken.
+    That is a run with figures, of the same configuration, data and weights to begin with, watched and tracked
+    in the same way, by the same software, on such a machine. With `overwrite`, and of a run that resumes from
+    another, nothing is taken; nor is what would have been measured again, for others have disturbed it.
+
+    The machines of a cluster aren't compared: they are known once a run has them.
     """
-    return not config.overwrite and config.resume is None and holds_run_of(config) and figures_hold(config)
-
-
-def figures_hold(config: Config) -> bool:
-    """Return whether `config.out` holds figures by this software, of a machine as this one."""
     out = Path(config.out)
-    if status_of(out) not in MEASURED or not (seen := _environment(out)):
+    if config.overwrite or config.resume is not None or status_of(out) not in MEASURED:
         return False
+    if not (holds_run_of(config) and by_this_software(config)):
+        return False
+    seen, metrics = _mapping(out / files.ENVIRONMENT), _mapping(out / files.METRICS)
+    attempts = len(seen.get("attempts") or ())
+    if disturbed(metrics) and attempts <= (config.hardware.repeat_disturbed or 0):
+        return False
+    weights = config.model.get("pretrained")
+    if weights is not None and _changed(Path(weights)) > _changed(out / files.METRICS):
+        return False
+    return config.on_cluster or config.hardware.scheduler is not None or _same_machine(config, seen)
+
+
+def by_this_software(config: Config) -> bool:
+    """Return whether `config.out` holds a run by this software, whatever has come of it.
+
+    A library that is installed as it is edited has no version by which it is known.
+    """
+    seen = _mapping(Path(config.out) / files.ENVIRONMENT).get("software")
+    return seen is not None and seen == software_of(config) and not any(map(_is_edited, seen["libraries"]))
+
+
+def _same_machine(config: Config, seen: Mapping[str, Any]) -> bool:
     gpu = config.hardware.device == "gpu"
-    names, there = (gpu_names(), seen.get("gpus")) if gpu else (processor(), _processor(seen))
-    same_machine = names == there and driver() == seen.get("driver")
-    return same_machine and seen.get("software") == software_of(config)
+    names = gpu_names() if gpu else processor()
+    there = seen.get("gpus") if gpu else (seen.get("processors") or {}).get("model")
+    return names == there and driver() == seen.get("driver")
 
 
-def _processor(seen: dict[str, Any]) -> Any:
-    return (seen.get("processors") or {}).get("model")
-
-
-def _environment(out: Path) -> dict[str, Any]:
-    """Read a run's environment; return an empty one where it can't be read."""
+def _is_edited(library: str) -> bool:
+    """Return whether a library is installed as `pip install -e` does."""
     try:
-        found = json.loads((out / files.ENVIRONMENT).read_text())
+        text = metadata.distribution(library).read_text("direct_url.json") or "{}"
+        return bool((json.loads(text).get("dir_info") or {}).get("editable"))
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
+
+
+def _changed(path: Path) -> float:
+    """Return when a file was written, in seconds since 1970; infinity for one that isn't there."""
+    try:
+        return path.expanduser().stat().st_mtime
+    except OSError:
+        return math.inf
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    """Read a file of a run's directory; return an empty mapping where it can't be read as one."""
+    try:
+        found = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

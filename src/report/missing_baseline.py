@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from src.config import choices
 from src.config.schema import typed
-from src.report.comparison import is_single
+from src.report.comparison import is_single, same_work
 from src.report.runs import StudyRun
 from src.run.status import MEASURED
 
 # Keys of a run that aren't those of the run on one device with which it is compared.
-OF_THE_RUN = ("strategy", "workers", "microbatches", "scaling", "batch_shares", "out", "overwrite")
-DECLARED = "overrides"
+OF_THE_RUN = (
+    "strategy", "workers", "microbatches", "scaling", "batch_shares", "batchnorm", "out", "overwrite",
+    "hardware.hosts", "hardware.devices",
+)  # fmt: skip
+# The overrides of a run, among what is declared of it, and the flags of its command.
+DECLARED, FLAGS = "overrides", "flags"
 
 
 def notes(wanting: Sequence[StudyRun], runs: Sequence[StudyRun]) -> list[str]:
@@ -21,8 +27,8 @@ def notes(wanting: Sequence[StudyRun], runs: Sequence[StudyRun]) -> list[str]:
 
     A run on one device that is among the `runs` and has failed isn't to be added once more.
     """
-    failed = {run.get("framework") for run in runs if is_single(run) and run.status not in MEASURED}
-    lines = [line_to_add(run) for run in wanting if run.get("framework") not in failed]
+    failed = [run for run in runs if is_single(run) and run.status not in MEASURED]
+    lines = [line_to_add(run) for run in wanting if not any(same_work(run, other) for other in failed)]
     found = list(dict.fromkeys(line for line in lines if line is not None))
     if not found:
         return []
@@ -35,22 +41,32 @@ def line_to_add(run: StudyRun) -> str | None:
     """Return what gives a run a baseline: a block of the study's grid, or a command of its own.
 
     It has the overrides of the run, of one device alone. Without these, as in tables of runs that were read
-    from their directories alone, there is none.
+    from their directories alone, there is none, nor for devices of different speeds.
     """
     words, framework = run.declared.get(DECLARED), run.get("framework")
     names = [name for name, file in choices.plain_strategies().items() if file["framework"] == framework]
-    if not isinstance(words, str) or not names:
+    if not isinstance(words, str) or not names or run.get("hardware.speeds"):
         return None
     strategy = run.config.get("strategy") or {}
     options = {f"strategy.{key}": typed(value) for key, value in (strategy.get("baseline") or {}).items()}
     # A leading `+` adds a key that has no default.
-    given = dict(word.lstrip("+").split("=", 1) for word in shlex.split(words) if "=" in word)
+    given = dict(word.split("=", 1) for word in shlex.split(words) if "=" in word)
     kept = {
         key: value
         for key, value in given.items()
-        if key not in OF_THE_RUN and not key.startswith(("strategy.", "tracking.", "hydra", "~"))
+        if key not in OF_THE_RUN and not key.lstrip("+").startswith(("strategy.", "tracking.", "hydra"))
     }
     chosen = {"strategy": names[0], **options, **kept}
     if "configuration" in run.declared:
-        return f"- {{{', '.join(f'{key}: {value}' for key, value in chosen.items())}}}"
-    return "python -m src.train " + shlex.join(f"{key}={value}" for key, value in chosen.items())
+        return f"- {{{', '.join(f'{key}: {_in_yaml(value)}' for key, value in chosen.items())}}}"
+    if "out" in given:
+        # Beside the run, where the sweep looks for it.
+        digits = hashlib.sha256(repr(chosen).encode()).hexdigest()[:6]
+        chosen["out"] = str(Path(str(run.config.get("out"))).parent / f"{names[0]}-{digits}")
+    flags = [str(run.declared[FLAGS])] if FLAGS in run.declared else []
+    return " ".join(["python -m src.train", *flags, shlex.join(f"{k}={v}" for k, v in chosen.items())])
+
+
+def _in_yaml(value: str) -> str:
+    """Return a value as it is one in a grid, where a list would be several."""
+    return f"'{value}'" if value.startswith(("[", "{")) else value

@@ -4,51 +4,79 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from src.config import choices
-from src.report import repeats, tables
-from src.report.missing_baseline import DECLARED
+from src.report import comparison, repeats, tables
+from src.report.missing_baseline import DECLARED, FLAGS
 from src.report.runs import StudyRun, labels, load_run
 from src.report.views import SWEEP, View, view
 from src.run import files
+from src.run.directory import PARTIAL, REPLACED
+from src.run.status import MEASURED
+
+# What a run has in common with one that may be its baseline.
+ALIKE = ("model", "dataset")
 
 
-def sweep_view(directories: Sequence[Path], overrides: Sequence[Sequence[str]]) -> View:
+def sweep_view(
+    directories: Sequence[Path], overrides: Sequence[Sequence[str]], config_dir: str | None = None
+) -> View:
     """Return the table of the runs in these directories: throughput, speed-up, score and parity of each.
 
-    A run on one device that is in the same folder as they are is a baseline, too.
+    A run on one device that is in the same folder as they are is a baseline, too, unless a cell is of its
+    configuration.
 
     Args:
         directories: those of the runs.
         overrides: the words of each, as they were typed.
+        config_dir: the folder of the user's own choices.
     """
-    # Names of directories in different folders may be the same, and have blanks.
+    flags = {} if config_dir is None else {FLAGS: shlex.join(["--config-dir", config_dir])}
     runs = [
-        load_run(str(number), {DECLARED: shlex.join(words)}, folder)
-        for number, (folder, words) in enumerate(zip(directories, overrides, strict=True))
+        load_run(name, {DECLARED: shlex.join(words), **flags}, folder)
+        for name, folder, words in zip(_names(directories), directories, overrides, strict=True)
     ]
-    known = [*runs, *_neighbours(directories, len(runs))]
-    compared = {"scaling": tables.scaling(known), "accuracy": tables.accuracy(known)}
-    rows = tables.merged(known, compared, labels(known))
-    return view(SWEEP, repeats.summarise(rows)[: len(runs)])
+    known = [*runs, *_neighbours(runs)]
+    compared = {"scaling": tables.scaling(runs, among=known), "accuracy": tables.accuracy(runs, among=known)}
+    rows = tables.merged(runs, compared, labels(known))
+    return view(SWEEP, repeats.summarise(rows))
 
 
-def _neighbours(directories: Sequence[Path], number: int) -> list[StudyRun]:
-    """Return the other runs on one device, the plain ones and their variants, beside these directories."""
-    plain, own = choices.plain_strategies(), {folder.resolve() for folder in directories}
-    found: list[StudyRun] = []
-    for parent in {folder.resolve().parent for folder in directories}:
-        for path in sorted(parent.glob(f"*/{files.METRICS}")):
-            if path.parent.resolve() not in own and _strategy(path) in plain:
-                found.append(load_run(str(number + len(found)), {}, path.parent))
-    return found
+def _names(directories: Sequence[Path]) -> list[str]:
+    """Return a word for each directory; those in different folders may have the same name."""
+    plain = [folder.name.replace(" ", "-") for folder in directories]
+    return [name if plain.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(plain, 1)]
 
 
-def _strategy(metrics: Path) -> str | None:
+def _neighbours(runs: Sequence[StudyRun]) -> list[StudyRun]:
+    """Return the runs on one device beside these: the newest of each configuration that none of these has."""
+    plain, own = choices.plain_strategies(), {run.directory.resolve() for run in runs}
+    wanted = [{run.get(key) for run in runs} for key in ALIKE]
+    found: dict[Path, float] = {}
+    for parent in {folder.parent for folder in own}:
+        for path in parent.glob(f"*/{files.METRICS}"):
+            folder, metrics = path.parent, _read(path)
+            if folder.resolve() in own or folder.name.endswith((PARTIAL, REPLACED)):
+                continue
+            alike = all(metrics.get(key) in values for key, values in zip(ALIKE, wanted, strict=True))
+            if alike and metrics.get("strategy") in plain and metrics.get("status") in MEASURED:
+                found[folder] = path.stat().st_mtime
+    newest = sorted(found, key=lambda folder: found[folder], reverse=True)
+    read = [load_run(f"beside-{number}", {}, folder) for number, folder in enumerate(newest)]
+    kept: dict[str, StudyRun] = {}
+    known = {comparison.configuration(run) for run in runs}
+    for run in read:
+        if (configuration := comparison.configuration(run)) not in known:
+            kept.setdefault(configuration, run)
+    return list(kept.values())
+
+
+def _read(path: Path) -> Mapping[str, Any]:
     try:
-        known = json.loads(metrics.read_text())
-        return str(known["strategy"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

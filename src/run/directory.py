@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from src.config import Config, ConfigError
-from src.config.keys import Changes, key_of
+from src.config.keys import GROUPS, Changes, key_of
 from src.config.schema import flatten
 from src.machine.folders import obstacle, swap_directories
 from src.run import files
@@ -23,6 +23,12 @@ from src.run.tables import write_text
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
 # the older run while it is replaced.
 PARTIAL, REPLACED = ".partial", ".replaced"
+# What describes a choice and changes nothing of a run; an import path does.
+NO_MATTER = tuple(
+    f"{group}.{key}"
+    for group in GROUPS
+    for key in ("allowed", "supports", "page", "licence", "registration", "sources", "draws")
+)
 
 
 def status_of(out: Path) -> Status | None:
@@ -78,7 +84,8 @@ def holds_run_of(config: Config) -> bool:
     return not any(
         known.get(key) != mine.get(key)
         for key in {**known, **mine}
-        if key_of(key).changes not in (Changes.PLACE, Changes.DESCRIPTION) or key == "tracking.backend"
+        if (key_of(key).changes is not Changes.PLACE or key == "tracking.backend")
+        and not key.startswith(NO_MATTER)
     )
 
 

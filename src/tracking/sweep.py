@@ -32,16 +32,20 @@ def sweep_command(note: RunNote) -> dict[str, str]:
     return {run_page.COMMAND: sweep.tags[run_page.COMMAND]} if sweep else {}
 
 
-def begin_sweep(uri: str | None, swept: Sequence[str], cells: int, *, started: float) -> None:
+def begin_sweep(
+    uri: str | None, swept: Sequence[str], cells: int, *, started: float, finished: int = 0
+) -> None:
     """Prepare the parent run of a sweep of so many cells; the first of its runs creates it.
 
-    `swept` are the overrides with several values. The command was given at `started` seconds since 1970. For
-    the `uri` of no store nothing is done.
+    `swept` are the overrides with several values. The command was given at `started` seconds since 1970. So
+    many cells were `finished` before. For the `uri` of no store nothing is done.
     """
     if uri is None:
         return
     words = " ".join(swept)
     description = f"Sweep over {words}: {cells} runs." if words else f"Sweep of {cells} run(s)."
+    if finished:
+        description += f" {finished} of them were finished before, and belong to an earlier sweep."
     tags = {"sweep": "parent", "swept": words, "mlflow.note.content": description}
     name = words[:NAME_LIMIT] or "sweep"
     note = RunNote(uri=uri, name=name, started=started, tags=run_page.source_tags() | tags)

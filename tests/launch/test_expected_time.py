@@ -34,7 +34,7 @@ def ended(folder: Path, run: Config, **changed: Any) -> None:
 
 
 def test_without_an_earlier_run_only_the_limit_is_known(run: Config) -> None:
-    limit = "(max_minutes, hardware.grace_minutes)"
+    limit = "on their devices (max_minutes, hardware.grace_minutes)"
     assert expected_time.sentence([run]) == f"1 run: at most 20 min {limit}"
     probed = dataclasses.replace(run, hardware=dataclasses.replace(run.hardware, probe=True))
     repeated = dataclasses.replace(run, hardware=dataclasses.replace(run.hardware, repeat_disturbed=2))
@@ -44,7 +44,8 @@ def test_without_an_earlier_run_only_the_limit_is_known(run: Config) -> None:
 
 def test_a_job_has_the_limit_that_slurm_is_given(run: Config) -> None:
     hardware = dataclasses.replace(run.hardware, scheduler="slurm", time_limit=90)
-    assert "at most 1 h 30 min" in expected_time.sentence([dataclasses.replace(run, hardware=hardware)])
+    said = expected_time.sentence([dataclasses.replace(run, hardware=hardware)])
+    assert said == "1 run: at most 1 h 30 min on their devices (hardware.time_limit)"
 
 
 def test_an_earlier_run_says_what_it_is_about(tmp_path: Path, run: Config) -> None:

@@ -16,6 +16,7 @@ import yaml
 from src.config import Config
 from src.launch.finished_cells import is_finished
 from src.measure import environment
+from src.measure.software import software_of as run_software
 from tests.conftest import Commands
 from tests.support import SHORT, config
 
@@ -23,11 +24,13 @@ Until = Callable[[Callable[[], object], float, str], float]
 WORDS = ("model=mlp", "tracking.backend=none")
 
 
-def write(out: Path, run: Config, *, status: str = "ok", **changed: Any) -> None:
+def write(
+    out: Path, run: Config, *, status: str = "ok", figures: dict[str, Any] | None = None, **changed: Any
+) -> None:
     """A run's directory as far as it tells whether the run is finished."""
     out.mkdir(exist_ok=True)
     (out / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(run)))
-    (out / "metrics.json").write_text(json.dumps({"status": status}))
+    (out / "metrics.json").write_text(json.dumps({"status": status, **(figures or {})}))
     (out / "environment.json").write_text(json.dumps({**environment.describe(run), **changed}))
 
 
@@ -63,6 +66,49 @@ def test_what_is_tracked_only_now_is_measured(tmp_path: Path) -> None:
 def test_another_software_or_machine_measures_again(tmp_path: Path, changed: dict[str, Any]) -> None:
     run = config(*WORDS, f"out={tmp_path}/run")
     write(tmp_path / "run", run, **changed)
+    assert not is_finished(run)
+
+
+@pytest.mark.parametrize("key", ["torch", "draws", "page"])
+def test_what_a_choices_file_names_counts_and_not_what_it_says(tmp_path: Path, key: str) -> None:
+    """Another function of the same file is no other software."""
+    run = config(*WORDS, f"out={tmp_path}/run")
+    write(tmp_path / "run", dataclasses.replace(run, model={**run.model, key: "src.models.torch.mlp.other"}))
+    assert is_finished(run) is (key != "torch")
+
+
+def test_weights_that_were_written_since_are_trained_on(tmp_path: Path) -> None:
+    plain = config(*WORDS, f"out={tmp_path}/run")
+    run = dataclasses.replace(plain, model={**plain.model, "pretrained": str(tmp_path / "weights.pt")})
+    (tmp_path / "weights.pt").touch()
+    write(tmp_path / "run", run)
+    assert is_finished(run)
+    later = (tmp_path / "run/metrics.json").stat().st_mtime + 1
+    os.utime(tmp_path / "weights.pt", (later, later))
+    assert not is_finished(run)
+
+
+def test_a_run_that_was_to_be_measured_again_is(tmp_path: Path) -> None:
+    plain = config(*WORDS, f"out={tmp_path}/run")
+    run = dataclasses.replace(plain, hardware=dataclasses.replace(plain.hardware, repeat_disturbed=1))
+    disturbed = {"cpu_wait_fraction": 0.5, "steal_fraction": 0.0}
+    write(tmp_path / "run", run, figures=disturbed, attempts=[disturbed])
+    assert not is_finished(run)
+    write(tmp_path / "run", run, figures=disturbed, attempts=[disturbed, disturbed])
+    assert is_finished(run)
+
+
+def test_an_edited_library_has_no_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = config(*WORDS, f"out={tmp_path}/run")
+    write(tmp_path / "run", run)
+    assert is_finished(run)
+    info = tmp_path / "site/torch-9.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: torch\nVersion: 9\n")
+    (info / "direct_url.json").write_text('{"url": "file:///torch", "dir_info": {"editable": true}}')
+    known = run_software(run)
+    monkeypatch.setattr("src.launch.finished_cells.software_of", lambda _: known)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     assert not is_finished(run)
 
 

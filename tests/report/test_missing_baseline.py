@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from typing import Any
 
 import pytest
+import yaml
 
 from src.report import repeats, sweep, tables, views
 from src.report import runs as study_runs
-from src.report.missing_baseline import line_to_add
+from src.report.missing_baseline import FLAGS, line_to_add
 from src.report.runs import StudyRun
 from src.run.status import Status
 from tests.report.conftest import Study
@@ -32,21 +34,37 @@ def run_of(words: str, *, framework: str = "tensorflow", study: bool = True, **s
 
 def test_the_line_is_a_block_of_the_grid_that_composes() -> None:
     words = "'strategy=tf_mirrored' 'strategy.reduction=hierarchical' 'workers=2' 'model=cnn' 'dataset=mnist'"
-    line = line_to_add(run_of(words + " 'batch=64' 'scaling=weak' '+dataset.limit=640'", **FIT))
+    line = line_to_add(
+        run_of(words + " 'batch=64' 'scaling=weak' 'batchnorm=sync' '+dataset.options.x=[1]'", **FIT)
+    )
     assert line == (
         "- {strategy: tf_single, strategy.loop: fit, model: cnn, dataset: mnist, batch: 64, "
-        "dataset.limit: 640}"
+        "+dataset.options.x: '[1]'}"
     )
-    pairs = [pair.split(": ") for pair in line.removeprefix("- {").removesuffix("}").split(", ")]
-    assert config(*(f"{key}={value}" for key, value in pairs)).strategy["loop"] == "fit"
+    (block,) = yaml.safe_load(line)
+    assert config(*(f"{key}={value}" for key, value in block.items())).strategy["loop"] == "fit"
 
 
 def test_of_a_sweep_it_is_a_command(tmp_path: Any) -> None:
     words = shlex.join(
         ["strategy=ddp", "dataset.data_dir=my images", "tracking.backend=none", "-m", "batch=64"]
     )
-    line = line_to_add(run_of(words, framework="torch", study=False))
-    assert line == "python -m src.train strategy=single 'dataset.data_dir=my images' batch=64"
+    run = run_of(words, framework="torch", study=False)
+    assert line_to_add(run) == "python -m src.train strategy=single 'dataset.data_dir=my images' batch=64"
+    own = dataclasses.replace(run, declared={**run.declared, FLAGS: "--config-dir mine/conf"})
+    assert str(line_to_add(own)).startswith("python -m src.train --config-dir mine/conf strategy=single ")
+
+
+def test_the_run_that_it_adds_is_beside_the_sweeps(tmp_path: Any) -> None:
+    run = run_of("strategy=ddp out=a/${seed}", framework="torch", study=False)
+    line = line_to_add(dataclasses.replace(run, config={**run.config, "out": "a/0"}))
+    assert line is not None and line.startswith("python -m src.train strategy=single out=a/single-")
+
+
+def test_of_devices_of_different_speeds_there_is_none() -> None:
+    run = run_of("strategy=ddp", framework="torch")
+    slowed = {**run.config, "hardware": {"name": "local", "speeds": [1, 0.5]}}
+    assert line_to_add(run) is not None and line_to_add(dataclasses.replace(run, config=slowed)) is None
 
 
 def test_runs_that_were_read_alone_have_none() -> None:
@@ -86,6 +104,22 @@ def test_a_sweep_has_its_baseline_beside_it(empty_study: Study) -> None:
     speedups = [row[shown.headings.index("speed-up")] for _, row in shown.rows]
     assert len(speedups) == 2 and [text.split()[0].rstrip("*†") for text in speedups] == ["1.80", "1.50"]
     assert "speed-up over single" in shown.title
+
+
+def test_no_neighbour_stands_for_a_cell_of_its_configuration(empty_study: Study) -> None:
+    """Nor does what is being written, or an older one: the speed-ups were 100 and 200."""
+    for name, rate in (("one", 1000.0), ("a", 10.0), ("z", 10.0), ("one.partial", 10.0)):
+        empty_study.run(name, samples_per_second=rate)
+    empty_study.run("ddp", "ddp", workers=2, samples_per_second=2000.0)
+    folder = empty_study.directory / "runs"
+    for shown in (["one", "ddp"], ["ddp"]):
+        if shown == ["ddp"]:
+            # The newest of a configuration counts.
+            later = (folder / "z/metrics.json").stat().st_mtime + 5
+            os.utime(folder / "one/metrics.json", (later, later))
+        seen = sweep.sweep_view([folder / name for name in shown], [[] for _ in shown])
+        speedups = [row[seen.headings.index("speed-up")] for _, row in seen.rows]
+        assert [text.rstrip("*†") for text in speedups] == ["1.00", "2.00"][-len(shown) :]
 
 
 def test_a_seed_of_0_is_told_from_others(empty_study: Study) -> None:
