@@ -10,6 +10,7 @@ import yaml
 
 from src.config import CONF, Config
 from src.config.checks import resolve
+from src.config.dataset_content import code_of
 from src.config.run_config import DEFAULT_TASK
 
 # Keys of conf/config.yaml that are Hydra's.
@@ -33,7 +34,7 @@ def compose(out: Path, dataset: Mapping[str, Any], choices: Mapping[str, str], *
     raw |= {
         group: _merged(raw.get(group, {}), _read(f"{group}/{choice}")) for group, choice in choices.items()
     } | {
-        "dataset": dict(dataset),
+        "dataset": {**dataset, "code": code_of(dataset)},
         "task": _read(f"task/{dataset.get('task', DEFAULT_TASK)}"),
     }
     for key, value in keys.items():
