@@ -75,7 +75,7 @@ def test_from_a_fresh_clone_to_a_table(tmp_path: Path) -> None:
         text=True,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert "3 runs: at most 1 h (" in completed.stdout
+    assert "3 runs: at most 1 h on their devices (" in completed.stdout
     table = completed.stdout.partition("\nsweep, ")[2].splitlines()
     words = [line.split() for line in table if line.startswith(("single ", "ddp ", "pipeline "))]
     assert [row[0] for row in words] == ["single", "ddp", "pipeline"] and all(

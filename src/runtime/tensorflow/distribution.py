@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from src.compat.tensorflow import set_heartbeat_timeout
 from src.runtime.common.context import RankContext
 from src.runtime.tensorflow import setup
 
@@ -26,6 +27,8 @@ def mirrored_strategy(context: RankContext) -> tf.distribute.Strategy:
 def join_cluster(context: RankContext) -> tf.distribute.Strategy:
     """Make the strategy, which joins the cluster of `TF_CONFIG`; a process can do so once only."""
     options = context.config.strategy
+    # A collective that waits too long says which; it is to be the first to.
+    set_heartbeat_timeout(2 * options["timeout_seconds"])
     library = tf.distribute.experimental
     communication = library.CommunicationOptions(
         implementation=library.CommunicationImplementation[options["communication"].upper()],
