@@ -51,10 +51,10 @@ def test_other_strategies_start_too_in_a_shell_that_has_it_all(
     """tests/strategies/test_isolation.py and test_own_models.py do so with the others."""
     commands = module_commands()
     completed = commands.run(
-        "strategy=sandblaster_lbfgs,tf_model_split,tf_mpi", "-m", "model=mlp", "hardware.device=cpu",
-        "epochs=1", "hardware.share_devices=true", "tracking.backend=none", "dataset.limit=640",
+        "strategy=sandblaster_lbfgs,tf_single,tf_model_split,tf_mpi", "-m", "model=mlp", "epochs=1",
+        "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "dataset.limit=640",
         "dataset.test_limit=100", "max_minutes=1", "hardware.grace_minutes=2", **leaks.everything(tmp_path),
     )  # fmt: skip
     assert completed.returncode == 0, completed.stdout + completed.stderr
-    assert completed.stdout.count("  ok: ") == 3
+    assert completed.stdout.count("  ok: ") == 4
     assert commands.left() == []
