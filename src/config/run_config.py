@@ -255,6 +255,11 @@ class Config:
         return math.ceil(self.hardware.warmup_steps / group) * group
 
     @property
+    def attempts(self) -> int:
+        """Return how often the run is measured at most, where others disturb it."""
+        return 1 + (self.hardware.repeat_disturbed or 0)
+
+    @property
     def wall_clock_minutes(self) -> float:
         """Return the minutes after which a run is ended, whatever it does: start and evaluation included."""
         return 2 * self.max_minutes + self.hardware.grace_minutes

@@ -46,8 +46,7 @@ def minutes_of(config: Config) -> int:
     hardware = config.hardware
     if hardware.time_limit is not None:
         return math.ceil(hardware.time_limit)
-    attempts = 1 + (hardware.repeat_disturbed or 0)
-    return math.ceil(attempts * config.wall_clock_minutes + START_MINUTES)
+    return math.ceil(config.attempts * config.wall_clock_minutes + START_MINUTES)
 
 
 def check_slurm(config: Config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -13,9 +12,12 @@ from src.config import Config, load
 from src.config.slurm import minutes_of
 from src.run import files
 from src.run.status import MEASURED
+from src.run.tables import read_mapping
 
 # Runs with these values in common take the same time for each epoch, but for their batch.
 ALIKE = ("strategy", "model", "dataset", "data_source", "hardware", "workers")
+# And these figures say how long that is.
+NEEDED = ("batch", "epochs", "train_seconds", "total_seconds")
 MINUTE, HOUR = 60, 3600
 
 
@@ -63,8 +65,7 @@ def _minutes_at_most(config: Config) -> float:
     """Return the minutes after which a run is over, whatever happens, its exchange's measurement included."""
     if config.hardware.scheduler is not None:
         return minutes_of(config)
-    attempts = 1 + (config.hardware.repeat_disturbed or 0)
-    return attempts * config.wall_clock_minutes + config.hardware.probe * config.hardware.grace_minutes
+    return config.attempts * config.wall_clock_minutes + config.hardware.probe * config.hardware.grace_minutes
 
 
 def _limited_by(config: Config) -> tuple[str, ...]:
@@ -77,12 +78,12 @@ def _limited_by(config: Config) -> tuple[str, ...]:
 def _ended(folder: Path) -> Iterable[tuple[Path, Mapping[str, Any]]]:
     """Yield the directory and the metrics of each run in a folder that has figures."""
     for path in folder.glob(f"*/{files.METRICS}"):
-        try:
-            metrics = json.loads(path.read_text())
-            if metrics["status"] in MEASURED and metrics["epochs"] and metrics["train_seconds"]:
-                yield path.parent, metrics
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+        metrics = read_mapping(path)
+        known = [metrics.get(key) for key in NEEDED]
+        if metrics.get("status") in MEASURED and all(
+            isinstance(each, int | float) and each for each in known
+        ):
+            yield path.parent, metrics
 
 
 def _by_nearest(config: Config, ended: Sequence[tuple[Path, Mapping[str, Any]]]) -> float | None:

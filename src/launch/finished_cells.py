@@ -17,6 +17,7 @@ from src.measure.software import software_of
 from src.run import files
 from src.run.directory import holds_run_of, status_of
 from src.run.status import MEASURED
+from src.run.tables import read_mapping
 
 
 def is_finished(config: Config) -> bool:
@@ -33,9 +34,8 @@ def is_finished(config: Config) -> bool:
         return False
     if not (holds_run_of(config) and by_this_software(config)):
         return False
-    seen, metrics = _mapping(out / files.ENVIRONMENT), _mapping(out / files.METRICS)
-    attempts = len(seen.get("attempts") or ())
-    if disturbed(metrics) and attempts <= (config.hardware.repeat_disturbed or 0):
+    seen, metrics = read_mapping(out / files.ENVIRONMENT), read_mapping(out / files.METRICS)
+    if disturbed(metrics) and len(seen.get("attempts") or ()) < config.attempts:
         return False
     weights = config.model.get("pretrained")
     if weights is not None and _changed(Path(weights)) > _changed(out / files.METRICS):
@@ -48,7 +48,7 @@ def by_this_software(config: Config) -> bool:
 
     A library that is installed as it is edited has no version by which it is known.
     """
-    seen = _mapping(Path(config.out) / files.ENVIRONMENT).get("software")
+    seen = read_mapping(Path(config.out) / files.ENVIRONMENT).get("software")
     return seen is not None and seen == software_of(config) and not any(map(_is_edited, seen["libraries"]))
 
 
@@ -74,12 +74,3 @@ def _changed(path: Path) -> float:
         return path.expanduser().stat().st_mtime
     except OSError:
         return math.inf
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    """Read a file of a run's directory; return an empty mapping where it can't be read as one."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

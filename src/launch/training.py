@@ -50,7 +50,7 @@ def train(config: Config, devices: list[Device], *, started: float, sweep: bool)
         Interrupted: after Ctrl-C or SIGTERM, once all records so far are merged.
     """
     attempts: list[dict[str, Any]] = []
-    for left in range(config.hardware.repeat_disturbed or 0, -1, -1):
+    for left in reversed(range(config.attempts)):
         status = _train(config, devices, attempts, left, started=started, sweep=sweep)
         if status is not None:
             return status

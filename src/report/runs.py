@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,14 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from src.config.keys import GROUPS, key_of
 from src.config.schema import flatten
 from src.measure.arithmetic import mean
 from src.run import files
 from src.run.status import MEASURED, Status
-from src.run.tables import Row, read_table
+from src.run.tables import Row, read_mapping, read_table
 
 # Keys of runs whose labels tell their options.
 ALIKE = ("strategy", "model", "dataset", "data_source")
@@ -134,12 +131,12 @@ class StudyRun:
     @cached_property
     def cut(self) -> Mapping[str, Any]:
         """Return the cut of the model into stages (`partition.json`); empty where it was not cut."""
-        return _mapping(self.directory / files.PARTITION)
+        return read_mapping(self.directory / files.PARTITION)
 
     @cached_property
     def timeline(self) -> list[Row]:
         """Return what stages or workers did: complete events of `timeline.json`, times in microseconds."""
-        events = _mapping(self.directory / files.TIMELINE).get("traceEvents") or []
+        events = read_mapping(self.directory / files.TIMELINE).get("traceEvents") or []
         return [event for event in events if event.get("ph") == "X"]
 
 
@@ -152,7 +149,7 @@ def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> StudyRu
     """Read one run; one that is absent or half-written has the status `missing` or `failed`."""
     if not directory.is_dir():
         return StudyRun(cell, Status.MISSING, directory, declared, error="the run's directory is not there")
-    metrics = _mapping(directory / files.METRICS)
+    metrics = read_mapping(directory / files.METRICS)
     status, error = Status.FAILED, None
     try:
         status = Status(str(metrics.get("status")))
@@ -167,9 +164,9 @@ def load_run(cell: str, declared: Mapping[str, Any], directory: Path) -> StudyRu
         status,
         directory,
         declared,
-        _mapping(directory / files.CONFIG),
+        read_mapping(directory / files.CONFIG),
         metrics,
-        _mapping(directory / files.ENVIRONMENT),
+        read_mapping(directory / files.ENVIRONMENT),
         error,
     )
 
@@ -240,12 +237,3 @@ def _options(config: Mapping[str, Any]) -> Row:
     """Return a configuration by dotted key, and under a group's own key the name of its choice."""
     names = {group: config[group].get("name") for group in GROUPS if isinstance(config.get(group), Mapping)}
     return {**flatten(config), **names}
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text()
-        tree = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return tree if isinstance(tree, dict) else {}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from src.config import choices
 from src.report import comparison, repeats, tables
@@ -16,6 +14,7 @@ from src.report.views import SWEEP, View, view
 from src.run import files
 from src.run.directory import PARTIAL, REPLACED
 from src.run.status import MEASURED
+from src.run.tables import read_mapping
 
 # What a run has in common with one that may be its baseline.
 ALIKE = ("model", "dataset")
@@ -48,7 +47,9 @@ def sweep_view(
 def _names(directories: Sequence[Path]) -> list[str]:
     """Return a word for each directory; those in different folders may have the same name."""
     plain = [folder.name.replace(" ", "-") for folder in directories]
-    return [name if plain.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(plain, 1)]
+    if len(set(plain)) == len(plain):
+        return plain
+    return [f"{name}-{number}" for number, name in enumerate(plain, 1)]
 
 
 def _neighbours(runs: Sequence[StudyRun]) -> list[StudyRun]:
@@ -58,25 +59,17 @@ def _neighbours(runs: Sequence[StudyRun]) -> list[StudyRun]:
     found: dict[Path, float] = {}
     for parent in {folder.parent for folder in own}:
         for path in parent.glob(f"*/{files.METRICS}"):
-            folder, metrics = path.parent, _read(path)
+            folder, metrics = path.parent, read_mapping(path)
             if folder.resolve() in own or folder.name.endswith((PARTIAL, REPLACED)):
                 continue
             alike = all(metrics.get(key) in values for key, values in zip(ALIKE, wanted, strict=True))
             if alike and metrics.get("strategy") in plain and metrics.get("status") in MEASURED:
                 found[folder] = path.stat().st_mtime
     newest = sorted(found, key=lambda folder: found[folder], reverse=True)
-    read = [load_run(f"beside-{number}", {}, folder) for number, folder in enumerate(newest)]
+    read = [load_run(f"beside/{number}", {}, folder) for number, folder in enumerate(newest)]
     kept: dict[str, StudyRun] = {}
     known = {comparison.configuration(run) for run in runs}
     for run in read:
         if (configuration := comparison.configuration(run)) not in known:
             kept.setdefault(configuration, run)
     return list(kept.values())
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from src.config.schema import flatten
 from src.machine.folders import obstacle, swap_directories
 from src.run import files
 from src.run.status import Status
-from src.run.tables import write_text
+from src.run.tables import read_mapping, write_text
 
 # What follows the name of a run's directory while the run is written that will replace it, and the name of
 # the older run while it is replaced.
@@ -34,8 +33,8 @@ NO_MATTER = tuple(
 def status_of(out: Path) -> Status | None:
     """Return the status that a run directory's metrics.json holds, `None` without a readable one."""
     try:
-        return Status(json.loads((out / files.METRICS).read_text())["status"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Status(str(read_mapping(out / files.METRICS).get("status")))
+    except ValueError:
         return None
 
 
@@ -78,14 +77,10 @@ def check_out(config: Config) -> None:
 def holds_run_of(config: Config) -> bool:
     """Return whether `config.out` holds a run of this configuration, watched and tracked as this one is."""
     there = _configuration(Path(config.out))
-    if there is None:
-        return False
-    known, mine = flatten(there), flatten(yaml.safe_load(yaml.safe_dump(dataclasses.asdict(config))))
-    return not any(
-        known.get(key) != mine.get(key)
-        for key in {**known, **mine}
-        if (key_of(key).changes is not Changes.PLACE or key == "tracking.backend")
+    return there is not None and not any(
+        (key_of(key).changes is not Changes.PLACE or key == "tracking.backend")
         and not key.startswith(NO_MATTER)
+        for key in _differing(there, dataclasses.asdict(config))
     )
 
 
@@ -102,13 +97,19 @@ def _configuration(out: Path) -> dict[str, Any] | None:
 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """Say in words what makes two configurations different runs; nothing where none does."""
+    return [
+        f"{key}: {one} there, {other} here"
+        for key, (one, other) in _differing(there, here).items()
+        if key_of(key).distinguishes
+    ]
+
+
+def _differing(there: dict[str, Any], here: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the dotted keys in which two configurations differ, with both values."""
     # YAML has no tuples, so that those written there and these compare equal.
     known, mine = flatten(there), flatten(yaml.safe_load(yaml.safe_dump(here)))
-    return [
-        f"{key}: {known.get(key)} there, {mine.get(key)} here"
-        for key in {**known, **mine}
-        if key_of(key).distinguishes and known.get(key) != mine.get(key)
-    ]
+    both = {key: (known.get(key), mine.get(key)) for key in {**known, **mine}}
+    return {key: (one, other) for key, (one, other) in both.items() if one != other}
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
-"""Read and write the CSV tables of a run, in whole rows even after a kill."""
+"""Read and write the files of a run: CSV tables, in whole rows even after a kill, and mappings."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 Row = dict[str, Any]
 
@@ -46,6 +49,16 @@ def read_table(path: Path) -> list[Row]:
             return list(parse_rows(file))
     except (OSError, csv.Error):
         return []
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a mapping of JSON or YAML, as the suffix says; an empty one where it is none."""
+    try:
+        text = path.read_text()
+        tree = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def parse_rows(lines: Iterable[str], fields: Sequence[str] | None = None) -> Iterator[Row]:

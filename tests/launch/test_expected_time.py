@@ -73,7 +73,8 @@ def test_the_nearest_batch_counts_and_the_run_to_be_replaced_before_it(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"status": "failed"}, {"epochs": None}, {"model": "mlp"}, {"workers": 4}]
+    "changed",
+    [{"status": "failed"}, {"epochs": None}, {"model": "mlp"}, {"workers": 4}, {"batch": None}, {"batch": 0}],
 )
 def test_what_is_not_alike_says_nothing(tmp_path: Path, run: Config, changed: dict[str, Any]) -> None:
     ended(tmp_path / "earlier", run, **changed)

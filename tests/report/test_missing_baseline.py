@@ -122,6 +122,14 @@ def test_no_neighbour_stands_for_a_cell_of_its_configuration(empty_study: Study)
         assert [text.rstrip("*†") for text in speedups] == ["1.00", "2.00"][-len(shown) :]
 
 
+def test_directories_of_one_name_stay_rows_of_their_own(empty_study: Study) -> None:
+    cells = []
+    for place in ("a/run", "b/run", "c/run-2"):
+        empty_study.run(place, samples_per_second=1000.0, seed=len(cells))
+        cells.append(empty_study.directory / "runs" / place)
+    assert len(sweep.sweep_view(cells, [[], [], []]).rows) == 3
+
+
 def test_a_seed_of_0_is_told_from_others(empty_study: Study) -> None:
     """It was taken for none, and two runs stood under `seed 1`."""
     for seed in (0, 1):
