@@ -1,4 +1,4 @@
-"""Write a study's tables and report from its runs, and say how to run failed cells again.
+"""Write a study's tables and report from its runs, and say what they mean and how to run failed cells again.
 
 Speed-up and parity, which only the tables know, are added to the runs in MLflow.
 
@@ -16,18 +16,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from src.config import ConfigError, choices
 from src.machine.file_locks import alone
-from src.report import console, network, repeats, tables, views
+from src.report import console, repeats, tables, views
 from src.report import runs as study_runs
+from src.report import study as studies
 from src.report.runs import Row, StudyRun
+from src.report.verdict.objective import objective
+from src.report.verdict.verdicts import Verdict, as_json, verdicts
 from src.run import exit_lines
 from src.run.status import Status
 from src.run.tables import write_table, write_text
@@ -51,35 +52,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _aggregate(options: argparse.Namespace) -> int:
     """Write and print tables and report, or print failed cells alone; return the exit status."""
-    study = _study(options.params)
-    cells, name = study["cells"], study["name"]
-    directory = options.study_dir or Path("results") / name
-    runs = study_runs.load(cells or {}, directory / "runs")
+    study = studies.read(options.params)
+    wanted = objective(study)
+    directory = options.study_dir or studies.directory(study)
+    runs = studies.load(study, directory)
     failed = [run for run in runs if run.status in (Status.FAILED, Status.MISSING)]
     skipped = [run for run in runs if run.status == Status.SKIPPED]
     if options.failed:
         print("".join(f"{run.cell}\n" for run in (*failed, *skipped)), end="")
         return 0
-    rows = write(study, runs, directory)
+    rows = studies.merged_rows(study, runs)
+    found = verdicts(rows, wanted, study)
+    write(study, runs, rows, found, directory)
     add_figures(rows)
     console.print_views(views.views(repeats.summarise(rows)))
     for run in skipped:
         print(f"skipped: {run.cell}\n  {run.error}\n  elsewhere: {study_runs.retry_command(run)}")
     if failed:
         print(retry_help(failed))
+    console.print_verdicts(found)
     return 1 if failed else 0
-
-
-def _study(params: Path) -> dict[str, Any]:
-    """Read the study in the file `params`; raise `ConfigError` unless it has a name and cells."""
-    study = choices.read(params).get("study")
-    if not isinstance(study, dict):
-        raise ConfigError(f"{params}: holds no study; `dvc exp run -S study=quick` writes it")
-    if not isinstance(study.get("name"), str) or not re.fullmatch(r"\w[\w.+-]*", study["name"]):
-        raise ConfigError(f"{params}: study.name={study.get('name')}: must be a word, that names a folder")
-    if not isinstance(study.get("cells"), dict) or not study["cells"]:
-        raise ConfigError(f"{params}: study.cells must be a mapping with at least one cell")
-    return study
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -95,10 +87,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -> list[Row]:
-    """Write `tables/` and `report.html` under a study's `directory`; return the merged row of each run.
+def write(
+    study: Mapping[str, Any],
+    runs: Sequence[StudyRun],
+    rows: Sequence[Row],
+    found: Sequence[Verdict],
+    directory: Path,
+) -> None:
+    """Write `tables/` and `report.html` under a study's `directory`.
 
-    `study` is the contents of that key in params.yaml; `runs` has missing runs, too.
+    `study` is the contents of that key in params.yaml; `runs` has missing runs, too, `rows` the merged row of
+    each, and `found` are the study's verdicts.
     """
     from src.report import page
 
@@ -107,28 +106,20 @@ def write(study: Mapping[str, Any], runs: Sequence[StudyRun], directory: Path) -
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as work:
             folder = Path(work) / "tables"
             folder.mkdir()
-            rows = _write_tables(study, runs, folder)
+            _write_tables(runs, rows, folder)
+            verdict = [as_json(each) for each in found]
+            (folder / "verdict.json").write_text(json.dumps(verdict, indent=2) + "\n")
             # The old files are replaced, never written into: DVC may have linked them to its cache.
             shutil.rmtree(directory / "tables", ignore_errors=True)
             folder.rename(directory / "tables")
-        write_text(directory / "report.html", page.render(study, runs, rows))
-    return rows
+        write_text(directory / "report.html", page.render(study, runs, rows, found))
 
 
-def _write_tables(study: Mapping[str, Any], runs: Sequence[StudyRun], folder: Path) -> list[Row]:
-    """Write tables, curves, metrics and the overview into `folder`; return a merged row for each run."""
+def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -> None:
+    """Write tables, curves, metrics and the overview into `folder`."""
     from src.report import figures, page
 
-    rows_by_table = {
-        "scaling": tables.scaling(runs, study.get("baseline")),
-        "accuracy": tables.accuracy(runs),
-        "utilization": tables.utilization(runs),
-        "network": network.network(runs),
-        "runs": tables.records(runs),
-    }
-    rows = tables.merged(runs, rows_by_table, study_runs.labels(runs))
     summed = repeats.summarise(rows)
-    repeats.attach_intervals(rows, summed)
     for name, columns in tables.COLUMNS.items():
         write_table(folder / f"{name}.csv", columns, rows if name == "runs" else summed)
     write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
@@ -137,7 +128,6 @@ def _write_tables(study: Mapping[str, Any], runs: Sequence[StudyRun], folder: Pa
     overview = figures.overview(*page.picture(runs, rows))
     if overview:
         overview.savefig(folder / "overview.png", dpi=100, metadata={"Software": None})
-    return rows
 
 
 def _finite(value: Any) -> Any:

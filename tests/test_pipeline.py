@@ -122,7 +122,8 @@ def test_cells_are_capped_in_the_grids_order(
     whole = list(studies["quick"]["study"]["cells"])
     monkeypatch.setenv("SCALEGUIDE_MAX_CELLS", "2")
     (capped,) = composed(tmp_path, "quick")
-    assert list(capped["study"]["cells"]) == whole[:2]
+    configurations = {cell["configuration"] for cell in capped["study"]["cells"].values()}
+    assert configurations == set(whole[:2])
 
 
 def test_minutes_are_capped_in_name_and_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,8 +131,8 @@ def test_minutes_are_capped_in_name_and_command(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("SCALEGUIDE_MAX_MINUTES", "0.25")
     (capped,) = composed(tmp_path, "quick")
     assert capped["study"]["cells"]
-    for name, cell in capped["study"]["cells"].items():
-        assert name.endswith("-max_minutes=0.25")
+    for cell in capped["study"]["cells"].values():
+        assert cell["configuration"].endswith("-max_minutes=0.25")
         assert "'max_minutes=0.25'" in cell["overrides"]
 
 
@@ -186,7 +187,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture(scope="module")
 def quick(tree: Tree) -> subprocess.CompletedProcess[str]:
     """The default study, capped, run as a DVC experiment."""
-    completed = tree.run("dvc", "exp", "run", "-S", "study=quick")
+    completed = tree.run("dvc", "exp", "run", "-S", "study=quick", "-S", "study.repeat=1")
     assert completed.returncode == 0, completed.stdout[-4000:] + completed.stderr[-4000:]
     return completed
 
@@ -244,17 +245,18 @@ def test_each_other_stage_depends_on_all_code_that_it_imports(tmp_path: Path, st
 def test_a_repetition_is_a_stage_of_its_own_and_rounds_are_walked_one_after_the_other(
     tmp_path: Path,
 ) -> None:
-    once, thrice = composed(tmp_path, "quick", "study.repeat=3")
+    once, thrice = composed(tmp_path, "study.repeat=1", "study.repeat=3")
     alone, cells = (known["study"]["cells"] for known in (once, thrice))
     # One repetition more leaves the stages of the others as they were: name, command, dependencies.
     assert {name: cells[name] for name in alone} == alone
     assert all(cells[f"{name}-r{n}"] == {**cells[name], "repetition": n} for name in alone for n in (2, 3))
     planned = [name.removeprefix("train@") for name in walked(tmp_path, thrice) if name.startswith("train@")]
     assert planned == list(cells)
-    rounds = [[cells[name]["repetition"] for name in planned[i : i + len(alone)]] for i in (0, 6, 12)]
-    assert rounds == [[1] * 6, [2] * 6, [3] * 6]
-    second, third = ([cells[name]["configuration"] for name in planned[i : i + 6]] for i in (6, 12))
-    assert sorted(second) == sorted(third) == sorted(alone) and second != third
+    count = len(alone)
+    assert [cells[name]["repetition"] for name in planned] == [1] * count + [2] * count + [3] * count
+    named = [cells[name]["configuration"] for name in planned]
+    second, third = named[count : 2 * count], named[2 * count :]
+    assert sorted(second) == sorted(third) == sorted(alone) and second != list(alone)
 
 
 def walked(folder: Path, params: dict[str, Any]) -> list[str]:
@@ -312,6 +314,8 @@ def test_a_study_runs_from_fetching_to_its_report(
     assert len(list((results / "runs").iterdir())) == 2
     shown = tree.run("dvc", "metrics", "show")
     assert shown.returncode == 0, shown.stderr
+    verdict = quick.stdout.partition("verdict by throughput: cnn on mnist: ")[2]
+    assert "make study NAME=quick REPEAT=3" in verdict.replace("\n", " ")
     for cell in (results / "runs").iterdir():
         assert cell.name in shown.stdout
     # A throughput needs more steps than a slow machine takes in the time.

@@ -27,7 +27,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def measure(folder: Path, count: int, *, software: dict[str, object] | None = None) -> None:
     """Results of the first `count` cells, of 30 s each."""
     cells = yaml.safe_load((folder / "params.yaml").read_text())["study"]["cells"]
-    for name, config in list(configurations(cells))[:count]:
+    known = dict(configurations(cells))
+    for name, cell in list(cells.items())[:count]:
+        config = known[cell["configuration"]]
         run = folder / "results/quick/runs" / name
         run.mkdir(parents=True, exist_ok=True)
         metrics = {
@@ -42,8 +44,8 @@ def measure(folder: Path, count: int, *, software: dict[str, object] | None = No
 
 def test_of_a_new_study_the_limit_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan.main([]) == 0
-    # Six cells of 2 x 5 + 10 minutes.
-    assert capsys.readouterr().out == f"study quick: 6 runs: at most 2 h {LIMIT}\n"
+    # Nine cells of 2 x 5 + 10 minutes, each of which is measured once more where others have disturbed it.
+    assert capsys.readouterr().out == f"study quick: 9 runs: at most 6 h {LIMIT}\n"
 
 
 def test_what_was_measured_by_this_software_is_not_counted(
@@ -52,14 +54,14 @@ def test_what_was_measured_by_this_software_is_not_counted(
     measure(folder, 2)
     plan.main([])
     said = capsys.readouterr().out
-    assert said.startswith("study quick: 2 of 6 were finished before, and are taken as they are; 4 runs: ")
-    assert said.endswith(f"at most 1 h 20 min {LIMIT}\n")
-    measure(folder, 6)
+    assert said.startswith("study quick: 2 of 9 were finished before, and are taken as they are; 7 runs: ")
+    assert said.endswith(f"at most 4 h 40 min {LIMIT}\n")
+    measure(folder, 9)
     plan.main([])
-    assert capsys.readouterr().out == "study quick: all 6 runs were measured before\n"
-    measure(folder, 6, software={"files": {}, "libraries": {"torch": "0.4"}})
+    assert capsys.readouterr().out == "study quick: all 9 runs were measured before\n"
+    measure(folder, 9, software={"files": {}, "libraries": {"torch": "0.4"}})
     plan.main([])
-    assert capsys.readouterr().out.startswith("study quick: 6 runs: ")
+    assert capsys.readouterr().out.startswith("study quick: 9 runs: ")
 
 
 @pytest.mark.parametrize(
@@ -89,6 +91,6 @@ def test_without_cells_it_says_what_writes_them(
 def test_a_study_of_conf_is_planned_with_its_repetitions(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert plan.main(["quick", "3"]) == 0
+    assert plan.main(["quick", "2"]) == 0
     # Each is measured once more where others have disturbed it.
-    assert capfd.readouterr().out == f"study quick: 18 runs: at most 12 h {LIMIT}\n"
+    assert capfd.readouterr().out == f"study quick: 6 runs: at most 4 h {LIMIT}\n"

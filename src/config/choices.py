@@ -319,15 +319,15 @@ def _choices_for(framework: str, group: str) -> list[str]:
 
 def whole_model_strategies() -> list[str]:
     """Return the names of torch's strategies whose ranks hold the whole model."""
-    files = _strategies()
+    files = strategies()
     return [name for name, file in files.items() if file["framework"] == "torch" and "partition" not in file]
 
 
 def plain_strategies() -> dict[str, Mapping[str, Any]]:
     """Return the files of the strategies that are their framework's plain training, by name."""
-    return {name: file for name, file in _strategies().items() if file.get("reference") is not None}
+    return {name: file for name, file in strategies().items() if file.get("reference") is not None}
 
 
-def _strategies() -> dict[str, Any]:
+def strategies() -> dict[str, Any]:
     """Return the files of all strategies of conf/, by name."""
     return {path.stem: read(path) for path in sorted((CONF / "strategy").glob("*.yaml"))}

@@ -101,6 +101,11 @@ def train_time_efficiency(single: float | None, workers: int, several: float | N
     return single / (workers * several)
 
 
+def training_cost(device_hour: float, devices: int, seconds: float | None) -> float | None:
+    """Return what training costs: the price of a device for an hour, times devices, times hours."""
+    return None if seconds is None else device_hour * devices * seconds / 3600
+
+
 def capacity(alone: float, together: Sequence[float]) -> float:
     """Return C(N): the summed rate of N independent `single` runs over the rate of one that runs alone."""
     return sum(together) / alone

@@ -260,8 +260,17 @@ def in_block(run: StudyRun, bases: Sequence[StudyRun], key: str) -> float | None
 def same_amount(one: StudyRun, other: StudyRun) -> bool:
     """Return whether two runs finished the same samples, so that their training times have a ratio."""
     finished = one.status == other.status == Status.OK and one.get("epochs") == other.get("epochs")
-    amounts, others = (_chosen(run, Changes.TRAINING, group="dataset.") for run in (one, other))
-    return finished and amounts == others
+    return finished and _samples(one) == _samples(other)
+
+
+def same_asked(one: StudyRun, other: StudyRun) -> bool:
+    """Return whether two runs were to train on the same samples as often, whether or not they finished."""
+    return one.config.get("epochs") == other.config.get("epochs") and _samples(one) == _samples(other)
+
+
+def _samples(run: StudyRun) -> dict[str, Any]:
+    """Return the keys of a run's dataset that say how many samples there are."""
+    return _chosen(run, Changes.TRAINING, group="dataset.")
 
 
 def _same(one: StudyRun, other: StudyRun, *keys: str) -> bool:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from src.report.verdict.verdicts import Verdict
 from src.report.views import View
 from src.run.status import Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH = 120
 # Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
@@ -20,13 +25,10 @@ FOLDED = 26, 14
 
 def print_views(shown: Sequence[View]) -> None:
     """Print tables, as wide as the terminal but no wider than `WIDTH`."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    if not console.is_terminal or console.width > WIDTH:
-        console = Console(width=WIDTH, highlight=False)
+    console = _console()
     for view in shown:
         widths = _fitting_columns(view, console.width)
         table = Table(title=view.title, title_justify="left", box=None, padding=(0, 1), pad_edge=False)
@@ -46,6 +48,28 @@ def print_views(shown: Sequence[View]) -> None:
         for note in view.notes:
             console.print(Text(note, style="dim"))
         console.print()
+
+
+def print_verdicts(found: Sequence[Verdict]) -> None:
+    """Print the verdicts of a study, a paragraph each."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = _console()
+    for verdict in found:
+        console.print(Text(f"verdict by {verdict.aim}: {verdict.title}", style="bold"))
+        text = " ".join(sentence.text for sentence in verdict.sentences)
+        console.print(Padding(Text(text), (0, 0, 0, 2), expand=False))
+
+
+def _console() -> Console:
+    """Return a console as wide as the terminal, but no wider than `WIDTH`."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console = Console(width=WIDTH, highlight=False)
+    return console
 
 
 def _fitting_columns(view: View, width: int) -> dict[int, int]:

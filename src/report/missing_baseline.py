@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from src.config import choices
@@ -43,28 +43,40 @@ def line_to_add(run: StudyRun) -> str | None:
     It has the overrides of the run, of one device alone. Without these, as in tables of runs that were read
     from their directories alone, there is none, nor for devices of different speeds.
     """
-    words, framework = run.declared.get(DECLARED), run.get("framework")
+    kept, framework = kept_overrides(run), run.get("framework")
     names = [name for name, file in choices.plain_strategies().items() if file["framework"] == framework]
-    if not isinstance(words, str) or not names or run.get("hardware.speeds"):
+    if kept is None or not names or run.get("hardware.speeds"):
         return None
     strategy = run.config.get("strategy") or {}
     options = {f"strategy.{key}": typed(value) for key, value in (strategy.get("baseline") or {}).items()}
-    # A leading `+` adds a key that has no default.
-    given = dict(word.split("=", 1) for word in shlex.split(words) if "=" in word)
-    kept = {
-        key: value
-        for key, value in given.items()
-        if key not in OF_THE_RUN and not key.lstrip("+").startswith(("strategy.", "tracking.", "hydra"))
-    }
     chosen = {"strategy": names[0], **options, **kept}
     if "configuration" in run.declared:
-        return f"- {{{', '.join(f'{key}: {_in_yaml(value)}' for key, value in chosen.items())}}}"
-    if "out" in given:
+        return grid_block(chosen)
+    if any(word.startswith("out=") for word in shlex.split(run.declared[DECLARED])):
         # Beside the run, where the sweep looks for it.
         digits = hashlib.sha256(repr(chosen).encode()).hexdigest()[:6]
         chosen["out"] = str(Path(str(run.config.get("out"))).parent / f"{names[0]}-{digits}")
     flags = [str(run.declared[FLAGS])] if FLAGS in run.declared else []
     return " ".join(["python -m src.train", *flags, shlex.join(f"{k}={v}" for k, v in chosen.items())])
+
+
+def kept_overrides(run: StudyRun) -> dict[str, str] | None:
+    """Return the overrides of a run that one of another strategy has, too; `None` where they aren't known."""
+    words = run.declared.get(DECLARED)
+    if not isinstance(words, str):
+        return None
+    # A leading `+` adds a key that has no default.
+    given = dict(word.split("=", 1) for word in shlex.split(words) if "=" in word)
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in OF_THE_RUN and not key.lstrip("+").startswith(("strategy.", "tracking.", "hydra"))
+    }
+
+
+def grid_block(chosen: Mapping[str, str]) -> str:
+    """Return the block of a study's grid that is one configuration, by its overrides."""
+    return f"- {{{', '.join(f'{key}: {_in_yaml(value)}' for key, value in chosen.items())}}}"
 
 
 def _in_yaml(value: str) -> str:

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader
 from src.config.datasets import GENERATED
 from src.report import activity, canvas, comparison, figures, findings, pictures, repeats
 from src.report.runs import Row, StudyRun, retry_command
+from src.report.verdict.verdicts import Verdict
 from src.report.views import DISTURBED, KINDS, show, views
 from src.run.status import Status
 
@@ -61,7 +62,12 @@ FIGURES = (
 )
 
 
-def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Row]) -> str:
+def render(
+    study: Mapping[str, Any],
+    runs: Sequence[StudyRun],
+    rows: Sequence[Row],
+    verdict: Sequence[Verdict] = (),
+) -> str:
     """Return the page: one HTML text that loads nothing from anywhere.
 
     Of `study`, from params.yaml, `name`, `published` and `findings` are read; `rows` are merged ones
@@ -80,6 +86,7 @@ def render(study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Ro
         counts=_counts(runs),
         repetitions=max((row["repetitions"] for row in summed), default=0),
         best=best(summed),
+        verdict=verdict,
         views=views(summed),
         drawn=_drawn(runs, rows),
         seen=seen,

@@ -113,12 +113,38 @@ def as_fast(one: Row, other: Row, group: Sequence[Row]) -> bool:
 
     The noise is that of all configurations of `group` which were measured as often as these two.
     """
-    pair = [_rates(row["repeated"]) for row in (one, other)]
-    blocks = common_blocks(pair)
-    tables = [rates for row in group if set(blocks) <= (rates := _rates(row["repeated"])).keys()]
-    noise = pooled_noise([{block: rates[block] for block in blocks} for rates in tables])
-    interval = ratio_interval(paired_ratios(*pair), noise)
-    return compare(interval) == "as fast as measured"
+    tables = [_rates(row["repeated"]) for row in group]
+    between = ratio(_rates(one["repeated"]), _rates(other["repeated"]), tables)
+    return between is not None and compare(between.interval) == "as fast as measured"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure of one configuration over that of another: the median over blocks, and its 95 % interval.
+
+    Attributes:
+        value: the ratio, or of figures that are shares their difference.
+        interval: its bounds; `None` without two blocks in which both were measured.
+    """
+
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+def ratio(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
+    """Return the ratio of two configurations' figures, all above 0; `None` where one has none.
+
+    It is taken in each block of `of`, over the figure of `to` there, or over the median of `to`. The noise is
+    that of all configurations of the `pool` which were measured in the blocks that the two have in common.
+    """
+    if not of or not to:
+        return None
+    middle = median(to.values())
+    value = median([rate / to.get(block, middle) for block, rate in of.items()])
+    blocks = common_blocks([of, to])
+    tables = [{block: rates[block] for block in blocks} for rates in pool if set(blocks) <= rates.keys()]
+    noise = pooled_noise(tables) if len(blocks) > 1 else None
+    return Ratio(value, ratio_interval(paired_ratios(of, to), noise))
 
 
 def _baselines(rows: Sequence[Row]) -> set[str]:
@@ -142,24 +168,46 @@ class Noise:
 def pooled_noise(table: Sequence[Rates]) -> Noise | None:
     """Estimate the noise from the rates of several configurations, all above 0, in their common blocks.
 
-    With k configurations in n blocks it is the residual mean square of the two-way layout, with
+    With k configurations in n blocks it is the residual mean square of the two-way layout of logarithms, with
     (k - 1)(n - 1) degrees of freedom; `None` without two configurations in two common blocks. Of two
     configurations it is half of the variance of their paired log ratios.
     """
     blocks = common_blocks(table)
-    if len(table) < 2 or len(blocks) < 2:
+    return _residual([[math.log(rates[block]) for block in blocks] for rates in table])
+
+
+def _residual(layout: Sequence[Sequence[float]]) -> Noise | None:
+    """Return the residual mean square of a two-way layout: a row a configuration, a column a block."""
+    if len(layout) < 2 or len(layout[0]) < 2:
         return None
-    logs = [[math.log(rates[block]) for block in blocks] for rates in table]
-    rows = [sum(row) / len(row) for row in logs]
-    columns = [sum(column) / len(column) for column in zip(*logs, strict=True)]
+    rows = [sum(row) / len(row) for row in layout]
+    columns = [sum(column) / len(column) for column in zip(*layout, strict=True)]
     mean = sum(rows) / len(rows)
     squares = sum(
         (value - rows[i] - columns[j] + mean) ** 2
-        for i, row in enumerate(logs)
+        for i, row in enumerate(layout)
         for j, value in enumerate(row)
     )
-    freedom = (len(table) - 1) * (len(blocks) - 1)
+    freedom = (len(rows) - 1) * (len(columns) - 1)
     return Noise(squares / freedom, freedom)
+
+
+def difference(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
+    """Return by how much one configuration's share is above another's; `None` where one has none.
+
+    It is that of the medians, and the interval is by Student's t as that of a `ratio`, without logarithms.
+    """
+    if not of or not to:
+        return None
+    value = median(of.values()) - median(to.values())
+    blocks = common_blocks([of, to])
+    tables = [shares for shares in pool if set(blocks) <= shares.keys()]
+    noise = _residual([[shares[block] for block in blocks] for shares in tables]) if len(blocks) > 1 else None
+    if noise is None:
+        return Ratio(value)
+    centre = sum(of[block] - to[block] for block in blocks) / len(blocks)
+    half = _half_width(noise, len(blocks))
+    return Ratio(value, (centre - half, centre + half))
 
 
 def common_blocks(table: Sequence[Rates]) -> list[Any]:
@@ -181,8 +229,13 @@ def ratio_interval(ratios: Sequence[float], noise: Noise | None) -> tuple[float,
     if noise is None or not ratios:
         return None
     centre = sum(map(math.log, ratios)) / len(ratios)
-    half = float(t.ppf((1 + CONFIDENCE) / 2, noise.freedom)) * math.sqrt(2 * noise.variance / len(ratios))
+    half = _half_width(noise, len(ratios))
     return math.exp(centre - half), math.exp(centre + half)
+
+
+def _half_width(noise: Noise, blocks: int) -> float:
+    """Return half of the interval of a mean difference over so many blocks, by Student's t."""
+    return float(t.ppf((1 + CONFIDENCE) / 2, noise.freedom)) * math.sqrt(2 * noise.variance / blocks)
 
 
 def compare(interval: tuple[float, float] | None) -> str | None:

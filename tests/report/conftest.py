@@ -34,7 +34,8 @@ class Study:
 
     def declare(self, cell: str, **keys: Any) -> Path:
         """Declares a cell and returns where its run would be."""
-        self.cells[cell] = {"overrides": " ".join(f"{k}={v}" for k, v in keys.items()), **keys}
+        typed = {k: v for k, v in keys.items() if k not in ("configuration", "repetition")}
+        self.cells[cell] = {"overrides": " ".join(f"{k}={v}" for k, v in typed.items()), **keys}
         self.params.write_text(
             yaml.safe_dump(
                 {
@@ -211,3 +212,10 @@ def study(empty_study: Study) -> Study:
     (torn / "metrics.json").write_text('{"status": "ok", "samp')
     (torn / "steps.csv").write_text("rank,epoch,step\n0,0")
     return made
+
+
+@pytest.fixture
+def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables alone: pages and pictures take seconds, and are looked at elsewhere."""
+    monkeypatch.setattr("src.report.page.render", lambda *_: "")
+    monkeypatch.setattr("src.report.figures.overview", lambda *_: None)

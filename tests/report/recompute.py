@@ -1,4 +1,4 @@
-"""Work out the ratios of a study's tables again, from the files of the runs that they name.
+"""Work out the ratios of a study's tables and verdicts again, from the files of the runs that they name.
 
     python tests/report/recompute.py results/tensorflow [what the stage printed]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from statistics import mean, median
@@ -117,7 +118,89 @@ def differences(study: Path, printed: str | None = None) -> list[str]:
             found += [] if same else [f"{cell}: {column} {theirs or '-'}, and the runs give {mine}"]
         if printed is not None and shown(figures) not in printed:
             found.append(f"{cell}: {shown(figures)} is not printed")
+    return found + verdict_differences(study)
+
+
+def verdict_differences(study: Path) -> list[str]:
+    """Where verdict.json hasn't the figures and intervals of the runs, or a sentence says other numbers."""
+    listed = {row["cell"]: row for row in read(study / "tables" / "runs.csv")}
+    found = []
+    for verdict in json.loads((study / "tables" / "verdict.json").read_text()):
+        numbers = {"95"}
+        for answer in verdict["answers"]:
+            known = [of_cells(study, each["cells"], listed) for each in answer["configurations"]]
+            for mine, theirs in zip(known, answer["configurations"], strict=True):
+                base = of_cells(study, theirs["reference"], listed) if theirs["reference"] else None
+                numbers |= shown_numbers(mine, theirs["devices"])
+                pairs = [(mine["figure"], theirs["figure"])]
+                if base is not None and base["rates"] and mine["rates"]:
+                    pool = [each["rates"] for each in known if each["rates"] != base["rates"]]
+                    bounds = interval(mine["rates"], base["rates"], pool)
+                    middle = median(base["rates"].values())
+                    ratio = median([rate / base["rates"].get(b, middle) for b, rate in mine["rates"].items()])
+                    pairs += [
+                        (ratio, theirs["ratio"]),
+                        *zip(bounds, theirs["interval"] or (None, None), strict=True),
+                    ]
+                    numbers |= {f"{value:.2f}" for value in (ratio, *bounds) if value is not None}
+                    numbers.add(f"{ratio / theirs['devices']:.0%}")
+                if answer["chosen"] is not None and theirs["tied"]:
+                    best = of_cells(study, answer["chosen"], listed)
+                    pool = [each["rates"] for each in known if each["rates"] != best["rates"]]
+                    numbers.add(f"{median([r / best['rates'][b] for b, r in mine['rates'].items()]):.2f}")
+                    numbers |= {
+                        f"{x:.2f}" for x in interval(mine["rates"], best["rates"], pool) if x is not None
+                    }
+                found += [
+                    f"{theirs['cells'][0]}: {theirs['metric']} {a}, and the verdict has {b}"
+                    for a, b in pairs
+                    if (a is None) != (b is None) or (a is not None and not math.isclose(a, b))
+                ]
+            numbers |= {str(len(each["cells"])) for each in answer["configurations"]}
+        numbers.add(str(sum(len(e["cells"]) for a in verdict["answers"] for e in a["configurations"])))
+        for sentence in verdict["sentences"]:
+            # A command and the names of cells and strategies have digits that are no figures.
+            text = re.sub(r"`[^`]*`|\([a-z][\w.-]*(?:; [\w.-]+)*\)|and \d+ more", "", sentence["text"])
+            for number in re.findall(r"(?<![\w.-])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?%?", text):
+                if number.rstrip(",") not in numbers:
+                    found.append(
+                        f"{verdict['subject']}: no run gives the number {number} of: {sentence['text']}"
+                    )
     return found
+
+
+def of_cells(study: Path, cells: list[str], listed: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The rates by block of some cells, and the medians of what else a verdict says of them."""
+    metrics = {cell: json.loads((study / "runs" / cell / "metrics.json").read_text()) for cell in cells}
+    rates = {
+        (known["seed"], int(float(listed[cell]["repetition"]))): known["samples_per_second"]
+        for cell, known in metrics.items()
+        if known.get("samples_per_second") is not None
+    }
+
+    def middle(key: str) -> float | None:
+        values = [known[key] for known in metrics.values() if known.get(key) is not None]
+        return median(values) if values else None
+
+    keys = ("memory_peak_bytes", "accuracy", "bubble_fraction", "busy_fraction", "input_wait_fraction")
+    figure = median(rates.values()) if rates else None
+    return {"rates": rates, "figure": figure, **{key: middle(key) for key in keys}}
+
+
+def shown_numbers(known: dict[str, Any], devices: int) -> set[str]:
+    """The figures of a configuration as a sentence may print them."""
+    shown = {str(devices), "1", "2"}
+    if (rate := known["figure"]) is not None:
+        shown.add(f"{rate:,.0f}" if rate >= 99.95 else f"{rate:.3g}")
+    if (memory := known["memory_peak_bytes"]) is not None:
+        power = min(int(math.log(max(memory, 1), 1024)), 4)
+        scaled = memory / 1024**power
+        shown.add(f"{scaled:,.0f}" if scaled >= 99.95 else f"{scaled:.3g}")
+    if known["accuracy"] is not None:
+        shown.add(f"{known['accuracy']:.2%}")
+    return shown | {
+        f"{known[key]:.0%}" for key in known if key.endswith("_fraction") and known[key] is not None
+    }
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 
-from src import aggregate
 from src.report import activity, canvas, figures, findings, page, repeats, tables, views
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun, labels
+from src.report.study import merged_rows
 from tests.report.conftest import Study
 
 SOURCES = ("original", "generated")
@@ -108,8 +108,7 @@ def test_a_run_that_left_nothing_stands_in_the_table_of_its_source(mixed: Study)
 
 
 def test_every_file_of_tables_has_the_source_of_each_row(mixed: Study) -> None:
-    runs = loaded(mixed)
-    aggregate.write({"name": "small"}, runs, mixed.directory)
+    mixed.page()
     for path in (mixed.directory / "tables").glob("*.csv"):
         with path.open() as file:
             rows = list(csv.DictReader(file))
@@ -120,7 +119,7 @@ def test_every_file_of_tables_has_the_source_of_each_row(mixed: Study) -> None:
 @pytest.fixture
 def pictures(mixed: Study) -> Iterator[list[Figure]]:
     runs = loaded(mixed)
-    points, look = page.picture(runs, aggregate.write({"name": "small"}, runs, mixed.directory))
+    points, look = page.picture(runs, merged_rows({}, runs))
     drawn = (
         figures.bars(points, look, "samples_per_second", "samples/s"),
         figures.speedups(points, look),

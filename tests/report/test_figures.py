@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.axes import Axes
 
-from src import aggregate
 from src.report import canvas, figures, page
 from src.report import runs as study_runs
+from src.report.study import merged_rows
 from tests.report.conftest import Study
 
 Drawn = tuple[list[canvas.Point], dict[str, canvas.Look]]
@@ -20,7 +20,7 @@ Drawn = tuple[list[canvas.Point], dict[str, canvas.Look]]
 def drawn(study: Study) -> Iterator[Drawn]:
     """What the figures of the small study are drawn from."""
     runs = study_runs.load(study.cells, study.directory / "runs")
-    yield page.picture(runs, aggregate.write({"name": "small"}, runs, study.directory))
+    yield page.picture(runs, merged_rows({}, runs))
     plt.close("all")
 
 
@@ -42,7 +42,7 @@ def test_hardware_of_another_name_has_a_panel_of_its_own(empty_study: Study) -> 
     for name, rate in (("lan", 900.0), ("vpn", 90.0)):
         empty_study.run(name, "ddp", workers=2, hardware={"name": name}, samples_per_second=rate)
     runs = study_runs.load(empty_study.cells, empty_study.directory / "runs")
-    points, look = page.picture(runs, aggregate.write({"name": "small"}, runs, empty_study.directory))
+    points, look = page.picture(runs, merged_rows({}, runs))
     figure = figures.bars(points, look, "samples_per_second", "samples/s")
     shown = {axis.get_title(loc="right"): [bar.get_width() for bar in axis.patches] for axis in figure.axes}
     plt.close(figure)

@@ -20,13 +20,6 @@ from tests.report.test_comparison import CLAIM, RATE, by_cell, rows_of
 T2, T4 = 4.302653, 2.776445
 
 
-@pytest.fixture
-def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables alone: pages and pictures take seconds, and are looked at elsewhere."""
-    monkeypatch.setattr("src.report.page.render", lambda *_: "")
-    monkeypatch.setattr("src.report.figures.overview", lambda *_: None)
-
-
 def repeat(
     study: Study, name: str, rates: Sequence[float], strategy: str = "single", workers: int = 1
 ) -> None:

@@ -1,0 +1,236 @@
+"""Gather a study's runs into questions: configurations of which one may be chosen, for they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import mean, median
+from typing import Any
+
+from src.config.keys import key_of
+from src.config.schema import flatten
+from src.report import comparison
+from src.report.repeats import Rates
+from src.report.runs import Row, StudyRun
+from src.report.verdict.objective import ACCURACY, COST, THROUGHPUT, Aim, Objective
+from src.run.status import MEASURED, Status
+
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration that may be chosen, with all its runs: of any seed, and all repetitions.
+
+    Attributes:
+        rows: the merged row of each run, whatever its status.
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def first(self) -> Row:
+        """Return the row of the first run that was measured, or of the first one."""
+        return (self.measured or self.rows)[0]
+
+    @cached_property
+    def measured(self) -> tuple[Row, ...]:
+        """Return the rows of the runs that were measured."""
+        return tuple(row for row in self.rows if row["status"] in MEASURED)
+
+    @property
+    def run(self) -> StudyRun:
+        """Return its first run."""
+        return self.first["run"]
+
+    @property
+    def statuses(self) -> set[Status]:
+        """Return how its runs have ended."""
+        return {row["status"] for row in self.rows}
+
+    @property
+    def devices(self) -> int:
+        """Return the number of devices on which it trains."""
+        return self.first.get("workers") or 1
+
+    @property
+    def alone(self) -> bool:
+        """Return whether it trains on one device, by a strategy for one device."""
+        return comparison.is_single(self.run) and self.devices == 1
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of its runs."""
+        return tuple(row["cell"] for row in self.rows)
+
+    def known(self, key: str) -> list[Any]:
+        """Return a column's values over the measured runs, without those that are not known."""
+        return [row[key] for row in self.measured if row.get(key) is not None]
+
+    def middle(self, key: str) -> float | None:
+        """Return the median of a column over the measured runs."""
+        values = self.known(key)
+        return median(values) if values else None
+
+    def any(self, key: str) -> bool:
+        """Return whether a flag is set in one of the measured runs."""
+        return any(self.known(key))
+
+    def figures(self, aim: Aim) -> Rates:
+        """Return the aim's figure by block: seed and repetition, or for the accuracy the seed alone.
+
+        Repetitions of one seed learn the same: they say nothing of how far accuracies scatter.
+        """
+        values: dict[Any, list[float]] = {}
+        for row in self.measured:
+            value = row.get(aim.metric)
+            # The logarithm is taken of times, rates and amounts.
+            if value is not None and (value > 0 or aim.name == ACCURACY):
+                block = comparison.block(row["run"])
+                values.setdefault(block[0] if aim.name == ACCURACY else block, []).append(value)
+        return {block: mean(found) for block, found in values.items()}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Configurations of which one may be chosen, for their figures compare.
+
+    Attributes:
+        subject: what is trained: model, data, and what else tells it from the study's other subjects.
+        batch: the batch that all have; `None` where configurations of several batches compare.
+        candidates: the configurations.
+        baselines: what a candidate's figure stands over, by its first cell.
+    """
+
+    subject: str
+    batch: int | None
+    candidates: tuple[Candidate, ...]
+    baselines: Mapping[str, Candidate]
+
+    def reference(self, candidate: Candidate) -> Candidate | None:
+        """Return the configuration on one device over which a candidate's figure stands."""
+        return self.baselines.get(candidate.cells[0])
+
+
+def questions(rows: Sequence[Row], objective: Objective) -> list[Question]:
+    """Return the questions that a study's merged rows can answer, in the rows' order."""
+    aim = objective.aim
+    grounds: list[list[Row]] = []
+    for row in rows:
+        if row["run"].config and not row.get("shared_device"):
+            _add_to_ground(grounds, _priced(row, objective), aim)
+    subjects = _subjects([ground[0]["run"] for ground in grounds], aim)
+    candidates = [_candidates(ground) for ground in grounds]
+    every = {cell: known for group in candidates for known in group for cell in known.cells}
+    return [
+        Question(
+            subject,
+            group[0].first.get("batch") if aim.at_batch else None,
+            tuple(group),
+            {known.cells[0]: base for known in group if (base := _baseline(known, group, every, aim))},
+        )
+        for subject, group in zip(subjects, candidates, strict=True)
+    ]
+
+
+def _priced(row: Row, objective: Objective) -> Row:
+    """Return a row with its `score`, and with its `cost` where devices have prices."""
+    known = {**row, "score": row.get("score", row.get("accuracy"))}
+    if objective.prices is not None and row["status"] in MEASURED:
+        known[COST] = objective.prices.of(row["run"])
+    return known
+
+
+def _add_to_ground(grounds: list[list[Row]], row: Row, aim: Aim) -> None:
+    """Add a row to the first group with whose runs it compares, or to a new one."""
+    for ground in grounds:
+        if _compares(ground[0], row, aim):
+            ground.append(row)
+            return
+    grounds.append([row])
+
+
+def _compares(one: Row, other: Row, aim: Aim) -> bool:
+    """Return whether the figures of two rows may be held against each other (docs/metrics.md)."""
+    first, second = one["run"], other["run"]
+    work = comparison.same_work if aim.at_batch else comparison.same_work_but_batch
+    keys = ["framework", *(["target_accuracy"] if aim.metric == "seconds_to_target" else [])]
+    return (
+        all(one.get(key) == other.get(key) for key in keys)
+        and work(first, second)
+        # A run that has failed may not have said on what it ran.
+        and (not first.environment or not second.environment or _same_ground(first, second))
+        and (not aim.whole or comparison.same_asked(first, second))
+    )
+
+
+def _same_ground(one: StudyRun, other: StudyRun) -> bool:
+    return comparison.same_software(one, other) and comparison.same_hardware(one, other)
+
+
+def _candidates(ground: Sequence[Row]) -> list[Candidate]:
+    members: dict[str, list[Row]] = {}
+    for row in ground:
+        members.setdefault(comparison.configuration(row["run"], seed=False), []).append(row)
+    return [Candidate(tuple(alike)) for alike in members.values()]
+
+
+def _baseline(
+    candidate: Candidate, group: Sequence[Candidate], every: Mapping[str, Candidate], aim: Aim
+) -> Candidate | None:
+    """Return what a candidate's figure stands over.
+
+    It is the baseline of its speed-up, as the tables have it; for other aims the best configuration on one
+    device, the plain one where only runs of one batch compare.
+    """
+    if aim.name == THROUGHPUT:
+        cells = " ".join(candidate.known("baseline")).split()
+        return every.get(cells[0]) if cells else None
+    alone = [known for known in group if known.alone and known.figures(aim)]
+    plain = [known for known in alone if comparison.is_plain(known.run)] if aim.at_batch else alone
+    choose = max if aim.more else min
+    return choose(plain, key=lambda known: known.middle(aim.metric) or 0.0, default=None)
+
+
+def _subjects(firsts: Sequence[StudyRun], aim: Aim) -> list[str]:
+    """Return what each group trains, in as few words as tell the groups apart."""
+    known = [(_subject(run), _facts(run, aim)) for run in firsts]
+    subjects = []
+    for subject, facts in known:
+        alike = [others for other, others in known if other == subject]
+        keys = [key for key in facts if len({str(other.get(key)) for other in alike}) > 1]
+        subjects.append(", ".join([subject, *(facts[key] for key in keys if facts[key])]))
+    # Machines and versions have no short names.
+    whole = [
+        (name, run.get("batch") if aim.at_batch else None) for name, run in zip(subjects, firsts, strict=True)
+    ]
+    return [
+        f"{name}, {whole[: place + 1].count(each)} of {count} machines or versions"
+        if (count := whole.count(each)) > 1
+        else name
+        for place, (each, name) in enumerate(zip(whole, subjects, strict=True))
+    ]
+
+
+def _subject(run: StudyRun) -> str:
+    source = run.get("data_source")
+    made = f" ({source})" if source not in (None, "original") else ""
+    return f"{run.get('model')} on {run.get('dataset')}{made}"
+
+
+def _facts(run: StudyRun, aim: Aim) -> dict[str, str]:
+    """Return words on what may tell a group from others of the same model and data, by key."""
+    framework = str(run.get("framework"))
+    extent = ["epochs"] if aim.whole else ["target_accuracy"] if aim.metric == "seconds_to_target" else []
+    asked = {key: run.config.get(key) for key in ["precision", *extent]}
+    options = {
+        key: value
+        for key, value in flatten(run.config).items()
+        if key.startswith(("model.", "dataset.", "task.")) and key_of(key).labelled
+    }
+    return {
+        "framework": FRAMEWORKS.get(framework, framework),
+        "hardware": str(run.get("hardware")),
+        **{key: f"{key.split('.')[-1]} {value}" for key, value in {**asked, **options}.items()},
+    }

@@ -1,0 +1,141 @@
+"""Say what a study hasn't tried, and which one command, or block of its grid, would tell most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from src.config import choices
+from src.report.missing_baseline import grid_block, kept_overrides, line_to_add
+from src.report.repeats import Ratio
+from src.report.verdict.answer import Answer
+from src.report.verdict.candidates import Candidate
+from src.report.verdict.objective import ACCURACY
+
+REPEAT = 3
+# More repetitions than these aren't asked for: such a difference matters to nobody.
+MOST_REPETITIONS = 20
+SEEDS = "seed: [0, 1, 2]"
+SHOWN = 4
+
+
+def next_step(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
+    """Return a clause on what wasn't tried and how to try what tells most; empty where nothing is known.
+
+    First come repetitions, without which nothing is known, then a missing baseline, then as many repetitions
+    as tell apart what is tied, then more of the machine's devices, then strategies that the study leaves out.
+    """
+    known = [answer for answer in answers if answer.chosen is not None]
+    if not known or not any(each.candidate.measured for answer in known for each in answer.compared):
+        return ""
+    again = f"make study NAME={study.get('name')} REPEAT="
+    if known[0].aim.name == ACCURACY:
+        if not any(answer.repeated for answer in known):
+            return f"several seeds in the grid, `{SEEDS}`, would tell most"
+    elif not any(answer.repeated for answer in known) and not _lacks_baseline(known):
+        return f"repetitions would tell most: `{again}{REPEAT}`"
+    if (block := _lacks_baseline(known)) is not None:
+        return f"one device alone would tell most; add to the study's grid `{block}`"
+    if (times := _repetitions(known)) is not None and known[0].aim.name != ACCURACY:
+        return f"as many repetitions as may tell these apart: `{again}{times}`"
+    return _more_devices(known) or _other_strategy(known)
+
+
+def _lacks_baseline(answers: Sequence[Answer]) -> str | None:
+    """Return the block of the grid that gives a configuration something to be compared with."""
+    for answer in answers:
+        if not any(each.candidate.alone for each in answer.compared) and not any(
+            each.reference for each in answer.compared
+        ):
+            for each in answer.compared:
+                if (line := line_to_add(each.candidate.run)) is not None and line.startswith("- "):
+                    return line
+    return None
+
+
+def _repetitions(answers: Sequence[Answer]) -> int | None:
+    """Return how many repetitions would tell a tied configuration from the chosen one, if the ratio holds.
+
+    The interval's width falls as the root of their number, at least.
+    """
+    found = []
+    for answer in answers:
+        assert answer.chosen is not None
+        for each, ratio in answer.tied:
+            times = _needed(ratio, len(each.candidate.figures(answer.aim)))
+            if times is not None and times <= MOST_REPETITIONS:
+                found.append(times)
+    return min(found, default=None)
+
+
+def _needed(ratio: Ratio | None, repetitions: int) -> int | None:
+    if ratio is None or ratio.interval is None:
+        return None
+    low, high = (math.log(bound) for bound in ratio.interval)
+    centre, half = abs(low + high) / 2, (high - low) / 2
+    return None if centre == 0 else max(repetitions + 1, math.ceil(repetitions * (half / centre) ** 2))
+
+
+def _more_devices(answers: Sequence[Answer]) -> str:
+    """Return a clause on devices of this machine that nothing has used; empty where there are none."""
+    compared = [each.candidate for answer in answers for each in answer.compared]
+    most = max(candidate.devices for candidate in compared)
+    several = [candidate for candidate in _chosen(answers) if candidate.devices > 1]
+    there = min((_devices_there(candidate) for candidate in several), default=0)
+    if there <= most or not several:
+        return ""
+    block = _block(several[0], str(several[0].first["strategy"]), there)
+    return block and f"of this machine's {there} devices no more than {most} were tried; `{block}` would tell"
+
+
+def _devices_there(candidate: Candidate) -> int:
+    """Return how many devices of its kind the machine had on which a configuration ran."""
+    seen = candidate.run.environment
+    if candidate.run.get("hardware.device") == "gpu":
+        return len(seen.get("gpus") or [])
+    cores = len((seen.get("processors") or {}).get("usable") or [])
+    return int(cores // (candidate.run.get("hardware.cores_per_device") or 1))
+
+
+def _other_strategy(answers: Sequence[Answer]) -> str:
+    """Return a clause on the framework's strategies that the study leaves out.
+
+    First come those that learn as one device does, and of these those that work with any model.
+    """
+    compared = [each.candidate for answer in answers for each in answer.compared]
+    run = compared[0].run
+    tried = {candidate.first.get("strategy") for candidate in compared}
+    kind = "gpu" if run.get("hardware.device") == "gpu" else "cpu"
+    files = {
+        name: file
+        for name, file in choices.strategies().items()
+        if file["framework"] == run.get("framework") and kind in file["supports"]["devices"]
+    }
+    left = [name for name, file in files.items() if name not in tried and "reference" not in file]
+    left.sort(
+        key=lambda name: (
+            files[name].get("synchronous") is not True,
+            not files[name]["supports"]["shares_batch"],
+        )
+    )
+    if not left:
+        return ""
+    several = max(compared, key=lambda candidate: candidate.devices)
+    block = _block(several, left[0], several.devices if several.devices > 1 else None)
+    rest = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+    said = f"not tried: {', '.join(left[:SHOWN])}{rest}"
+    return f"{said}; to the study's grid add `{block}`" if block else said
+
+
+def _block(candidate: Candidate, strategy: str, workers: int | None) -> str:
+    """Return the block of a grid for a configuration with another strategy, or more workers."""
+    kept = kept_overrides(candidate.run)
+    if kept is None:
+        return ""
+    size = {"workers": str(workers)} if workers is not None else {}
+    return grid_block({"strategy": strategy, **size, **kept})
+
+
+def _chosen(answers: Sequence[Answer]) -> list[Candidate]:
+    return [answer.chosen.candidate for answer in answers if answer.chosen is not None]

@@ -1,0 +1,234 @@
+"""Write the sentences of a verdict: the choice, its cost, what is as good, what not to use, the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from src.report.verdict import words
+from src.report.verdict.answer import NO, Answer, Compared, Word
+from src.report.verdict.candidates import Candidate
+from src.report.verdict.next_step import next_step
+from src.report.verdict.objective import ACCURACY, Objective
+from src.run.status import Status
+
+# So many configurations are named in a sentence before the rest is counted.
+NAMED = 3
+NOTHING = "nothing that was measured"
+# Runs that say nothing of their configuration.
+LOST = (Status.FAILED, Status.MISSING, Status.SKIPPED)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of a verdict, with the cells of the runs on which it stands."""
+
+    text: str
+    cells: tuple[str, ...] = ()
+
+
+def sentences(answers: Sequence[Answer], objective: Objective, study: Mapping[str, Any]) -> list[Sentence]:
+    """Return two to five sentences on the answers about one subject, one answer a batch."""
+    said = [
+        _choice(answers, objective),
+        _cost(answers),
+        _tied(answers),
+        _not(answers),
+        _evidence(answers, study),
+    ]
+    return [sentence for sentence in said if sentence is not None]
+
+
+def headline(answers: Sequence[Answer]) -> str:
+    """Return the choice in a few words."""
+    names = dict.fromkeys(_short(answer) for answer in answers)
+    return next(iter(names)) if len(names) == 1 else "it depends on the batch"
+
+
+def _short(answer: Answer) -> str:
+    if answer.chosen is None:
+        return NOTHING
+    if not answer.repeated and len(answer.compared) > 1:
+        return "undecided"
+    return words.name(answer.chosen.candidate, answer.question)
+
+
+def _choice(answers: Sequence[Answer], objective: Objective) -> Sentence:
+    clauses = [f"{_at(answer, answers)}{_chosen(answer, objective)}" for answer in answers]
+    cells = [
+        cell
+        for answer in answers
+        for each in ([answer.chosen] if answer.chosen else answer.compared)
+        for known in (each.candidate, each.reference)
+        if known is not None
+        for cell in known.cells
+    ]
+    return Sentence(_sentence("; ".join(clauses)), tuple(dict.fromkeys(cells)))
+
+
+def _chosen(answer: Answer, objective: Objective) -> str:
+    """Return the clause that names the choice of one question, and what it gives."""
+    chosen, aim, question = answer.chosen, answer.aim, answer.question
+    if chosen is None:
+        lacking = {each.unfit for each in answer.compared if each.unfit}
+        if lacking == {f"{NO}{aim.needs}"}:
+            return f"{NOTHING} can be chosen by aim={aim.name}: the runs have no {aim.needs}"
+        reasons = [f"{words.name(each.candidate, question)} {each.unfit}" for each in answer.compared]
+        return f"{NOTHING} can be chosen: {_few(reasons)}"
+    named, figure = words.name(chosen.candidate, question), words.figure(chosen.candidate, objective)
+    if chosen.word is Word.BETTER and chosen.ratio is not None and chosen.reference is not None:
+        reference = words.name(chosen.reference, question)
+        return f"use {named}: {figure}, {words.over(chosen.ratio, reference, aim, first=True)}"
+    if len(answer.compared) == 1:
+        return f"only {named} was measured: {figure}"
+    if not chosen.candidate.alone:
+        return f"use {named}: {figure}{_unsure(chosen, answer)}"
+    if answer.repeated:
+        return f"stay with {named}: {figure}; nothing {aim.better} is shown"
+    once = [
+        f"{words.name(each.candidate, question)} "
+        + words.over(each.ratio, words.name(each.reference, question), aim)
+        for each in answer.compared
+        if each.ratio is not None and each.reference is not None and not each.unfit
+    ]
+    seen = f"; in these runs: {_few(once, '; ')}" if once else ""
+    twice = "two seeds" if aim.name == ACCURACY else "two runs of the same"
+    return f"nothing {aim.better} than {named} ({figure}) is shown: how far {twice} differ isn't known{seen}"
+
+
+def _unsure(chosen: Compared, answer: Answer) -> str:
+    """Return a clause on a choice of several devices that isn't shown to be better than one device."""
+    if chosen.ratio is None or chosen.reference is None:
+        if answer.runner_up is None:
+            return "; no run on one device tells what that gains"
+        other, ratio = answer.runner_up
+        return f", {words.over(ratio, words.name(other.candidate, answer.question), answer.aim, first=True)}"
+    reference = words.name(chosen.reference, answer.question)
+    shown = words.over(chosen.ratio, reference, answer.aim, first=True)
+    return f"; of what can be chosen it is the best, {shown}"
+
+
+def _cost(answers: Sequence[Answer]) -> Sentence | None:
+    """Say what a choice of several devices takes: devices, memory, accuracy, parity."""
+    several = [
+        answer.chosen
+        for answer in answers
+        if answer.chosen and answer.chosen.reference and answer.chosen.word is Word.BETTER
+    ]
+    if not several:
+        return None
+    both = [(each.candidate, each.reference) for each in several if each.reference is not None]
+    devices = words.span([one.devices for one, _ in both], "count")
+    each_gives = words.span([one.middle("scaling_efficiency") for one, _ in both], "percent")
+    parts = [f"it takes {devices} device{'s' if devices != '1' else ''}"]
+    if each_gives and devices != "1":
+        parts[0] += f", each of which does {each_gives} of what one alone does"
+    for text, shown in (("{} of memory a device", _memory), ("{}", _scores)):
+        mine, theirs = (shown([known[side] for known in both]) for side in (0, 1))
+        if mine:
+            parts.append(text.format(mine) + (f" (one device: {theirs})" if theirs else ""))
+    if said := _parity(several):
+        parts.append(said)
+    cells = tuple(cell for each in several for cell in each.candidate.cells)
+    return Sentence(_sentence("; ".join(parts)), cells)
+
+
+def _memory(candidates: Sequence[Candidate]) -> str:
+    return words.span([each.middle("memory_peak_bytes") for each in candidates], "bytes")
+
+
+def _scores(candidates: Sequence[Candidate]) -> str:
+    known = [each for each in candidates if each.middle("score") is not None]
+    return " to ".join(dict.fromkeys(words.score(each) for each in known))
+
+
+def _parity(chosen: Sequence[Compared]) -> str:
+    """Return what is known of the choice's losses beside those of one device."""
+    verdicts = dict.fromkeys(str(word) for each in chosen for word in each.candidate.known("parity"))
+    if list(verdicts) == ["holds"]:
+        return "its first losses are those of one device (parity holds)"
+    return f"parity: {', '.join(verdicts)}" if verdicts else "whether it computes the same isn't known"
+
+
+def _tied(answers: Sequence[Answer]) -> Sentence | None:
+    """Say which configurations are as good as the choice, as far as known."""
+    clauses: list[str] = []
+    cells: list[str] = []
+    for answer in answers:
+        found = []
+        for each, ratio in answer.tied:
+            shown = words.name(each.candidate, answer.question)
+            if ratio is not None:
+                shown += f", {words.over(ratio, 'it', answer.aim)}"
+            found.append(shown)
+            cells += each.candidate.cells
+        if found:
+            clauses.append(f"{_at(answer, answers)}{_few(found, '; ')}")
+    return Sentence(f"As good, as far as known: {'; '.join(clauses)}.", tuple(cells)) if clauses else None
+
+
+def _not(answers: Sequence[Answer]) -> Sentence | None:
+    """Say which configurations not to use, and why: those that can't be chosen, then the worst ones."""
+    clauses: list[str] = []
+    cells: list[str] = []
+    for answer in answers:
+        if answer.chosen is None:
+            continue
+        unfit = [each for each in answer.compared if each.unfit and not each.candidate.statuses <= {*LOST}]
+        worse = [
+            each
+            for each in answer.compared
+            if each.word is Word.WORSE and each not in unfit and each is not answer.chosen
+        ]
+        worse.sort(key=lambda each: each.ratio.value if each.ratio else 0, reverse=not answer.aim.more)
+        found = []
+        for each in (*unfit, *worse):
+            shown = words.name(each.candidate, answer.question)
+            if each.unfit:
+                shown += f", which {each.unfit}"
+            elif each.ratio is not None and each.reference is not None:
+                reference = words.name(each.reference, answer.question)
+                shown += f": {words.over(each.ratio, reference, answer.aim)}{words.why(each)}"
+            found.append(shown)
+            cells += each.candidate.cells
+        if found:
+            clauses.append(f"{_at(answer, answers)}{_few(found, '; ')}")
+    return Sentence(f"Don't use {'; '.join(clauses)}.", tuple(cells)) if clauses else None
+
+
+def _evidence(answers: Sequence[Answer], study: Mapping[str, Any]) -> Sentence:
+    """Say how many runs there are, what disturbed them, and what would tell most."""
+    rows = [row for answer in answers for each in answer.compared for row in each.candidate.rows]
+    measured = [row for row in rows if row["status"] not in LOST]
+    counts = {len(known.candidate.measured) for answer in answers for known in answer.compared} - {0}
+    parts = [f"{len(measured)} run{'s' if len(measured) != 1 else ''}"]
+    if max(counts, default=0) > 1:
+        parts[0] += f", {'up to ' if len(counts) > 1 else ''}{max(counts)} of each configuration"
+    kinds = (
+        ("disturbed", "disturbed by other processes"),
+        ("probe_flag", "in which the machine's own speed differed by more than 10 %"),
+    )
+    for key, said in kinds:
+        if marked := [row["cell"] for row in rows if row.get(key)]:
+            parts.append(f"{len(marked)} of them {said} ({_few(marked, '; ')})")
+    if lost := [f"{row['cell']} {row['status']}" for row in rows if row["status"] in LOST]:
+        parts.append(f"without {_few(lost)}")
+    if any(answer.chosen and answer.chosen.candidate.first.get("bound") == "input" for answer in answers):
+        parts.append("bound by their input, which no further device makes faster")
+    if step := next_step(answers, study):
+        parts.append(step)
+    return Sentence(_sentence("; ".join(parts)), tuple(row["cell"] for row in rows))
+
+
+def _at(answer: Answer, answers: Sequence[Answer]) -> str:
+    return f"at batch {answer.question.batch} " if len(answers) > 1 else ""
+
+
+def _few(names: Sequence[str], between: str = ", ") -> str:
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return between.join(names[:NAMED]) + rest
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

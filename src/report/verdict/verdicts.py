@@ -1,0 +1,94 @@
+"""Make the verdicts of a study: one for each model and data, framework and hardware that it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from src.report.runs import Row
+from src.report.verdict.answer import Answer, answer
+from src.report.verdict.candidates import questions
+from src.report.verdict.front import front
+from src.report.verdict.objective import Objective
+from src.report.verdict.prose import Sentence, headline, sentences
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of a study's runs for one subject.
+
+    Attributes:
+        subject: what is trained, as `cnn on mnist`.
+        aim: the name of the aim.
+        choice: the choice in a few words.
+        sentences: two to five, each with the cells on which it stands.
+        answers: the choices behind it, one for each batch where only runs of one batch compare.
+    """
+
+    subject: str
+    aim: str
+    choice: str
+    sentences: tuple[Sentence, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def title(self) -> str:
+        """Return the subject and the choice."""
+        return f"{self.subject}: {self.choice}"
+
+
+def verdicts(rows: Sequence[Row], objective: Objective, study: Mapping[str, Any]) -> list[Verdict]:
+    """Return the verdicts of a study's merged rows, one row a run.
+
+    Of the `study`, the contents of that key in params.yaml, the name is read.
+    """
+    subjects: dict[str, list[Answer]] = {}
+    for question in questions(rows, objective):
+        subjects.setdefault(question.subject, []).append(answer(question, objective))
+    return [
+        Verdict(
+            subject,
+            objective.aim.name,
+            headline(answers),
+            (*sentences(answers, objective, study), *front(answers, objective)),
+            tuple(answers),
+        )
+        for subject, answers in subjects.items()
+    ]
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict for programs: its sentences, and each configuration's figure and ratio."""
+    return {
+        "subject": verdict.subject,
+        "aim": verdict.aim,
+        "choice": verdict.choice,
+        "sentences": [asdict(sentence) for sentence in verdict.sentences],
+        "answers": [_answer(each) for each in verdict.answers],
+    }
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    tied = [each for each, _ in answer.tied]
+    return {
+        "batch": answer.question.batch,
+        "chosen": list(answer.chosen.candidate.cells) if answer.chosen else None,
+        "configurations": [
+            {
+                "cells": list(each.candidate.cells),
+                "label": each.candidate.first["label"],
+                "devices": each.candidate.devices,
+                "batch": each.candidate.first.get("batch"),
+                "metric": answer.aim.metric,
+                "figure": each.candidate.middle(answer.aim.metric),
+                "reference": list(each.reference.cells) if each.reference else None,
+                "ratio": each.ratio.value if each.ratio else None,
+                "interval": list(each.ratio.interval) if each.ratio and each.ratio.interval else None,
+                "word": each.word.value,
+                "unfit": each.unfit or None,
+                "tied": each in tied,
+            }
+            for each in answer.compared
+        ],
+    }

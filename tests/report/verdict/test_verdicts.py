@@ -1,0 +1,313 @@
+"""Studies that were made up, each with the answer that it should get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from src.config import ConfigError
+from src.report import study as studies
+from src.report.verdict.objective import AIMS, Objective, objective
+from src.report.verdict.verdicts import Verdict, as_json, verdicts
+from tests.report.conftest import Study
+
+# Machines' noise in three repetitions: no two of them alike.
+NOISE = (1.0, 1.02, 0.99)
+
+
+def repeated(study: Study, name: str, *args: Any, rates: Sequence[float], **keys: Any) -> None:
+    """Runs of one configuration, one a rate; repetitions are blocks."""
+    declared = keys.pop("declared", {})
+    for number, rate in enumerate(rates, 1):
+        cell = name if number == 1 else f"{name}-r{number}"
+        known = {"configuration": name, "repetition": number, **declared}
+        figures = {"samples_per_second": rate, "train_seconds": 1e5 / rate, "memory_peak_bytes": 2**30}
+        figures |= {"accuracy": 0.94, "score": 0.94}
+        study.run(cell, *args, declared=known, **{**figures, **keys})
+
+
+def scaled(rate: float, wobble: Sequence[float] = (1.0, 1.01, 0.995)) -> list[float]:
+    return [rate * noise * other for noise, other in zip(NOISE, wobble, strict=True)]
+
+
+def asked(study: Study, *words: str) -> list[Verdict]:
+    whole = studies.read(study.params)
+    rows = studies.merged_rows(whole, studies.load(whole, study.directory))
+    return verdicts(rows, objective(whole, words), whole)
+
+
+def said(study: Study, *words: str) -> str:
+    (verdict,) = asked(study, *words)
+    assert 2 <= len(verdict.sentences) <= 5
+    return f"{verdict.title}. " + " ".join(sentence.text for sentence in verdict.sentences)
+
+
+def test_what_is_faster_is_chosen_with_its_interval_its_cost_and_what_not_to_use(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    repeated(empty_study, "pipeline", "pipeline", workers=2, rates=scaled(700), bubble_fraction=0.4)
+    text = said(empty_study)
+    assert text.startswith("cnn on mnist: ddp on 2 devices. Use ddp on 2 devices: 1,700 samples/s, ")
+    rows = {row["cell"]: row for row in _rows(empty_study)}
+    low, high = (rows["ddp"][key] for key in ("speedup_low", "speedup_high"))
+    assert 1 < low < 1.7 < high
+    # The interval is the table's.
+    assert f"1.70 times as fast as single (95 % interval {low:.2f} to {high:.2f})" in text
+    assert "It takes 2 devices, each of which does 85% of what one alone does; 1 GiB of memory" in text
+    assert "accuracy 94.00%" in text and "(parity holds)" in text
+    assert "Don't use pipeline on 2 devices: 0.70 times as fast as single" in text
+    assert "its stages are idle 40% of the time" in text
+    assert "9 runs, 3 of each configuration" in text
+
+
+def test_every_sentence_names_the_runs_on_which_it_stands(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    (verdict,) = asked(empty_study)
+    every = set(empty_study.cells)
+    assert set(verdict.sentences[0].cells) == every
+    assert set(verdict.sentences[1].cells) == {"ddp", "ddp-r2", "ddp-r3"}
+    assert all(set(sentence.cells) <= every and sentence.cells for sentence in verdict.sentences)
+    (answer,) = as_json(verdict)["answers"]
+    assert answer["chosen"] == ["ddp", "ddp-r2", "ddp-r3"] and answer["batch"] == 128
+    assert answer["configurations"][1]["reference"] == ["single", "single-r2", "single-r3"]
+
+
+def test_what_ran_once_is_never_called_faster(empty_study: Study) -> None:
+    empty_study.run("single", samples_per_second=1000.0)
+    empty_study.run("ddp", "ddp", workers=2, samples_per_second=1900.0)
+    text = said(empty_study)
+    assert text.startswith("cnn on mnist: undecided. Nothing faster than single (1,000 samples/s) is shown")
+    assert "in these runs: ddp on 2 devices 1.90 times as fast as single" in text
+    assert "repetitions would tell most: `make study NAME=small REPEAT=3`" in text
+
+
+def test_of_what_nothing_tells_apart_the_fewest_devices_are_chosen(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=[1000, 1100, 950])
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=[1080, 1000, 1050])
+    text = said(empty_study)
+    assert text.startswith(
+        "cnn on mnist: single. Stay with single: 1,000 samples/s; nothing faster is shown."
+    )
+    assert "As good, as far as known: ddp on 2 devices, 1.08 times as fast as it (" in text
+    assert "Don't use" not in text
+
+
+def test_a_tie_of_two_that_are_faster_names_both(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    repeated(empty_study, "mpi", "mpi", workers=2, rates=scaled(1705, (1.01, 0.99, 1.0)))
+    text = said(empty_study)
+    chosen, other = ("mpi", "ddp") if "Use mpi" in text else ("ddp", "mpi")
+    assert f"Use {chosen} on 2 devices" in text
+    assert f"As good, as far as known: {other} on 2 devices, " in text
+
+
+def test_what_is_bound_by_its_input_is_told_and_stays_on_one_device(empty_study: Study) -> None:
+    waits = {"input_wait_fraction": 0.45}
+    repeated(empty_study, "single", rates=scaled(1000), **waits)
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(900), **waits)
+    text = said(empty_study)
+    assert "Stay with single" in text
+    assert "ddp on 2 devices: 0.90 times as fast as single" in text
+    assert "and waits 45% of the time for its input" in text
+    assert "bound by their input, which no further device makes faster" in text
+
+
+def test_what_is_bound_by_its_exchange_is_told(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000), busy_fraction=0.98)
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(400), busy_fraction=0.2)
+    text = said(empty_study)
+    assert "Stay with single" in text
+    assert "Don't use ddp on 2 devices: 0.40 times as fast" in text
+    assert "and its devices compute 20% of the time" in text
+
+
+def test_what_ran_out_of_memory_is_not_used_and_what_fits_is(empty_study: Study) -> None:
+    empty_study.run("single", status="out_of_memory", declared={"configuration": "single"})
+    repeated(empty_study, "pipeline", "pipeline", workers=2, rates=scaled(700))
+    repeated(empty_study, "split", "model_split", workers=2, rates=scaled(400))
+    text = said(empty_study)
+    assert "Use pipeline on 2 devices: 700 samples/s, 1.75 times as fast as model_split on 2 devices" in text
+    assert "Don't use single, which ran out of memory" in text
+
+
+def test_a_disturbed_run_is_named(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    empty_study.run(
+        "ddp-r4", "ddp", workers=2, samples_per_second=500.0, cpu_wait_fraction=0.4, steal_fraction=0.0,
+        declared={"configuration": "ddp", "repetition": 4}, accuracy=0.94,
+    )  # fmt: skip
+    assert "7 runs, up to 4 of each configuration; 1 of them disturbed by other processes (ddp-r4)" in said(
+        empty_study
+    )
+
+
+def test_a_broken_parity_is_never_chosen_however_fast(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    wrong = [2.5, 2.2, 2.1, 2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3]
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(3000), losses=wrong)
+    text = said(empty_study)
+    assert "Stay with single" in text
+    assert "Don't use ddp on 2 devices, which computes something else: its first losses are 9e-02 off" in text
+
+
+def test_frameworks_have_verdicts_of_their_own(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    tensorflow = {"framework": "tensorflow"}
+    repeated(empty_study, "tf", "tf_single", rates=scaled(5000), **tensorflow)
+    repeated(empty_study, "tf2", "tf_custom", workers=2, rates=scaled(4000), **tensorflow)
+    torch, keras = asked(empty_study)
+    assert torch.title == "cnn on mnist, PyTorch: ddp on 2 devices"
+    assert keras.title == "cnn on mnist, TensorFlow: tf_single"
+    assert not any("tf" in sentence.text for sentence in torch.sentences)
+
+
+def test_hardware_that_differs_is_asked_apart(empty_study: Study) -> None:
+    for hardware, rate in (("lan", 1500.0), ("vpn", 200.0)):
+        where = {"name": hardware, "links": hardware}
+        repeated(empty_study, f"s-{hardware}", rates=scaled(1000), hardware=where)
+        repeated(empty_study, f"d-{hardware}", "ddp", workers=2, rates=scaled(rate, NOISE), hardware=where)
+    assert [verdict.title for verdict in asked(empty_study)] == [
+        "cnn on mnist, lan: ddp on 2 devices",
+        "cnn on mnist, vpn: single",
+    ]
+
+
+def test_each_batch_has_a_choice_of_its_own_in_one_verdict(empty_study: Study) -> None:
+    for batch, rate in ((64, 800.0), (512, 1900.0)):
+        repeated(empty_study, f"single-{batch}", batch=batch, rates=scaled(1000))
+        repeated(empty_study, f"ddp-{batch}", "ddp", workers=2, batch=batch, rates=scaled(rate, NOISE))
+    text = said(empty_study)
+    assert text.startswith("cnn on mnist: it depends on the batch. At batch 64 stay with single")
+    assert "at batch 512 use ddp on 2 devices: " in text
+    assert "Don't use at batch 64 ddp on 2 devices: 0.80 times" in text
+
+
+def test_other_software_is_asked_apart(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    other = {"software": {"files": {"src/worker.py": "another"}}}
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700), environment=other)
+    first, second = asked(empty_study)
+    assert first.subject == "cnn on mnist, 1 of 2 machines or versions"
+    assert "Only single was measured" in first.sentences[0].text
+    assert "Only ddp on 2 devices was measured" in second.sentences[0].text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["limit.memory_gib=1"], "Use pipeline on 2 devices"),
+        (["limit.memory_gib=1"], "single, which needs 2 GiB a device, above limit.memory_gib=1"),
+        (["limit.memory_gib=0.1"], "Nothing that was measured can be chosen: single needs 2 GiB a device"),
+        (["limit.hours=0.02"], "Stay with single"),
+        (["limit.hours=0.02"], "pipeline on 2 devices, which trains for 0.0397 h, above limit.hours=0.02"),
+        (["aim=memory"], "Use pipeline on 2 devices: 512 MiB a device, 0.25 times the memory of single"),
+        (["aim=energy"], "can be chosen by aim=energy: the runs have no energy counter"),
+        (["aim=time_to_accuracy"], "the runs have no target_accuracy, or haven't reached it"),
+    ],
+)
+def test_limits_and_aims_choose(empty_study: Study, words: list[str], says: str) -> None:
+    repeated(empty_study, "single", rates=scaled(1400), memory_peak_bytes=2 * 2**30)
+    half = [2**29 * factor for factor in (1.0, 1.02, 0.98)]
+    for number, (rate, memory) in enumerate(zip(scaled(700), half, strict=True), 1):
+        empty_study.run(
+            f"pipeline-r{number}", "pipeline", workers=2, samples_per_second=rate, accuracy=0.94,
+            memory_peak_bytes=memory, train_seconds=1e5 / rate,
+            declared={"configuration": "pipeline", "repetition": number},
+        )  # fmt: skip
+    assert says in said(empty_study, *words)
+
+
+def test_accuracies_are_told_apart_by_seeds_alone(empty_study: Study) -> None:
+    for seed, (one, two) in enumerate(((0.90, 0.93), (0.91, 0.945), (0.905, 0.93))):
+        known = {"seed": seed, "samples_per_second": 1000.0, "train_seconds": 60.0}
+        empty_study.run(f"single-{seed}", accuracy=one, score=one, **known)
+        empty_study.run(
+            f"local-{seed}", "local_sgd", workers=2, parity="averaged", accuracy=two, score=two, **known
+        )
+    text = said(empty_study, "aim=accuracy")
+    assert text.startswith(
+        "cnn on mnist: local_sgd on 2 devices. Use local_sgd on 2 devices: accuracy 93.00%"
+    )
+    # 3, 3.5 and 2.5 points: mean 3, standard deviation 0.5; t(0.975, 2) / sqrt(3) = 2.4841.
+    assert "+2.50 points from single (95 % interval +1.76 to +4.24)" in text
+
+
+def test_repetitions_of_one_seed_say_nothing_of_accuracies(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000), accuracy=0.9, score=0.9)
+    repeated(empty_study, "local", "local_sgd", workers=2, rates=scaled(1000), accuracy=0.95, score=0.95)
+    text = said(empty_study, "aim=accuracy")
+    assert "Nothing more accurate than single (accuracy 90.00%) is shown: how far two seeds differ" in text
+    assert "`seed: [0, 1, 2]`" in text
+
+
+def test_prices_give_costs_and_their_front_with_time(empty_study: Study, tmp_path: Path) -> None:
+    # 100,000 samples: 100 s on one device, 62.5 s on two, 125 s on the two of the pipeline.
+    for name, workers, rate in (("single", 1, 1000.0), ("ddp", 2, 1600.0), ("pipeline", 2, 800.0)):
+        repeated(empty_study, name, name, workers=workers, rates=[rate] * 3, bubble_fraction=None)
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("{currency: EUR, date: 2026-11-01, source: a list, device_hour: {cpu: 3.6}}")
+    (verdict,) = asked(empty_study, "aim=cost", f"prices={prices}")
+    text = " ".join(sentence.text for sentence in verdict.sentences)
+    # 3.6 an hour is 0.001 a second.
+    assert "Stay with single: 0.1 EUR; nothing cheaper is shown." in text
+    assert "ddp on 2 devices: 1.25 times the price of single (1.25 to 1.25)" in text
+    assert (
+        "Cost and time, of which no other configuration has less of both: single 0.1 EUR in 100 s, "
+        "ddp on 2 devices 0.125 EUR in 62.5 s (prices of 2026-11-01, a list)." in text
+    )
+
+
+def test_a_study_names_its_own_aim_and_limits(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    whole = studies.read(empty_study.params)
+    wanted = objective({**whole, "aim": "memory", "limit": {"hours": 2}})
+    assert wanted == Objective(AIMS["memory"], hours=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["aim=sped"], "aim=sped: must be one of throughput, .*; did you mean"),
+        (["limit.memory=3"], "there is no such key; .*; did you mean limit.memory_gib?"),
+        (["limit.hours=0"], "limit.hours=0: must be above 0"),
+        (["aim"], "aim: must be key=value"),
+        (["aim=cost"], "aim=cost: needs what a device costs: prices=FILE"),
+        (["prices=nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        objective({}, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{currency: EUR, date: 2026, source: me, device_hour: {gpu: 2}}", "no price of Example CPU or cpu"),
+        ("{currency: EUR, date: 2026, source: me}", "lacks `device_hour`"),
+        (
+            "{currency: EUR, date: 2026, source: me, device_hour: {cpu: x}}",
+            "device_hour.cpu=x: must be a number",
+        ),
+        ("{curency: EUR}", "there is no key curency; did you mean currency?"),
+    ],
+)
+def test_a_file_of_prices_that_does_not_serve_is_told(
+    empty_study: Study, tmp_path: Path, text: str, says: str
+) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    (tmp_path / "prices.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        asked(empty_study, "aim=cost", f"prices={tmp_path / 'prices.yaml'}")
+
+
+def _rows(study: Study) -> list[dict[str, Any]]:
+    whole = studies.read(study.params)
+    return studies.merged_rows(whole, studies.load(whole, study.directory))
