@@ -299,14 +299,15 @@ class Command:
 
 
 def _show_sweep(line: CommandLine, cells: Sequence[Config]) -> None:
-    """Print the table of a sweep's cells."""
+    """Print the table of a sweep's cells, and what they mean."""
     # Imported here because a user who has mistyped a word shouldn't wait for it.
     from src.report import console, sweep
 
     print(flush=True)
     rows = split_sweep(command_line.parse_overrides(line.overrides))
-    shown = sweep.sweep_view([Path(cell.out) for cell in cells], rows, line.config_dir)
+    shown, found = sweep.sweep_result([Path(cell.out) for cell in cells], rows, line.config_dir)
     console.print_views([shown])
+    console.print_verdicts(found)
 
 
 if __name__ == "__main__":

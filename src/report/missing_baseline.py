@@ -49,15 +49,20 @@ def line_to_add(run: StudyRun) -> str | None:
         return None
     strategy = run.config.get("strategy") or {}
     options = {f"strategy.{key}": typed(value) for key, value in (strategy.get("baseline") or {}).items()}
-    chosen = {"strategy": names[0], **options, **kept}
+    return line_beside(run, {"strategy": names[0], **options, **kept})
+
+
+def line_beside(run: StudyRun, chosen: Mapping[str, str]) -> str:
+    """Return the block of a grid, or the command, that adds a run with these overrides beside another one."""
     if "configuration" in run.declared:
-        return grid_block(chosen)
+        return f"- {{{', '.join(f'{key}: {_in_yaml(value)}' for key, value in chosen.items())}}}"
+    words = dict(chosen)
     if any(word.startswith("out=") for word in shlex.split(run.declared[DECLARED])):
         # Beside the run, where the sweep looks for it.
-        digits = hashlib.sha256(repr(chosen).encode()).hexdigest()[:6]
-        chosen["out"] = str(Path(str(run.config.get("out"))).parent / f"{names[0]}-{digits}")
+        digits = hashlib.sha256(repr(words).encode()).hexdigest()[:6]
+        words["out"] = str(Path(str(run.config.get("out"))).parent / f"{words['strategy']}-{digits}")
     flags = [str(run.declared[FLAGS])] if FLAGS in run.declared else []
-    return " ".join(["python -m src.train", *flags, shlex.join(f"{k}={v}" for k, v in chosen.items())])
+    return " ".join(["python -m src.train", *flags, shlex.join(f"{k}={v}" for k, v in words.items())])
 
 
 def kept_overrides(run: StudyRun) -> dict[str, str] | None:
@@ -72,11 +77,6 @@ def kept_overrides(run: StudyRun) -> dict[str, str] | None:
         for key, value in given.items()
         if key not in OF_THE_RUN and not key.lstrip("+").startswith(("strategy.", "tracking.", "hydra"))
     }
-
-
-def grid_block(chosen: Mapping[str, str]) -> str:
-    """Return the block of a study's grid that is one configuration, by its overrides."""
-    return f"- {{{', '.join(f'{key}: {_in_yaml(value)}' for key, value in chosen.items())}}}"
 
 
 def _in_yaml(value: str) -> str:

@@ -10,6 +10,8 @@ from src.config import choices
 from src.report import comparison, repeats, tables
 from src.report.missing_baseline import DECLARED, FLAGS
 from src.report.runs import StudyRun, labels, load_run
+from src.report.verdict.objective import Objective
+from src.report.verdict.verdicts import Verdict, verdicts
 from src.report.views import SWEEP, View, view
 from src.run import files
 from src.run.directory import PARTIAL, REPLACED
@@ -20,13 +22,13 @@ from src.run.tables import read_mapping
 ALIKE = ("model", "dataset")
 
 
-def sweep_view(
+def sweep_result(
     directories: Sequence[Path], overrides: Sequence[Sequence[str]], config_dir: str | None = None
-) -> View:
-    """Return the table of the runs in these directories: throughput, speed-up, score and parity of each.
+) -> tuple[View, list[Verdict]]:
+    """Return the table of the runs in these directories, and what they mean.
 
-    A run on one device that is in the same folder as they are is a baseline, too, unless a cell is of its
-    configuration.
+    The table has throughput, speed-up, score and parity of each run. A run on one device that is in the same
+    folder as they are is a baseline, too, unless a cell is of its configuration.
 
     Args:
         directories: those of the runs.
@@ -39,9 +41,16 @@ def sweep_view(
         for name, folder, words in zip(_names(directories), directories, overrides, strict=True)
     ]
     known = [*runs, *_neighbours(runs)]
-    compared = {"scaling": tables.scaling(runs, among=known), "accuracy": tables.accuracy(runs, among=known)}
-    rows = tables.merged(runs, compared, labels(known))
-    return view(SWEEP, repeats.summarise(rows))
+    compared = {
+        "scaling": tables.scaling(known),
+        "accuracy": tables.accuracy(known),
+        "utilization": tables.utilization(known),
+    }
+    rows = tables.merged(known, compared, labels(known))
+    own = rows[: len(runs)]
+    used = {cell for row in own for cell in (row.get("baseline") or "").split()}
+    asked = [*own, *(row for row in rows[len(runs) :] if row["cell"] in used)]
+    return view(SWEEP, repeats.summarise(own)), verdicts(asked, Objective(), {})
 
 
 def _names(directories: Sequence[Path]) -> list[str]:

@@ -65,24 +65,17 @@ COLUMNS = {
 }
 
 
-def scaling(
-    runs: Sequence[StudyRun],
-    named: Mapping[str, Any] | None = None,
-    among: Sequence[StudyRun] | None = None,
-) -> list[Row]:
-    """Return the throughput of each run and its ratios to runs `among` these, by default `runs`.
+def scaling(runs: Sequence[StudyRun], named: Mapping[str, Any] | None = None) -> list[Row]:
+    """Return the throughput of each run and its ratios to others of these.
 
     `named` is the baseline that the study names.
     """
-    return [_row(run, SCALING) | _ratios(run, runs if among is None else among, named) for run in runs]
+    return [_row(run, SCALING) | _ratios(run, runs, named) for run in runs]
 
 
-def accuracy(runs: Sequence[StudyRun], among: Sequence[StudyRun] | None = None) -> list[Row]:
-    """Return the accuracy of each run and its parity with the single run, with the columns `ACCURACY`.
-
-    That run is `among` these, by default `runs`.
-    """
-    return [_row(run, ACCURACY) | parity(run, runs if among is None else among) for run in runs]
+def accuracy(runs: Sequence[StudyRun]) -> list[Row]:
+    """Return the accuracy of each run and its parity with the single run, with the columns `ACCURACY`."""
+    return [_row(run, ACCURACY) | parity(run, runs) for run in runs]
 
 
 def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:

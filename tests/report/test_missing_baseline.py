@@ -95,12 +95,12 @@ def test_a_sweep_has_its_baseline_beside_it(empty_study: Study) -> None:
     empty_study.run("it is", "ddp", workers=2, seed=1, samples_per_second=1500.0)
     cells = [empty_study.directory / "runs" / name for name in ("ddp", "it is")]
     words = [["strategy=ddp"], ["strategy=ddp", "seed=1"]]
-    alone = sweep.sweep_view(cells, words)
+    alone, _ = sweep.sweep_result(cells, words)
     assert "For a speed-up, run this, and the sweep once more:" in alone.notes
     assert "python -m src.train strategy=single" in alone.notes
     empty_study.run("one", samples_per_second=1000.0)
     empty_study.run("two", "ddp", workers=2, samples_per_second=1.0)
-    shown = sweep.sweep_view(cells, words)
+    shown, _ = sweep.sweep_result(cells, words)
     speedups = [row[shown.headings.index("speed-up")] for _, row in shown.rows]
     assert len(speedups) == 2 and [text.split()[0].rstrip("*†") for text in speedups] == ["1.80", "1.50"]
     assert "speed-up over single" in shown.title
@@ -117,7 +117,7 @@ def test_no_neighbour_stands_for_a_cell_of_its_configuration(empty_study: Study)
             # The newest of a configuration counts.
             later = (folder / "z/metrics.json").stat().st_mtime + 5
             os.utime(folder / "one/metrics.json", (later, later))
-        seen = sweep.sweep_view([folder / name for name in shown], [[] for _ in shown])
+        seen, _ = sweep.sweep_result([folder / name for name in shown], [[] for _ in shown])
         speedups = [row[seen.headings.index("speed-up")] for _, row in seen.rows]
         assert [text.rstrip("*†") for text in speedups] == ["1.00", "2.00"][-len(shown) :]
 
@@ -127,13 +127,13 @@ def test_directories_of_one_name_stay_rows_of_their_own(empty_study: Study) -> N
     for place in ("a/run", "b/run", "c/run-2"):
         empty_study.run(place, samples_per_second=1000.0, seed=len(cells))
         cells.append(empty_study.directory / "runs" / place)
-    assert len(sweep.sweep_view(cells, [[], [], []]).rows) == 3
+    assert len(sweep.sweep_result(cells, [[], [], []])[0].rows) == 3
 
 
 def test_a_seed_of_0_is_told_from_others(empty_study: Study) -> None:
     """It was taken for none, and two runs stood under `seed 1`."""
     for seed in (0, 1):
         empty_study.run(f"s{seed}", seed=seed, samples_per_second=1000.0)
-    shown = sweep.sweep_view([empty_study.directory / "runs" / f"s{seed}" for seed in (0, 1)], [[], []])
+    shown, _ = sweep.sweep_result([empty_study.directory / "runs" / f"s{seed}" for seed in (0, 1)], [[], []])
     assert "seed" not in shown.title
     assert [row[shown.headings.index("seed")] for _, row in shown.rows] == ["0", "1"]

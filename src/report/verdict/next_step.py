@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from src.config import choices
-from src.report.missing_baseline import grid_block, kept_overrides, line_to_add
+from src.report.missing_baseline import kept_overrides, line_beside, line_to_add
 from src.report.repeats import Ratio
 from src.report.verdict.answer import Answer
 from src.report.verdict.candidates import Candidate
@@ -16,7 +16,6 @@ from src.report.verdict.objective import ACCURACY
 REPEAT = 3
 # More repetitions than these aren't asked for: such a difference matters to nobody.
 MOST_REPETITIONS = 20
-SEEDS = "seed: [0, 1, 2]"
 SHOWN = 4
 
 
@@ -29,17 +28,24 @@ def next_step(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
     known = [answer for answer in answers if answer.chosen is not None]
     if not known or not any(each.candidate.measured for answer in known for each in answer.compared):
         return ""
-    again = f"make study NAME={study.get('name')} REPEAT="
-    if known[0].aim.name == ACCURACY:
-        if not any(answer.repeated for answer in known):
-            return f"several seeds in the grid, `{SEEDS}`, would tell most"
-    elif not any(answer.repeated for answer in known) and not _lacks_baseline(known):
-        return f"repetitions would tell most: `{again}{REPEAT}`"
-    if (block := _lacks_baseline(known)) is not None:
-        return f"one device alone would tell most; add to the study's grid `{block}`"
-    if (times := _repetitions(known)) is not None and known[0].aim.name != ACCURACY:
-        return f"as many repetitions as may tell these apart: `{again}{times}`"
+    if (line := _lacks_baseline(known)) is not None:
+        return f"one device alone would tell most: {line}"
+    learning = known[0].aim.name == ACCURACY
+    if not any(answer.repeated for answer in known):
+        return f"would tell most: {_again(study, REPEAT, seeds=learning)}"
+    if (times := _repetitions(known)) is not None and not learning:
+        return f"as many repetitions as may tell these apart: {_again(study, times)}"
     return _more_devices(known) or _other_strategy(known)
+
+
+def _again(study: Mapping[str, Any], times: int, *, seeds: bool = False) -> str:
+    """Return how to measure each configuration so often: again, or with other seeds."""
+    listed = ",".join(map(str, range(times)))
+    if study.get("name") is None:
+        return f"each cell so often with another seed, `-m seed={listed}`"
+    if seeds:
+        return f"several seeds in the study's grid, `seed: [{listed}]`"
+    return f"repetitions, `make study NAME={study['name']} REPEAT={times}`"
 
 
 def _lacks_baseline(answers: Sequence[Answer]) -> str | None:
@@ -49,8 +55,8 @@ def _lacks_baseline(answers: Sequence[Answer]) -> str | None:
             each.reference for each in answer.compared
         ):
             for each in answer.compared:
-                if (line := line_to_add(each.candidate.run)) is not None and line.startswith("- "):
-                    return line
+                if (line := line_to_add(each.candidate.run)) is not None:
+                    return _where(line)
     return None
 
 
@@ -85,8 +91,9 @@ def _more_devices(answers: Sequence[Answer]) -> str:
     there = min((_devices_there(candidate) for candidate in several), default=0)
     if there <= most or not several:
         return ""
-    block = _block(several[0], str(several[0].first["strategy"]), there)
-    return block and f"of this machine's {there} devices no more than {most} were tried; `{block}` would tell"
+    line = _line(several[0], str(several[0].first["strategy"]), there)
+    said = f"of this machine's {there} devices no more than {most} were tried"
+    return line and f"{said}; that would tell most: {line}"
 
 
 def _devices_there(candidate: Candidate) -> int:
@@ -122,19 +129,24 @@ def _other_strategy(answers: Sequence[Answer]) -> str:
     if not left:
         return ""
     several = max(compared, key=lambda candidate: candidate.devices)
-    block = _block(several, left[0], several.devices if several.devices > 1 else None)
+    line = _line(several, left[0], several.devices if several.devices > 1 else None)
     rest = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
     said = f"not tried: {', '.join(left[:SHOWN])}{rest}"
-    return f"{said}; to the study's grid add `{block}`" if block else said
+    return f"{said}; the first of them by {line}" if line else said
 
 
-def _block(candidate: Candidate, strategy: str, workers: int | None) -> str:
-    """Return the block of a grid for a configuration with another strategy, or more workers."""
+def _line(candidate: Candidate, strategy: str, workers: int | None) -> str:
+    """Return how to add a configuration with another strategy, or more workers; empty if that isn't known."""
     kept = kept_overrides(candidate.run)
     if kept is None:
         return ""
     size = {"workers": str(workers)} if workers is not None else {}
-    return grid_block({"strategy": strategy, **size, **kept})
+    return _where(line_beside(candidate.run, {"strategy": strategy, **size, **kept}))
+
+
+def _where(line: str) -> str:
+    """Return a block of a grid, or a command, with a word on where it belongs."""
+    return f"`{line}` in the study's grid" if line.startswith("- ") else f"`{line}`"
 
 
 def _chosen(answers: Sequence[Answer]) -> list[Candidate]:

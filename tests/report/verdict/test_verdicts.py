@@ -82,7 +82,7 @@ def test_what_ran_once_is_never_called_faster(empty_study: Study) -> None:
     text = said(empty_study)
     assert text.startswith("cnn on mnist: undecided. Nothing faster than single (1,000 samples/s) is shown")
     assert "in these runs: ddp on 2 devices 1.90 times as fast as single" in text
-    assert "repetitions would tell most: `make study NAME=small REPEAT=3`" in text
+    assert "would tell most: repetitions, `make study NAME=small REPEAT=3`" in text
 
 
 def test_of_what_nothing_tells_apart_the_fewest_devices_are_chosen(empty_study: Study) -> None:
@@ -244,7 +244,7 @@ def test_repetitions_of_one_seed_say_nothing_of_accuracies(empty_study: Study) -
     repeated(empty_study, "local", "local_sgd", workers=2, rates=scaled(1000), accuracy=0.95, score=0.95)
     text = said(empty_study, "aim=accuracy")
     assert "Nothing more accurate than single (accuracy 90.00%) is shown: how far two seeds differ" in text
-    assert "`seed: [0, 1, 2]`" in text
+    assert "would tell most: several seeds in the study's grid, `seed: [0,1,2]`" in text
 
 
 def test_prices_give_costs_and_their_front_with_time(empty_study: Study, tmp_path: Path) -> None:
