@@ -25,6 +25,12 @@ PAGE = (ROOT / "docs" / "your-own.md").read_text()
 FILES = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SETUP = re.findall(r"^    ((?:git clone|make install|\.) ?.*)$", PAGE, re.MULTILINE)
 TORCH, KERAS = re.findall(r"^    python -m src\.train (.+)$", PAGE, re.MULTILINE)
+# The README's own way to a verdict: its file, and its commands but for where to clone from.
+README = (ROOT / "README.md").read_text()
+(README_FILE,) = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+README_COMMANDS = re.findall(r"^    ((?:git clone|make install|\. |.* -m seed=).*)$", README, re.MULTILINE)
+# It is cut short: two of its three seeds, and of the samples so many that there are 64 steps.
+SHORT = {"seed=0,1,2": "seed=0,1", "strategy=single,ddp,pipeline": "strategy=single,ddp"}
 MORE = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "epochs=1", "batch=16")
 
 
@@ -44,14 +50,16 @@ def write(folder: Path, train: int, val: int) -> None:
                 Image.fromarray(pixels).save(images / f"{number}.png")
 
 
-def test_a_model_takes_ten_lines_and_a_table_four_commands() -> None:
+def test_a_model_takes_ten_lines_and_a_verdict_four_commands() -> None:
     assert len(FILES) == 2 and len(SETUP) == 3
-    assert all(len([line for line in code.splitlines() if line.strip()]) <= 10 for _, code in FILES)
+    assert README_COMMANDS[:3] == SETUP and len(README_COMMANDS) == 4
+    files = [*FILES, README_FILE]
+    assert all(len([line for line in code.splitlines() if line.strip()]) <= 10 for _, code in files)
 
 
 @pytest.mark.slow
-def test_from_a_fresh_clone_to_a_table(tmp_path: Path) -> None:
-    """The commands are the page's, but for where to clone from; the environment is this one."""
+def test_from_a_fresh_clone_to_a_table_and_a_verdict(tmp_path: Path) -> None:
+    """The commands are the pages', but for where to clone from; the environment is this one."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     if len(usable_cores()) < 2:
@@ -85,6 +93,22 @@ def test_from_a_fresh_clone_to_a_table(tmp_path: Path) -> None:
     assert any("parity" in line for line in table)
     assert "reference" in words[0] and {"local", "statistics"} <= {*words[1]}
     assert all("100.00%" in row for row in words)
+    name, code = README_FILE
+    (tmp_path / "scaleguide" / name).write_text(code)
+    train = README_COMMANDS[3] + " dataset.limit=8192 dataset.test_limit=1000 hardware.device=cpu"
+    for whole, part in SHORT.items():
+        assert whole in train
+        train = train.replace(whole, part)
+    completed = subprocess.run(
+        ["bash", "-ec", "\n".join([*further, train])],
+        cwd=tmp_path / "scaleguide",
+        env=shell,
+        capture_output=True,
+        text=True,
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    verdict = completed.stdout.partition("\nverdict by throughput: mine.net.build on mnist: ")[2]
+    assert "4 runs, 2 of each configuration" in verdict.replace("\n ", "") and "samples/s" in verdict
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ SHOWN = 4
 def next_step(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
     """Return a clause on what wasn't tried and how to try what tells most; empty where nothing is known.
 
-    First come repetitions, without which nothing is known, then a missing baseline, then as many repetitions
+    First comes a missing baseline, then repetitions, without which nothing is known, then as many repetitions
     as tell apart what is tied, then more of the machine's devices, then strategies that the study leaves out.
     """
     known = [answer for answer in answers if answer.chosen is not None]
@@ -31,7 +31,8 @@ def next_step(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
     if (line := _lacks_baseline(known)) is not None:
         return f"one device alone would tell most: {line}"
     learning = known[0].aim.name == ACCURACY
-    if not any(answer.repeated for answer in known):
+    blocks = max(len(each.candidate.figures(answer.aim)) for answer in known for each in answer.compared)
+    if blocks < REPEAT:
         return f"would tell most: {_again(study, REPEAT, seeds=learning)}"
     if (times := _repetitions(known)) is not None and not learning:
         return f"as many repetitions as may tell these apart: {_again(study, times)}"
