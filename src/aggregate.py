@@ -107,6 +107,7 @@ def write(
             folder = Path(work) / "tables"
             folder.mkdir()
             _write_tables(runs, rows, folder)
+            (folder / studies.KEPT).write_text(json.dumps(study, indent=1) + "\n")
             verdict = [as_json(each) for each in found]
             (folder / "verdict.json").write_text(json.dumps(verdict, indent=2) + "\n")
             # The old files are replaced, never written into: DVC may have linked them to its cache.

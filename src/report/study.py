@@ -10,6 +10,10 @@ from typing import Any
 from src.config import ConfigError, choices
 from src.report import network, repeats, runs, tables
 from src.report.runs import Row, StudyRun
+from src.run.tables import read_mapping
+
+# The file among a study's tables that has the study itself.
+KEPT = "study.json"
 
 
 def read(params: Path) -> dict[str, Any]:
@@ -22,6 +26,26 @@ def read(params: Path) -> dict[str, Any]:
     if not isinstance(study.get("cells"), dict) or not study["cells"]:
         raise ConfigError(f"{params}: study.cells must be a mapping with at least one cell")
     return study
+
+
+def of_folder(folder: Path) -> dict[str, Any]:
+    """Return the study whose results are in a folder, as its last aggregation kept it.
+
+    Of a folder without tables, every run is a cell of a study of the folder's name.
+    """
+    kept = read_mapping(folder / "tables" / KEPT)
+    if isinstance(kept.get("cells"), dict) and isinstance(kept.get("name"), str):
+        return dict(kept)
+    names = sorted(path.name for path in (folder / "runs").iterdir() if path.is_dir())
+    return {"name": folder.name, "cells": {name: _declared(name, names) for name in names}}
+
+
+def _declared(name: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return which configuration a run repeats, by its name: repetitions end in `-r2`, `-r3`, ..."""
+    found = re.fullmatch(r"(.+)-r(\d+)", name)
+    if found is None or found[1] not in names:
+        return {}
+    return {"configuration": found[1], "repetition": int(found[2])}
 
 
 def directory(study: Mapping[str, Any]) -> Path:
