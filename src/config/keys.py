@@ -164,7 +164,8 @@ KEYS: dict[str, Key] = {
     "strategy.mpiexec": Key(Changes.SPEED, _TEXT),
     "strategy.max_restarts": Key(Changes.WATCH),
     **_described("strategy", "framework", "entry", "serve", "launcher", "exchange", "loopback"),
-    **_described("strategy", "synchronous", "parity", "reference", "baseline", "supports", "allowed"),
+    **_described("strategy", "synchronous", "parity", "reference", "baseline", "capacity"),
+    **_described("strategy", "supports", "allowed"),
     # Options of models and tasks.
     **_options("model", Changes.WORK, "hidden", "layers", "prior", "options", "trunk", "width", "dropout"),
     **_options("model", Changes.WORK, "stem", "blocks", "depth"),

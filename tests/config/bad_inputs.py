@@ -83,7 +83,7 @@ CASES: dict[str, Case] = {
     "a06_neg": _mistake("workers=-1", "workers=-1: must be at least 1"),
     "a07_huge": _fine("model=mlp epochs=99999999999999999999"),
     "a08_hugelr": _mistake("optimizer.lr=1e400", "optimizer.lr=inf: must be a number"),
-    "a09_empty": _mistake("strategy=", "strategy=: no such strategy; there are ddp"),
+    "a09_empty": _mistake("strategy=", "strategy=: no such strategy; there are capacity, ddp"),
     "a10_emptymodel": _mistake("model=''", "model=: no such model; there are bayes_mlp, cnn"),
     "a11_unicode": _mistake("stratégie=ddp", "stratégie=ddp"),
     "a12_emoji": _mistake("strategy=💥", "strategy=💥"),

@@ -129,12 +129,13 @@ def verdict_differences(study: Path) -> list[str]:
         numbers = {"95"}
         for answer in verdict["answers"]:
             known = [of_cells(study, each["cells"], listed) for each in answer["configurations"]]
+            more = [of_cells(study, each["cells"], listed) for each in answer["capacities"]]
             for mine, theirs in zip(known, answer["configurations"], strict=True):
                 base = of_cells(study, theirs["reference"], listed) if theirs["reference"] else None
                 numbers |= shown_numbers(mine, theirs["devices"])
                 pairs = [(mine["figure"], theirs["figure"])]
                 if base is not None and base["rates"] and mine["rates"]:
-                    pool = [each["rates"] for each in known if each["rates"] != base["rates"]]
+                    pool = [each["rates"] for each in (*known, *more) if each["rates"] != base["rates"]]
                     bounds = interval(mine["rates"], base["rates"], pool)
                     middle = median(base["rates"].values())
                     ratio = median([rate / base["rates"].get(b, middle) for b, rate in mine["rates"].items()])
@@ -144,9 +145,16 @@ def verdict_differences(study: Path) -> list[str]:
                     ]
                     numbers |= {f"{value:.2f}" for value in (ratio, *bounds) if value is not None}
                     numbers.add(f"{ratio / theirs['devices']:.0%}")
+                    for each, given in zip(more, answer["capacities"], strict=True):
+                        if given["devices"] == theirs["devices"]:
+                            most = median(
+                                [r / base["rates"].get(b, middle) for b, r in each["rates"].items()]
+                            )
+                            numbers |= {f"{most:.2f}", f"{ratio / most:.0%}"}
+                            pairs.append((most, given["speedup"]))
                 if answer["chosen"] is not None and theirs["tied"]:
                     best = of_cells(study, answer["chosen"], listed)
-                    pool = [each["rates"] for each in known if each["rates"] != best["rates"]]
+                    pool = [each["rates"] for each in (*known, *more) if each["rates"] != best["rates"]]
                     numbers.add(f"{median([r / best['rates'][b] for b, r in mine['rates'].items()]):.2f}")
                     numbers |= {
                         f"{x:.2f}" for x in interval(mine["rates"], best["rates"], pool) if x is not None

@@ -83,7 +83,7 @@ def answer(question: Question, objective: Objective) -> Answer:
     compared with. All that aren't told from it are as good, as far as known.
     """
     aim = objective.aim
-    pool = [figures for each in question.candidates if (figures := each.figures(aim))]
+    pool = question.pool(aim)
     compared = [_compared(each, question, objective, pool) for each in question.candidates]
     fit = [each for each in compared if not each.unfit]
     able = [each for each in fit if each.candidate.alone or each.word is Word.BETTER] or fit

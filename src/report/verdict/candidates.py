@@ -60,6 +60,11 @@ class Candidate:
         return comparison.is_single(self.run) and self.devices == 1
 
     @property
+    def of_capacity(self) -> bool:
+        """Return whether it measures what devices give together, and trains no model."""
+        return bool(self.run.get("strategy.capacity"))
+
+    @property
     def cells(self) -> tuple[str, ...]:
         """Return the cells of its runs."""
         return tuple(row["cell"] for row in self.rows)
@@ -101,12 +106,23 @@ class Question:
         batch: the batch that all have; `None` where configurations of several batches compare.
         candidates: the configurations.
         baselines: what a candidate's figure stands over, by its first cell.
+        capacities: what devices give that train each for itself, which is no way to train.
     """
 
     subject: str
     batch: int | None
     candidates: tuple[Candidate, ...]
     baselines: Mapping[str, Candidate]
+    capacities: tuple[Candidate, ...] = ()
+
+    def capacity(self, devices: int) -> float | None:
+        """Return the measured capacity of so many devices: C(N), over one device alone."""
+        known = [each.middle("speedup") for each in self.capacities if each.devices == devices]
+        return known[0] if known else None
+
+    def pool(self, aim: Aim) -> list[Rates]:
+        """Return the figures of all configurations, whose noise is one."""
+        return [figures for each in (*self.candidates, *self.capacities) if (figures := each.figures(aim))]
 
     def reference(self, candidate: Candidate) -> Candidate | None:
         """Return the configuration on one device over which a candidate's figure stands."""
@@ -127,10 +143,12 @@ def questions(rows: Sequence[Row], objective: Objective) -> list[Question]:
         Question(
             subject,
             group[0].first.get("batch") if aim.at_batch else None,
-            tuple(group),
+            tuple(known for known in group if not known.of_capacity),
             {known.cells[0]: base for known in group if (base := _baseline(known, group, every, aim))},
+            tuple(known for known in group if known.of_capacity),
         )
         for subject, group in zip(subjects, candidates, strict=True)
+        if not all(known.of_capacity for known in group)
     ]
 
 

@@ -120,7 +120,11 @@ def _other_strategy(answers: Sequence[Answer]) -> str:
         for name, file in choices.strategies().items()
         if file["framework"] == run.get("framework") and kind in file["supports"]["devices"]
     }
-    left = [name for name, file in files.items() if name not in tried and "reference" not in file]
+    left = [
+        name
+        for name, file in files.items()
+        if name not in tried and not {"reference", "capacity"} & file.keys()
+    ]
     left.sort(
         key=lambda name: (
             files[name].get("synchronous") is not True,

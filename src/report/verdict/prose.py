@@ -10,7 +10,7 @@ from src.report.verdict import words
 from src.report.verdict.answer import NO, Answer, Compared, Word
 from src.report.verdict.candidates import Candidate
 from src.report.verdict.next_step import next_step
-from src.report.verdict.objective import ACCURACY, Objective
+from src.report.verdict.objective import ACCURACY, THROUGHPUT, Objective
 from src.run.status import Status
 
 # So many configurations are named in a sentence before the rest is counted.
@@ -124,6 +124,7 @@ def _cost(answers: Sequence[Answer]) -> Sentence | None:
     parts = [f"it takes {devices} device{'s' if devices != '1' else ''}"]
     if each_gives and devices != "1":
         parts[0] += f", each of which does {each_gives} of what one alone does"
+        parts[0] += _of_capacity(answers)
     for text, shown in (("{} of memory a device", _memory), ("{}", _scores)):
         mine, theirs = (shown([known[side] for known in both]) for side in (0, 1))
         if mine:
@@ -132,6 +133,21 @@ def _cost(answers: Sequence[Answer]) -> Sentence | None:
         parts.append(said)
     cells = tuple(cell for each in several for cell in each.candidate.cells)
     return Sentence(_sentence("; ".join(parts)), cells)
+
+
+def _of_capacity(answers: Sequence[Answer]) -> str:
+    """Return which part of the devices' measured capacity the choices reach; empty where it isn't known."""
+    shares, capacities = [], []
+    for answer in answers:
+        chosen = answer.chosen
+        if chosen is None or chosen.word is not Word.BETTER or chosen.ratio is None:
+            continue
+        if answer.aim.name == THROUGHPUT and (most := answer.question.capacity(chosen.candidate.devices)):
+            shares.append(chosen.ratio.value / most)
+            capacities.append(most)
+    if not shares:
+        return ""
+    return f" ({words.span(shares, 'percent')} of their capacity, {words.span(capacities, 'ratio')})"
 
 
 def _memory(candidates: Sequence[Candidate]) -> str:
@@ -210,8 +226,16 @@ def _evidence(answers: Sequence[Answer], study: Mapping[str, Any]) -> Sentence:
         ("probe_flag", "in which the machine's own speed differed by more than 10 %"),
     )
     for key, said in kinds:
-        if marked := [row["cell"] for row in rows if row.get(key)]:
-            parts.append(f"{len(marked)} of them {said} ({_few(marked, '; ')})")
+        marked = {
+            words.name(each.candidate, answer.question): sum(
+                bool(row.get(key)) for row in each.candidate.rows
+            )
+            for answer in answers
+            for each in answer.compared
+        }
+        if count := sum(marked.values()):
+            named = [f"{name}: {times}" for name, times in marked.items() if times]
+            parts.append(f"{count} of them {said} ({_few(named)})")
     if lost := [f"{row['cell']} {row['status']}" for row in rows if row["status"] in LOST]:
         parts.append(f"without {_few(lost)}")
     if any(answer.chosen and answer.chosen.candidate.first.get("bound") == "input" for answer in answers):

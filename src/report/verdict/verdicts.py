@@ -74,6 +74,10 @@ def _answer(answer: Answer) -> dict[str, Any]:
     return {
         "batch": answer.question.batch,
         "chosen": list(answer.chosen.candidate.cells) if answer.chosen else None,
+        "capacities": [
+            {"cells": list(each.cells), "devices": each.devices, "speedup": each.middle("speedup")}
+            for each in answer.question.capacities
+        ],
         "configurations": [
             {
                 "cells": list(each.candidate.cells),

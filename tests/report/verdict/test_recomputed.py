@@ -21,6 +21,10 @@ def written(empty_study: Study, unpictured: None) -> Study:
     repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)), **known)
     repeated(empty_study, "mpi", "mpi", workers=2, rates=scaled(1690, (1.01, 0.99, 1.0)))
     repeated(empty_study, "pipeline", "pipeline", workers=2, rates=scaled(711), **known)
+    repeated(
+        empty_study, "both", "capacity", workers=2, scaling="weak", parity="none", rates=scaled(1931),
+        options={"capacity": True},
+    )  # fmt: skip
     empty_study.page()
     return empty_study
 

@@ -142,9 +142,28 @@ def test_a_disturbed_run_is_named(empty_study: Study) -> None:
         "ddp-r4", "ddp", workers=2, samples_per_second=500.0, cpu_wait_fraction=0.4, steal_fraction=0.0,
         declared={"configuration": "ddp", "repetition": 4}, accuracy=0.94,
     )  # fmt: skip
-    assert "7 runs, up to 4 of each configuration; 1 of them disturbed by other processes (ddp-r4)" in said(
+    assert "7 runs, up to 4 of each configuration; 1 of them disturbed by other processes" in said(
         empty_study
     )
+    assert "(ddp on 2 devices: 1)" in said(empty_study)
+
+
+def test_the_part_of_the_devices_capacity_is_told_and_capacity_is_never_chosen(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1520))
+    repeated(
+        empty_study,
+        "both",
+        "capacity",
+        workers=2,
+        scaling="weak",
+        parity="none",
+        rates=scaled(1900),
+        options={"capacity": True},
+    )
+    text = said(empty_study)
+    assert "Use ddp on 2 devices" in text and "6 runs, 3 of each" in text
+    assert "each of which does 76% of what one alone does (80% of their capacity, 1.90)" in text
 
 
 def test_a_broken_parity_is_never_chosen_however_fast(empty_study: Study) -> None:
