@@ -2,9 +2,9 @@
 
 DVC compares experiments file by file, so that these files have the same paths for every study:
 
-    summary/metrics.json          `dvc metrics show`, `dvc exp show`
-    summary/plots/overview.png    `dvc plots show`, `dvc plots diff`
-    summary/plots/learning.png
+    summary/metrics.json    `dvc metrics show`, `dvc exp show`
+    summary/overview.png    `dvc plots show`, `dvc plots diff`
+    summary/learning.png
 
 Pictures are drawn here, and not by DVC's templates, whose pages load Vega from the network.
 """
@@ -24,7 +24,6 @@ from src.report.runs import Row, StudyRun
 from src.run.status import Status
 
 SECONDS_PER_HOUR = 3600
-PICTURES = "plots"
 
 
 def write(folder: Path, runs: Sequence[StudyRun], rows: Sequence[Row]) -> None:
@@ -37,13 +36,13 @@ def write(folder: Path, runs: Sequence[StudyRun], rows: Sequence[Row]) -> None:
     with alone(folder, str(folder)):
         # The old files are replaced, never written into: DVC may have linked them to its cache.
         shutil.rmtree(folder, ignore_errors=True)
-        (folder / PICTURES).mkdir(parents=True)
+        folder.mkdir(parents=True)
         text = json.dumps(metrics_of(rows), indent=2, allow_nan=False)
         (folder / "metrics.json").write_text(f"{text}\n", encoding="utf-8")
         for name, figure in drawn.items():
             if figure:
                 options: dict[str, Any] = {"facecolor": "white", "metadata": {"Software": None}}
-                figure.savefig(folder / PICTURES / f"{name}.png", dpi=100, **options)
+                figure.savefig(folder / f"{name}.png", dpi=100, **options)
                 plt.close(figure)
 
 
@@ -51,8 +50,8 @@ def metrics_of(rows: Sequence[Row]) -> dict[str, float | None]:
     """Return the figures of a study, from the merged row of each run; `None` for what no run has.
 
     `measured` counts configurations, `failed` runs that failed or are missing. `speedup` is the largest over
-    a baseline that is another configuration, `accuracy` and `parity_gap` are the largest, and `train_hours`
-    sums up the training of all runs.
+    a baseline that is another configuration, `accuracy` and `parity_gap` are the largest, and `hours` is the
+    sum of `train_seconds` of all runs. The names are short: 120 columns hold them beside an experiment's.
     """
     summed = repeats.summarise(rows)
     seconds = [row["train_seconds"] for row in rows if row.get("train_seconds") is not None]
@@ -62,7 +61,7 @@ def metrics_of(rows: Sequence[Row]) -> dict[str, float | None]:
         "speedup": _largest([row for row in summed if not _is_baseline(row)], "speedup"),
         "accuracy": _largest(summed, "accuracy"),
         "parity_gap": _largest(summed, "parity_gap"),
-        "train_hours": sum(seconds) / SECONDS_PER_HOUR,
+        "hours": sum(seconds) / SECONDS_PER_HOUR,
     }
 
 
