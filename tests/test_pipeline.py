@@ -313,11 +313,18 @@ def test_a_wrong_number_of_repetitions_is_answered_in_a_sentence(tmp_path: Path,
 def test_no_stage_has_more_of_a_study_as_parameters_than_its_name_and_repetitions(
     tmp_path: Path, studies: Studies
 ) -> None:
-    deps_of_stages(tmp_path, studies["quick"])
+    """Each would be a column of `dvc exp show`."""
+    deps = deps_of_stages(tmp_path, studies["quick"])
+    assert "software/study.yaml" in deps["aggregate"] and "params.yaml" in deps["software"]
     with Repo(str(tmp_path / "graph")) as repo:
         assert {key for dep in repo.index.params for key in dep.params} == {"study.name", "study.repeat"}
-        paths = {path for listed in (repo.index._metrics, repo.index._plots) for path in str(listed).split()}
-    assert "quick" not in " ".join(paths), "DVC compares experiments of two studies by equal paths"
+
+
+def test_dvc_finds_a_studys_figures_and_plots_where_it_finds_those_of_every_other() -> None:
+    graph = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    shown = [*graph["metrics"], *graph["plots"]]
+    assert {str(Path(path).parent) for path in shown} == {"summary"}
+    assert "summary" in graph["stages"]["aggregate"]["outs"]
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ from src.report.runs import Row, StudyRun
 from src.run.status import Status
 
 SECONDS_PER_HOUR = 3600
+# A third of a second; `dvc exp show` makes its column as wide as the longest figure.
+HOUR_DIGITS = 4
 
 
 def write(folder: Path, runs: Sequence[StudyRun], rows: Sequence[Row]) -> None:
@@ -61,7 +63,7 @@ def metrics_of(rows: Sequence[Row]) -> dict[str, float | None]:
         "speedup": _largest([row for row in summed if not _is_baseline(row)], "speedup"),
         "accuracy": _largest(summed, "accuracy"),
         "parity_gap": _largest(summed, "parity_gap"),
-        "hours": sum(seconds) / SECONDS_PER_HOUR,
+        "hours": round(sum(seconds) / SECONDS_PER_HOUR, HOUR_DIGITS),
     }
 
 
