@@ -15,10 +15,14 @@ export GIT_COMMITTER_NAME := scaleguide
 export GIT_COMMITTER_EMAIL := scaleguide@localhost
 endif
 
+# DVC has a column for every parameter and dependency besides.
+COLUMNS_SHOWN := Experiment|Created|measured|failed|speedup|accuracy|parity_gap|hours|study\.name
+SAY_COMMIT = echo "to keep these results in your fork: git add dvc.lock params.yaml data.dvc && git commit (docs/dvc.md)"
+
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## the environment alone (.venv)
 
@@ -42,6 +46,7 @@ run: repository $(INSTALLED)  ## the study in params.yaml, from fetching data to
 	@python -m src.software
 	@python -m src.plan
 	dvc repro
+	@$(SAY_COMMIT)
 
 test: $(INSTALLED)  ## the tests of six minutes: every strategy runs, lint included
 	python -m pytest -n 2 -m 'not slow and not long' $(PYTEST_ARGS)
@@ -53,6 +58,10 @@ study: repository $(INSTALLED)  ## another study as a DVC experiment: make study
 	@python -m src.software
 	@python -m src.plan $(NAME) $(REPEAT)
 	dvc exp run -S study=$(NAME)$(if $(REPEAT), -S study.repeat=$(REPEAT))
+	@$(SAY_COMMIT)
+
+experiments: $(INSTALLED)  ## the studies that ran as DVC experiments, in 120 columns
+	@dvc exp show --no-pager --drop '(?!$(COLUMNS_SHOWN))'
 
 retry: $(INSTALLED)  ## run the study's failed and skipped cells again, then the tables
 	@set -e; for cell in $$(python -m src.aggregate --failed); do dvc repro -f -s "train@$$cell"; done
@@ -77,6 +86,6 @@ lint: $(INSTALLED)  ## ruff: format and rules; which package imports which; type
 	mypy
 
 clean:  ## what runs and studies made here; the environment and fetched raw data in the cache stay
-	rm -rf downloads data prepared results runs software bench/out mlflow.db* mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf downloads data prepared results runs software summary dvc_plots bench/out mlflow.db* mlartifacts .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
-.PHONY: help install run test test-all study retry ui bench format lint clean
+.PHONY: help install run test test-all study experiments retry ui bench format lint clean

@@ -4,8 +4,9 @@ Speed-up and parity, which only the tables know, are added to the runs in MLflow
 
 This is the last stage of a study, `aggregate` in dvc.yaml:
 
-    python -m src.aggregate             # writes results/<study>/tables and report.html, prints the tables
-    python -m src.aggregate --failed    # prints the names of failed, missing and skipped cells alone
+    python -m src.aggregate                     # writes results/<study>/tables and report.html, prints tables
+    python -m src.aggregate --summary summary   # and what DVC shows of the study: its figures and pictures
+    python -m src.aggregate --failed            # prints the names of failed, missing and skipped cells alone
 
 The exit status is 1 when a cell has failed or is missing; tables and report are written all the same. A cell
 that this machine can't run is skipped, and no failure.
@@ -34,7 +35,7 @@ from src.run.status import Status
 from src.run.tables import write_table, write_text
 from src.tracking.study import add_figures
 
-# Figures of each cell that `dvc metrics show` and `dvc exp show` list.
+# Figures of each configuration in tables/metrics.json.
 METRICS = (
     "status", "accuracy", "loss", "samples_per_second", "train_seconds", "speedup", "scaling_efficiency",
     "bubble_fraction", "memory_peak_bytes", "parity_gap", "parity", "data_source",
@@ -64,6 +65,10 @@ def _aggregate(options: argparse.Namespace) -> int:
     rows = studies.merged_rows(study, runs)
     found = verdicts(rows, wanted, study)
     write(study, runs, rows, found, directory)
+    if options.summary:
+        from src.report import summary
+
+        summary.write(options.summary, runs, rows)
     add_figures(rows)
     console.print_views(views.views(repeats.summarise(rows)))
     for run in skipped:
@@ -81,6 +86,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--params", type=Path, default=Path("params.yaml"), help="the file that holds the study"
     )
     parser.add_argument("--study-dir", type=Path, help="where its runs/ are (default: results/<study>)")
+    parser.add_argument("--summary", type=Path, help="a folder for the study's figures and pictures for DVC")
     parser.add_argument(
         "--failed", action="store_true", help="print the failed, missing and skipped cells and stop"
     )

@@ -5,15 +5,19 @@ This is the stage `software` of dvc.yaml:
     python -m src.software      # writes software/<configuration>.txt, where anything has changed
 
 The stage train depends on these files in the place of code: what can touch a cell's figures, and no more. The
-stage fetch depends on datasets.txt, which says what folders of the user's own hold, and preprocess on
-dataset-<folder>.txt, by which code a dataset is read. `make run` and `make study` run this first, since DVC
-doesn't notice that a library was upgraded, or that code or files outside of the repository have changed.
+stage fetch depends on datasets.txt, which says what datasets there are and what folders of the user's own
+hold, preprocess on dataset-<folder>.txt, by which code a dataset is read, and aggregate on study.yaml, the
+study as it stands in params.yaml: no stage has cells and findings as parameters, which `dvc exp show` lists.
+`make run` and `make study` run this first, since DVC doesn't notice that a library was upgraded, or that code
+or files outside of the repository have changed.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+import yaml
 
 from src.config import choices
 from src.config.dataset_content import content_of
@@ -39,7 +43,7 @@ def _write_all() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name, config in configurations(study.get("cells") or {}):
         parts = software_of(config).values()
-        _write(name, "".join(f"{key} {known}\n" for part in parts for key, known in part.items()))
+        _write(f"{name}.txt", "".join(f"{key} {known}\n" for part in parts for key, known in part.items()))
     contents = ""
     for entry in study.get("datasets") or []:
         try:
@@ -49,14 +53,15 @@ def _write_all() -> None:
             contents += f"{entry} {mistake}\n"
             continue
         folder, code = folder_name(dataset), dataset["code"]
-        _write(f"dataset-{folder}", f"{dataset['reader']} {code}\n")
+        _write(f"dataset-{folder}.txt", f"{dataset['reader']} {code}\n")
         made_by = code if dataset["source"] == GENERATED else None
-        contents += f"{folder} {content_of(dataset)} {made_by}\n"
-    _write("datasets", contents)
+        contents += f"{folder} {content_of(dataset)} {made_by} {entry}\n"
+    _write("datasets.txt", contents)
+    _write("study.yaml", yaml.safe_dump(study, sort_keys=False))
 
 
 def _write(name: str, text: str) -> None:
-    path = FOLDER / f"{name}.txt"
+    path = FOLDER / name
     if not path.exists() or path.read_text() != text:
         write_text(path, text)
 

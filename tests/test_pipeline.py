@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
+import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -53,6 +56,13 @@ grid:
   - {strategy: [single, ddp], workers: 1, model: mlp, dataset: mnist, batch: 32, dataset.limit: 4096}
 repeat: 1
 cells: ${cells:${study.grid},${study.repeat}}
+"""
+# A study of one cell, known by its number of samples.
+QUEUED = """
+name: queued
+datasets: [mnist, fashion_mnist]
+grid: [{strategy: single, model: mlp, dataset: mnist, dataset.limit: 2048}]
+cells: ${cells:${study.grid}}
 """
 
 
@@ -302,6 +312,23 @@ def test_a_wrong_number_of_repetitions_is_answered_in_a_sentence(tmp_path: Path,
     assert f"study.repeat={repeat.capitalize()}: must be a whole number, at least 1" in error.value.stderr
 
 
+def test_no_stage_has_more_of_a_study_as_parameters_than_its_name_and_repetitions(
+    tmp_path: Path, studies: Studies
+) -> None:
+    """Each would be a column of `dvc exp show`."""
+    deps = deps_of_stages(tmp_path, studies["quick"])
+    assert "software/study.yaml" in deps["aggregate"] and "params.yaml" in deps["software"]
+    with Repo(str(tmp_path / "graph")) as repo:
+        assert {key for dep in repo.index.params for key in dep.params} == {"study.name", "study.repeat"}
+
+
+def test_dvc_finds_a_studys_figures_and_plots_where_it_finds_those_of_every_other() -> None:
+    graph = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    shown = [*graph["metrics"], *graph["plots"]]
+    assert {str(Path(path).parent) for path in shown} == {"summary"}
+    assert "summary" in graph["stages"]["aggregate"]["outs"]
+
+
 @pytest.mark.slow
 def test_a_study_runs_from_fetching_to_its_report(
     tree: Tree, quick: subprocess.CompletedProcess[str]
@@ -312,14 +339,39 @@ def test_a_study_runs_from_fetching_to_its_report(
         assert len((results / "tables" / f"{name}.csv").read_text().splitlines()) == 3
     assert "<html" in (results / "report.html").read_text()
     assert len(list((results / "runs").iterdir())) == 2
-    shown = tree.run("dvc", "metrics", "show")
-    assert shown.returncode == 0, shown.stderr
     verdict = quick.stdout.partition("verdict by throughput: cnn on mnist: ")[2]
-    assert "make study NAME=quick REPEAT=3" in verdict.replace("\n", " ")
-    for cell in (results / "runs").iterdir():
-        assert cell.name in shown.stdout
-    # A throughput needs more steps than a slow machine takes in the time.
-    assert "accuracy" in shown.stdout
+    assert "make study NAME=quick REPEAT=3" in " ".join(verdict.split())
+
+
+@pytest.mark.slow
+def test_dvc_lists_a_studys_figures_in_120_columns(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    shown = tree.run("dvc", "metrics", "show")
+    listed = tree.run("env", "COLUMNS=120", "make", "-o", ".venv/.installed", "experiments")
+    for command in (shown, listed):
+        assert command.returncode == 0, command.stderr
+        assert max(map(len, command.stdout.rstrip().splitlines())) <= 120, command.stdout
+        # A throughput, and so a speed-up, needs more steps than a slow machine takes in the time.
+        for figure in ("measured", "failed", "accuracy", "parity_gap", "hours"):
+            assert figure in command.stdout
+    (row,) = [line for line in listed.stdout.splitlines() if "└──" in line]
+    assert row.split()[-1] == "quick" and row.split("]")[1].split()[2:4] == ["2", "0"], row
+
+
+@pytest.mark.slow
+def test_plots_are_pictures_that_no_network_is_needed_for(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    for words in (["show"], ["diff", "HEAD"]):
+        drawn = tree.run("dvc", "plots", *words, "-o", "drawn")
+        assert drawn.returncode == 0, drawn.stderr
+        page = (tree.folder / "drawn" / "index.html").read_text()
+        assert "//" not in page and "<script" not in page
+        sources = re.findall(r'<img src="([^"]*)"', page)
+        assert {Path(source).suffix for source in sources} == {".png"}
+        assert all((tree.folder / "drawn" / source).read_bytes()[:4] == b"\x89PNG" for source in sources)
+        assert any("learning" in source for source in sources)
 
 
 @pytest.mark.slow
@@ -356,6 +408,37 @@ def test_one_repetition_more_runs_no_other_again_and_its_ratios_are_the_runs_own
     ordered = sorted(rows, key=lambda row: int(row["order"]))
     assert [row["repetition"] for row in ordered] == ["1", "1", "2", "2", "3", "3"]
     assert all(row["samples_per_second"] and row["speedup"] for row in rows)
+
+
+@pytest.mark.slow
+def test_a_queued_study_runs_in_a_copy_and_so_does_a_temporary_one(
+    tree: Tree, quick: subprocess.CompletedProcess[str]
+) -> None:
+    # Not committed, as a study that somebody is writing.
+    (tree.folder / "conf" / "study" / "queued.yaml").write_text(QUEUED)
+    before = {name: (tree.folder / name).read_bytes() for name in ("params.yaml", "dvc.lock", "dvc.yaml")}
+    ran = {}
+    for name, *commands in (
+        ("queued", ["--queue", "-n", "queued", "-S", "study=queued"], ["--run-all"]),
+        ("temporary", ["--temp", "-n", "temporary", "-S", "study=queued"]),
+    ):
+        for words in commands:
+            completed = tree.run("dvc", "exp", "run", *words)
+            assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
+        ran[name] = completed.stdout
+    assert ran["queued"].count("Running stage 'train@") == 1
+    # Copies share DVC's cache with the project.
+    assert "Running stage 'train@" not in ran["temporary"]
+    assert {name: (tree.folder / name).read_bytes() for name in before} == before
+    assert not (tree.folder / "results" / "queued").exists()
+    with contextlib.closing(sqlite3.connect(tree.folder / "mlflow.db")) as store:
+        runs = store.execute(
+            "select status, artifact_uri from runs where name like '%limit=2048%'"
+        ).fetchall()
+    ((status, address),) = runs
+    assert status == "FINISHED" and address.startswith((tree.folder / "mlartifacts").as_uri())
+    assert tree.run("dvc", "exp", "apply", "temporary").returncode == 0
+    assert (tree.folder / "results" / "queued" / "report.html").exists()
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from src.measure.software import software_of
 from tests.support import ROOT, config
 
 TRAIN = "mkdir -p results/stale/runs/${key} && date +%N > results/stale/runs/${key}/metrics.json"
+MADE = "results/stale/report.html results/stale/tables/a summary/a"
+AGGREGATE = f"mkdir -p results/stale/tables summary && touch {MADE}"
 OWN = "mine/tiny.py"
 # What a study's cells choose besides a model and a dataset.
 CELLS: dict[str, dict[str, str]] = {
@@ -30,7 +32,10 @@ CELLS: dict[str, dict[str, str]] = {
 
 
 class Repository:
-    """A copy of the code with a study of five cells, and of dvc.yaml the stages `software` and `train`."""
+    """A copy of the code with a study of five cells, and of dvc.yaml three stages.
+
+    `aggregate` depends there on no code, so that a changed one of the report makes no difference.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "repository"
@@ -40,13 +45,14 @@ class Repository:
         for name in ("constraints.txt", "pyproject.toml", ".dvcignore"):
             shutil.copy2(ROOT / name, self.folder)
         graph = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-        stages = {name: graph["stages"][name] for name in ("software", "train")}
+        stages = {name: graph["stages"][name] for name in ("software", "train", "aggregate")}
         stages["train"]["do"]["cmd"] = TRAIN
+        stages["aggregate"]["cmd"] = AGGREGATE
+        kept = [path for path in stages["aggregate"]["deps"] if not path.startswith("src/")]
+        stages["aggregate"]["deps"] = kept
         self.write("dvc.yaml", yaml.safe_dump({"stages": stages}))
-        self.write(
-            "params.yaml",
-            yaml.safe_dump({"study": {"name": "stale", "datasets": ["mnist"], "cells": _cells()}}),
-        )
+        study = {"name": "stale", "repeat": 1, "datasets": ["mnist"], "cells": _cells()}
+        self.write("params.yaml", yaml.safe_dump({"study": study}))
         self.write("prepared/mnist/meta.json", "{}")
         self.write(OWN, "def build(**options): ...\n")
         self.write(".dvc/config", "[core]\nanalytics = false\n")
@@ -100,7 +106,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
         patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         patch.setenv("DVC_SITE_CACHE_DIR", str(made.folder / "site"))
         patch.delenv("PYTHONPATH", raising=False)
-        assert made.repro() == {"software", *CELLS}
+        assert made.repro() == {"software", *CELLS, "aggregate"}
         made.first = made.software()
         yield made
 
@@ -142,7 +148,7 @@ def test_cells_run_again_whose_figures_a_change_can_touch(
     repository: Repository, edited: str, stale: set[str]
 ) -> None:
     repository.change(edited)
-    assert repository.repro() == {"software", *stale}
+    assert repository.repro() == {"software", *stale, "aggregate"}
 
 
 def test_cells_run_again_that_import_an_upgraded_library_or_changed_code_of_the_users_own(
@@ -155,4 +161,16 @@ def test_cells_run_again_that_import_an_upgraded_library_or_changed_code_of_the_
     monkeypatch.setenv("PYTHONPATH", str(installed.parent))
     # As `make run` does before `dvc repro`.
     subprocess.run([sys.executable, "-m", "src.software"], cwd=repository.folder, check=True)
-    assert repository.repro() == {"software", "single", "ddp", "ddp_vpn", "own"}
+    assert repository.repro() == {"software", "single", "ddp", "ddp_vpn", "own", "aggregate"}
+
+
+def test_an_edited_finding_or_figure_makes_the_tables_anew_and_runs_no_cell(repository: Repository) -> None:
+    """Though of a study's parameters the stage names no more than its name and repetitions."""
+    # Another test may have upgraded a library, which is as it was again.
+    subprocess.run([sys.executable, "-m", "src.software"], cwd=repository.folder, check=True)
+    repository.repro()
+    for key in ("findings", "published", "baseline"):
+        params = yaml.safe_load((repository.folder / "params.yaml").read_text())
+        params["study"][key] = [{"claim": "as edited"}]
+        repository.write("params.yaml", yaml.safe_dump(params))
+        assert repository.repro() == {"software", "aggregate"}, key

@@ -61,7 +61,7 @@ def test_failed_prints_only_the_names_to_run_again(study: Study, capsys: pytest.
     assert not (study.directory / "tables").exists()
 
 
-def test_metrics_for_dvc_are_nested_by_cell_and_valid_json(study: Study) -> None:
+def test_metrics_are_nested_by_configuration_and_valid_json(study: Study) -> None:
     study.run("nan", batch=64, status="diverged", loss=float("nan"))
     run(study)
     metrics = json.loads(
