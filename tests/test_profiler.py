@@ -107,6 +107,15 @@ def test_tensorflows_trace_is_its_profilers(strategy: str, commands: Any, mnist:
     traces = list((commands.folder / "run/profile").glob("rank-*/plugins/profile/*/*.xplane.pb"))
     assert len(traces) == (1 if strategy == "tf_single" else 2)
     assert all(b"MatMul" in trace.read_bytes() for trace in traces)
+    folder = commands.folder / "run/profile"
+    with gzip.open(folder / "all-ranks.json.gz", "rt") as file:
+        assert_opens_in_perfetto(json.load(file))
+    steps, exchanges = read_table(folder / "steps.csv"), read_table(folder / "exchange.csv")
+    assert len(steps) == 3 * len(traces)
+    assert all(0 < row["compute_seconds"] <= row["seconds"] for row in steps)
+    # The gradients of each step, and losses as far as they are there before the trace ends.
+    assert [row["kind"] for row in exchanges] == ([] if strategy == "tf_single" else ["all_reduce"] * 2)
+    assert all(3 <= row["count"] <= 2 * 3 for row in exchanges)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from src.measure import arithmetic
-from src.measure.intervals import Interval, common, length, union
+from src.measure.intervals import Interval, common, length, union, without
 from src.measure.rank_profile import RankProfile, Span
 from src.run.tables import Row
 
@@ -66,7 +66,10 @@ def _step_row(profile: RankProfile, step: int) -> Row:
     seconds = _seconds(whole)
     compute = common(_times(profile.compute), whole)
     exchange = common(_times([span for spans in profile.exchanges.values() for span in spans]), whole)
-    waiting = common(_times(profile.waiting), whole)
+    hidden = common(exchange, compute)
+    # Where a strategy can't tell when it waits, it does so for what isn't hidden.
+    waits = _times(profile.waiting) or without(exchange, hidden)
+    waiting = common(waits, whole)
     return {
         "step": step,
         "rank": profile.rank,
@@ -75,7 +78,7 @@ def _step_row(profile: RankProfile, step: int) -> Row:
         "input_seconds": _seconds(common(_times(profile.input), whole)),
         "waiting_seconds": _seconds(waiting),
         "exchange_seconds": _seconds(exchange),
-        "hidden_seconds": _seconds(common(exchange, compute)),
+        "hidden_seconds": _seconds(hidden),
         "own_seconds": round(seconds - _seconds(waiting), 9),
     }
 

@@ -1,8 +1,8 @@
 """Tell the exchanges of a framework's own backends in a rank's trace.
 
 On a CPU torch has an event of each, as `gloo:all_reduce`, from when the rank hands it over until it is done;
-those of point-to-point stay with the thread that asked for them. On a GPU they are NCCL's kernels, whose
-arguments tell what they are.
+those of point-to-point stay with the thread that asked for them. TensorFlow's are made to look like these. On
+a GPU they are NCCL's kernels, whose arguments tell what they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 Event = Mapping[str, Any]
 
-BACKENDS = ("gloo:", "nccl:", "mpi:", "ucc:")
+BACKENDS = ("gloo:", "nccl:", "mpi:", "ucc:", "tensorflow:")
 SEND, RECEIVE = "send", "recv"
 # The operations that start those, and the place of the other rank among their inputs.
 STARTED_BY = {"c10d::send": SEND, "c10d::recv_": RECEIVE}

@@ -53,6 +53,13 @@ def test_the_slowest_rank_is_the_one_that_waits_least() -> None:
     assert (rows[3, 1]["input_seconds"], rows[4, 1]["own_seconds"]) == (1, 4)
 
 
+def test_a_rank_that_cannot_tell_its_waits_waits_for_what_is_not_hidden() -> None:
+    silent = profile(0, compute=[span(0, 4)])
+    silent.exchanges["all_reduce", ""] = [span(3, 6)]
+    first = step_rows([silent])[0]
+    assert (first["hidden_seconds"], first["waiting_seconds"], first["own_seconds"]) == (1, 2, 8)
+
+
 def test_a_step_that_one_rank_alone_has_is_its_own() -> None:
     late = profile(1)
     late.steps = {4: (0, SECOND), 5: (SECOND, 2 * SECOND)}
