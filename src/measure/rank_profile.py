@@ -25,7 +25,8 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 # Operations that hand an exchange to a backend; what they start is an exchange of its own.
 STARTS_EXCHANGE = ("c10d::", "record_param_comms")
 AUTOGRAD = "autograd::engine::evaluate_function: "
-# A double holds the trace's times to a nanosecond or two, so that neighbours may seem to overlap by as much.
+# A double holds the trace's times to a nanosecond or two: what is within another operation may seem to end
+# after it.
 ROUNDING = 10
 
 
@@ -144,11 +145,12 @@ def _operations(events: Iterable[dict[str, Any]], base: int) -> Iterator[Span]:
     for rows in threads.values():
         last = 0
         for begin, minus_end, name, counts in sorted(rows):
-            if begin < last - ROUNDING:
+            end = -minus_end
+            if end <= last + ROUNDING:
                 continue
-            if counts and max(begin, last) < -minus_end:
-                yield Span(max(begin, last), -minus_end, name)
-            last = max(last, -minus_end)
+            if counts:
+                yield Span(max(begin, last), end, name)
+            last = end
 
 
 def _pieces(span: Span, blocked: Sequence[Interval]) -> Iterator[Span]:

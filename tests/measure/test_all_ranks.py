@@ -87,6 +87,8 @@ def test_compute_is_the_outermost_operations_less_the_waits(run: Run) -> None:
     events = [
         operation(0, 5, "autograd::engine::evaluate_function: AddBackward0"),
         operation(1, 2, "aten::add"),
+        # Its end is rounded to a nanosecond after that of the operation around it.
+        operation(4, 5.000001, "aten::sub"),
         # A hook of DDP's waits for the others within an operation.
         operation(5, 9, "torch::autograd::AccumulateGrad"),
         operation(9, 9.5, "c10d::allreduce_"),
