@@ -23,6 +23,20 @@ def torch_events(path: Path) -> Counter[str]:
         return Counter(event["name"] for event in json.load(file)["traceEvents"] if "name" in event)
 
 
+def named(path: Path, name: str) -> list[tuple[int, int]]:
+    """Return when each thing of that name was in a trace of torch's, in nanoseconds since 1970."""
+    with gzip.open(path, "rt") as file:
+        trace = json.load(file)
+    return [
+        tuple(
+            trace["baseTimeNanoseconds"] + round(1000 * moment)
+            for moment in (event["ts"], event["ts"] + event["dur"])
+        )
+        for event in trace["traceEvents"]
+        if event["name"] == name
+    ]
+
+
 def test_each_rank_of_torch_has_three_steps_in_its_trace_and_in_mlflow(commands: Any, mnist: None) -> None:
     ended = commands.run("strategy=ddp", *WORDS, "tracking.backend=sqlite")
     assert ended.returncode == 0, ended.stderr
@@ -64,6 +78,11 @@ def check_all_ranks(folder: Path, parameters: int) -> None:
         # Losses and layers of three steps.
         assert len(spans(rank, "compute")) > 3 * 10
         assert spans(rank, "input") and spans(rank, "waiting")
+        # The profiler's clock is the recorder's: to a millisecond, an update lies in its step.
+        updates = sorted(named(folder / f"rank-{rank}.json.gz", "Optimizer.step#SGD.step"))
+        zero = trace["baseTimeNanoseconds"]
+        for (begin, end), step in zip(updates, spans(rank, "steps"), strict=True):
+            assert step[0] < (begin - zero) / 1000 + 1000 and (end - zero) / 1000 < step[1] + 1000
     first, second = (spans(rank, "all_reduce, shared memory") for rank in (0, 1))
     assert len(first) == len(second) >= 3
     # No rank leaves an all-reduce before the other one has come: on one clock they overlap.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from src.config import Config
 from src.measure import arithmetic
 from src.run import files
-from src.run.tables import Row, read_table
+from src.run.tables import read_table
 
 
 def describe(config: Config) -> str:
@@ -86,16 +86,16 @@ def profiled(out: Path) -> list[str]:
     ends = min(int(row["step"]) for row in steps), max(int(row["step"]) for row in steps)
     mean = whole / len(steps)
     lines = [f"  profile of steps {ends[0]} to {ends[1]}: of {1e3 * mean:.1f} ms a step, a rank {shares}"]
-    exchanges = read_table(out / files.PROFILE / files.PROFILED_EXCHANGES)
-    kinds: dict[str, list[Row]] = {}
-    for row in exchanges:
-        kinds.setdefault(row["kind"], []).append(row)
-    if kinds:
-        shown = []
-        for kind, rows in kinds.items():
-            seconds = sum(row["seconds"] for row in rows)
-            hidden = sum(row["hidden_seconds"] for row in rows) / seconds
-            shown.append(f"{kind} {1e3 * seconds / len(steps):.1f} ms ({hidden:.0%} hidden)")
+    seconds, hidden = defaultdict[str, float](float), defaultdict[str, float](float)
+    for row in read_table(out / files.PROFILE / files.PROFILED_EXCHANGES):
+        seconds[row["kind"]] += row["seconds"]
+        hidden[row["kind"]] += row["hidden_seconds"]
+    shown = [
+        f"{kind} {1e3 * took / len(steps):.1f} ms ({hidden[kind] / took:.0%} hidden)"
+        for kind, took in seconds.items()
+        if took
+    ]
+    if shown:
         lines.append(f"  exchange, a step and rank: {', '.join(shown)}")
     slowest = Counter(int(row["rank"]) for row in steps if row["slowest"])
     if len({row["rank"] for row in steps}) > 1:
