@@ -88,10 +88,14 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     started = float(os.environ.get(variables.STARTED, time.time()))
     imported = time.time()
     listeners: list[RecordListener] = [quota.Limit()]
+    profiler = None
     # Where workers are processes of their own, each profiles itself.
     if config.profiler and "serve" not in config.strategy:
-        listeners.append(step_profiler.of(config, rank, out))
+        profiler = step_profiler.of(config, rank, out)
+        listeners.append(profiler)
     recorder = Recorder(config, rank, folder, started=started, listeners=listeners)
+    if profiler is not None:
+        profiler.follow(recorder)
     recorder.facts["import_seconds"] = imported - started
     phases.announce(folder, phases.MODEL)
     arrays = prepared.load(config.dataset)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,6 +41,27 @@ SHORT = (
     "hardware.device=cpu",
     "hardware.share_devices=true",
 )
+
+
+def assert_opens_in_perfetto(trace: Mapping[str, Any]) -> None:
+    """Check that a mapping is a Chrome trace, and that no two events of a lane overlap."""
+    lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    named = set()
+    for event in trace["traceEvents"]:
+        assert isinstance(event["pid"], int) and isinstance(event["tid"], int) and event["name"], event
+        assert event["ph"] in ("X", "M"), event
+        lane = event["pid"], event["tid"]
+        if event["ph"] == "X":
+            begin, length = (round(event[key] * 1000) for key in ("ts", "dur"))
+            assert begin >= 0 and length > 0, event
+            lanes.setdefault(lane, []).append((begin, begin + length))
+        elif event["name"] in ("process_name", "thread_name"):
+            assert isinstance(event["args"]["name"], str), event
+            named.add((event["name"], *lane))
+    for lane, times in lanes.items():
+        assert ("thread_name", *lane) in named and ("process_name", lane[0], 0) in named
+        times.sort()
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(times)), lane
 
 
 class Terminal(io.StringIO):

@@ -44,8 +44,8 @@ def measure(folder: Path, count: int, *, software: dict[str, object] | None = No
 
 def test_of_a_new_study_the_limit_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan.main([]) == 0
-    # Nine cells of 2 x 5 + 10 minutes, each of which is measured once more where others have disturbed it.
-    assert capsys.readouterr().out == f"study quick: 9 runs: at most 6 h {LIMIT}\n"
+    # Twelve cells of 2 x 5 + 10 minutes, each of which is measured once more where others have disturbed it.
+    assert capsys.readouterr().out == f"study quick: 12 runs: at most 8 h {LIMIT}\n"
 
 
 def test_what_was_measured_by_this_software_is_not_counted(
@@ -54,14 +54,14 @@ def test_what_was_measured_by_this_software_is_not_counted(
     measure(folder, 2)
     plan.main([])
     said = capsys.readouterr().out
-    assert said.startswith("study quick: 2 of 9 were finished before, and are taken as they are; 7 runs: ")
-    assert said.endswith(f"at most 4 h 40 min {LIMIT}\n")
-    measure(folder, 9)
+    assert said.startswith("study quick: 2 of 12 were finished before, and are taken as they are; 10 runs: ")
+    assert said.endswith(f"at most 6 h 40 min {LIMIT}\n")
+    measure(folder, 12)
     plan.main([])
-    assert capsys.readouterr().out == "study quick: all 9 runs were measured before\n"
-    measure(folder, 9, software={"files": {}, "libraries": {"torch": "0.4"}})
+    assert capsys.readouterr().out == "study quick: all 12 runs were measured before\n"
+    measure(folder, 12, software={"files": {}, "libraries": {"torch": "0.4"}})
     plan.main([])
-    assert capsys.readouterr().out.startswith("study quick: 9 runs: ")
+    assert capsys.readouterr().out.startswith("study quick: 12 runs: ")
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_a_study_of_conf_is_planned_with_its_repetitions(
 ) -> None:
     assert plan.main(["quick", "2"]) == 0
     # Each is measured once more where others have disturbed it.
-    assert capfd.readouterr().out == f"study quick: 6 runs: at most 4 h {LIMIT}\n"
+    assert capfd.readouterr().out == f"study quick: 8 runs: at most 5 h 20 min {LIMIT}\n"

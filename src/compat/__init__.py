@@ -26,6 +26,8 @@ torch        distributed_c10d                         the work of a call that is
 torch        UntypedStorage._cdata                    whether tensors without data share memory
 mlflow       RunData._metric_objs                     the last step of each metric of a run; a public
                                                       property
+tensorflow   tsl.profiler.protobuf.xplane_pb2         what its profiler writes; a Chrome trace, which it
+                                                      wrote earlier
 keras        Model._nodes_by_depth                    calls of operations in order; `Model.operations` has
                                                       no calls
 keras        Layer._call_has_training_arg             whether a layer takes `training=`

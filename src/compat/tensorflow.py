@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from tensorflow.python.eager import context
 
@@ -17,3 +19,16 @@ def set_heartbeat_timeout(seconds: float) -> None:
     eager.configure_coordination_service = partial(
         eager.configure_coordination_service, heartbeat_timeout_in_ms=round(seconds * 1000)
     )
+
+
+def read_profile(path: Path) -> Any:
+    """Return the `XSpace` that TensorFlow's profiler has written to `path` (an `.xplane.pb`).
+
+    It has planes, of the host and of each GPU; these have lines, as threads or streams, with events.
+    """
+    # Only a run that is profiled needs it.
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(path.read_bytes())
+    return space

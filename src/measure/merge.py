@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic, contention, timeline
+from src.measure import all_ranks, arithmetic, contention, timeline
 from src.measure.contention import Reading
 from src.measure.metrics import RunRecords, largest, metrics_of
 from src.run import files
@@ -83,6 +83,8 @@ def merge(
     run = replace(run, network=_complete_network(out / files.NETWORK, run))
     metrics = metrics_of(run, status=status, total_seconds=total_seconds, restarts=restarts, run_id=run_id)
     write_text(out / files.METRICS, json.dumps(metrics, indent=1))
+    if config.profiler:
+        all_ranks.write(out, run.steps, environment.get("hosts", ()))
     if not keep:
         shutil.rmtree(out / files.RANKS)
     return metrics

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, SupportsFloat
 
+from src.measure.activity_log import INPUT, STEP, WAITING, ActivityLog
 from src.measure.rank_record import RankRecord
 
 
@@ -65,6 +66,7 @@ class StepClock:
             waits leave.
         exchange_seconds: seconds within `exchanging`, counted even where `communication_seconds` is `None`.
         own_seconds: seconds of the last step without its exchanges.
+        activities: takes down steps, waits and exchanges for a trace; `None` where none is made.
     """
 
     def __init__(self, warmup_steps: int) -> None:
@@ -77,6 +79,7 @@ class StepClock:
         self.busy_seconds: float | None = None
         self.exchange_seconds = 0.0
         self.own_seconds = 0.0
+        self.activities: ActivityLog | None = None
         self._warmup_steps = warmup_steps
         self._window: dict[str, float] = {}
         self._pauses: list[tuple[float, float]] = []
@@ -133,14 +136,16 @@ class StepClock:
         opens = self.trained_steps - count < self._warmup_steps <= self.trained_steps
         moment: SupportsFloat = self.now() if ended is None else ended
         interval = Interval(count)
-        self.when_known(lambda: interval.set(self._end_steps(float(moment), opens=opens)))
+        last = self.steps
+        self.when_known(lambda: interval.set(self._end_steps(float(moment), last, opens=opens)))
         return interval
 
-    def _end_steps(self, ended: float, *, opens: bool) -> float:
-        """End steps at a moment, and open the window there if the warm-up ends with them; return seconds."""
+    def _end_steps(self, ended: float, step: int, *, opens: bool) -> float:
+        """End steps up to `step` at a moment, and open the window there if so; return their seconds."""
         # A step that is reported after its successor takes no time of its own.
         now = max(ended, self._last)
         seconds = now - self._last
+        self._log(STEP, self._last, now, size=step)
         self._last = now
         self.own_seconds = seconds - (self.exchange_seconds - self._exchanged)
         self._exchanged = self.exchange_seconds
@@ -183,27 +188,60 @@ class StepClock:
             end = self.now()
 
             def count() -> None:
+                self._log(INPUT, start, end)
                 if self.input_seconds is not None:
                     self.input_seconds += float(end) - float(start)
 
             self.when_known(count)
 
     @contextmanager
-    def exchanging(self) -> Iterator[None]:
-        """Count the block as time in which the rank sends to others, receives, or waits for them."""
+    def exchanging(self, kind: str | None = None, *, group: str = "", size: int = 0) -> Iterator[None]:
+        """Count the block as time in which the rank sends to others, receives, or waits for them.
+
+        Args:
+            kind: what the rank exchanges within the block, for a trace, as `all_reduce`; `None` where it only
+                waits, or a backend's own events tell.
+            group: among whom, or by what.
+            size: bytes that this rank hands over.
+        """
         start = self.now()
         try:
             yield
         finally:
-            self.exchanged_since(start)
+            end = self.now()
+
+            def count() -> None:
+                self.count_exchange(float(start), float(end))
+                if kind is not None:
+                    self._log(kind, start, end, group=group, size=size)
+
+            self.when_known(count)
 
     def exchanged_since(self, start: SupportsFloat) -> None:
         """Count the time from `start`, which `now` returned, until now as `exchanging` does."""
         end = self.now()
-        self.when_known(lambda: self.count_exchange(float(end) - float(start)))
 
-    def count_exchange(self, seconds: float) -> None:
-        """Count so many seconds as `exchanging` does."""
+        self.when_known(lambda: self.count_exchange(float(start), float(end)))
+
+    def trace_exchange(self, kind: str, start: SupportsFloat, *, group: str, size: int) -> None:
+        """Have a trace show an exchange from `start`, which `now` returned, until now, whoever waits for it.
+
+        The other arguments are those of `exchanging`.
+        """
+        if self.activities is not None:
+            end = self.now()
+            self.when_known(lambda: self._log(kind, start, end, group=group, size=size))
+
+    def _log(
+        self, activity: str, start: SupportsFloat, end: SupportsFloat, *, group: str = "", size: int = 0
+    ) -> None:
+        if self.activities is not None:
+            self.activities.add(activity, float(start), float(end), group=group, size=size)
+
+    def count_exchange(self, start: float, end: float) -> None:
+        """Count the time between two moments as `exchanging` does."""
+        seconds = end - start
+        self._log(WAITING, start, end)
         self.exchange_seconds += seconds
         if self.communication_seconds is not None:
             self.communication_seconds += seconds

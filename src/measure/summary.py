@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from src.config import Config
 from src.measure import arithmetic
+from src.run import files
+from src.run.tables import read_table
 
 
 def describe(config: Config) -> str:
@@ -57,3 +61,44 @@ def disturbance(metrics: Mapping[str, Any]) -> str:
         if metrics[key] is not None and metrics[key] > arithmetic.DISTURBED
     ]
     return f"  disturbed: {', and '.join(parts)}; its speed says little"
+
+
+def profiled(out: Path) -> list[str]:
+    """Return lines on the profiled steps of the run in the directory `out`, none if there are no tables.
+
+    They say what ranks did in a step, how much of each kind of exchange was hidden behind compute, and which
+    rank the others waited for.
+    """
+    steps = read_table(out / files.PROFILE / files.PROFILED_STEPS)
+    if not steps:
+        return []
+
+    def total(key: str) -> float:
+        return sum(row[key] for row in steps)
+
+    whole = total("seconds")
+    parts = (
+        ("computes", "compute_seconds"),
+        ("waits for others", "waiting_seconds"),
+        ("for input", "input_seconds"),
+    )
+    shares = ", ".join(f"{word} {total(key) / whole:.0%}" for word, key in parts)
+    ends = min(int(row["step"]) for row in steps), max(int(row["step"]) for row in steps)
+    mean = whole / len(steps)
+    lines = [f"  profile of steps {ends[0]} to {ends[1]}: of {1e3 * mean:.1f} ms a step, a rank {shares}"]
+    seconds, hidden = defaultdict[str, float](float), defaultdict[str, float](float)
+    for row in read_table(out / files.PROFILE / files.PROFILED_EXCHANGES):
+        seconds[row["kind"]] += row["seconds"]
+        hidden[row["kind"]] += row["hidden_seconds"]
+    shown = [
+        f"{kind} {1e3 * took / len(steps):.1f} ms ({hidden[kind] / took:.0%} hidden)"
+        for kind, took in seconds.items()
+        if took
+    ]
+    if shown:
+        lines.append(f"  exchange, a step and rank: {', '.join(shown)}")
+    slowest = Counter(int(row["rank"]) for row in steps if row["slowest"])
+    if len({row["rank"] for row in steps}) > 1:
+        rank, times = slowest.most_common(1)[0]
+        lines.append(f"  slowest rank: {rank}, in {times} of {sum(slowest.values())} steps")
+    return [*lines, f"  {out / files.PROFILE / files.ALL_RANKS}: open it in https://ui.perfetto.dev"]

@@ -51,7 +51,7 @@ class Timeline:
         seconds = float(end) - float(start)
         if activity in ("send", "wait"):
             self.communication_seconds += seconds
-            self._clock.count_exchange(seconds)
+            self._clock.count_exchange(float(start), float(end))
         if self.first <= step < self.first + STEPS and activity != "idle" and seconds > 0:
             self.intervals.append((step, activity, microbatch, float(start), float(end)))
 

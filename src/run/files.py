@@ -5,12 +5,15 @@
   checkpoint.pt, checkpoint.npz               the newest state that a resumed run can start from
   checkpoint-<step>.pt, checkpoint-<step>.npz older ones (`checkpoint_keep`; while a run trains, one more)
   profile/rank-<rank>...                      traces of a few steps (`profiler=true`)
+  profile/all-ranks.json.gz                   those of all ranks on one clock, and tables of it:
+  profile/exchange.csv profile/steps.csv      exchanges by kind, the slowest rank by step
   logs/<process>.log                          everything that a process printed
   ranks/tracked                               parent: which run of MLflow these records are of
   ranks/<process>.end                         process -> parent: its exit status, as it says itself
   ranks/store-<token>                         torch ranks: where they find each other, at one start of the job
   ranks/<rank>/                               one rank's records, merged and removed at the end
     steps.csv epochs.csv record.json timeline.json
+    activities.json                           the profiled steps by the rank's clock
     notes.txt                                 rank -> parent: a text for the person who waits
     phase.txt                                 rank -> parent: what it does before its first step
     mistake.txt                               rank -> parent: the user's mistake, in one sentence
@@ -48,6 +51,10 @@ CHECKPOINTS = {"torch": "checkpoint.pt", "tensorflow": "checkpoint.npz"}
 
 # Folder of the traces by the frameworks' profilers.
 PROFILE = "profile"
+ALL_RANKS = "all-ranks.json.gz"
+PROFILED_EXCHANGES = "exchange.csv"
+PROFILED_STEPS = "steps.csv"
+ACTIVITIES = "activities.json"
 # Folder of the processes that measure exchanges before a run; it goes with them.
 PROBE = "probe"
 LOGS = "logs"
@@ -66,6 +73,11 @@ ALIVE = "alive"
 def rank_folder(out: Path, rank: int) -> Path:
     """Return the folder of rank `rank`'s records in the run directory `out`."""
     return out / RANKS / str(rank)
+
+
+def profile_of(out: Path, rank: int) -> Path:
+    """Return the path of rank `rank`'s trace by its framework's profiler, without what that appends."""
+    return out / PROFILE / f"rank-{rank}"
 
 
 def of_every_rank(out: Path, name: str) -> dict[int, Path]:

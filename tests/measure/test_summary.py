@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
-from src.measure.summary import describe
+from src.measure.summary import describe, profiled
 from tests.support import config
 
 
@@ -13,3 +14,26 @@ def test_a_stand_in_is_called_one() -> None:
     assert describe(run).startswith("single trains cnn on mnist, batch 128")
     made = dataclasses.replace(run, dataset={**run.dataset, "source": "generated"})
     assert describe(made).startswith("single trains cnn on mnist (generated), batch 128")
+
+
+def test_profiled_steps_are_told_in_four_lines(tmp_path: Path) -> None:
+    assert profiled(tmp_path) == []
+    folder = tmp_path / "profile"
+    folder.mkdir()
+    (folder / "steps.csv").write_text(
+        "step,rank,seconds,compute_seconds,input_seconds,waiting_seconds,own_seconds,slowest\n"
+        "2,0,0.010,0.006,0.001,0.002,0.008,0\n2,1,0.010,0.008,0.001,0.000,0.010,1\n"
+        "3,0,0.010,0.006,0.001,0.002,0.008,1\n3,1,0.010,0.004,0.001,0.004,0.006,0\n"
+        "4,0,0.010,0.006,0.001,0.002,0.008,1\n4,1,0.010,0.006,0.001,0.002,0.008,0\n"
+    )
+    (folder / "exchange.csv").write_text(
+        "rank,kind,seconds,hidden_seconds\n0,all_reduce,0.008,0.004\n1,all_reduce,0.004,0.002\n0,send,0,0\n"
+    )
+    # Of 6 x 10 ms: 36, 12 and 6; 12 ms of all-reduces in three steps of two ranks.
+    assert profiled(tmp_path) == [
+        "  profile of steps 2 to 4: of 10.0 ms a step, "
+        "a rank computes 60%, waits for others 20%, for input 10%",
+        "  exchange, a step and rank: all_reduce 2.0 ms (50% hidden)",
+        "  slowest rank: 0, in 2 of 3 steps",
+        f"  {folder / 'all-ranks.json.gz'}: open it in https://ui.perfetto.dev",
+    ]

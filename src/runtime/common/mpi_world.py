@@ -14,6 +14,9 @@ from src.machine import quota
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 
+# The group of MPI's exchanges in a trace: all ranks, by MPI.
+MPI_GROUP = "MPI"
+
 
 def wait(requests: Sequence[MPI.Request]) -> None:
     """Wait until all requests are done, with a pause between polls, which MPI's own wait doesn't have."""
@@ -69,7 +72,7 @@ class MPIWorld:
 
     def sum_for_training(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of all ranks' `values`, and record this rank's waiting and payload."""
-        with self._recorder.exchanging():
+        with self._recorder.exchanging("all_reduce", group=MPI_GROUP, size=values.nbytes):
             total = self.sum(values)
         self._recorder.payload_bytes += values.nbytes
         return total

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Protocol
 
 from src.config import Config
+from src.measure.activity_log import ActivityLog
+from src.measure.step_clock import StepClock
 from src.run import files
 
 # Steps that are profiled. The one after them, in which the trace is written, is the warm-up's last.
@@ -30,14 +33,26 @@ def of(config: Config, rank: int, out: Path) -> StepProfiler:
 
 
 class StepProfiler:
-    """A follower of a rank's steps that profiles some of them (a `RecordListener`)."""
+    """A follower of a rank's steps that profiles some of them (a `RecordListener`).
+
+    Attributes:
+        activities: what the rank did in these steps, by its clock.
+    """
 
     def __init__(self, config: Config, rank: int, out: Path, profiler: Profiler) -> None:
         """Prepare to profile rank `rank` of the run in the directory `out`."""
         self._last = config.warmup_steps - 1
-        self._target = out / files.PROFILE / f"rank-{rank}"
+        self._target = files.profile_of(out, rank)
+        self._written = files.rank_folder(out, rank) / files.ACTIVITIES
         self._profiler = profiler
+        self._settle: Callable[[], None] = lambda: None
+        self.activities = ActivityLog()
         self._running = self._done = False
+
+    def follow(self, clock: StepClock) -> None:
+        """Take the rank's activities from its clock."""
+        clock.activities = self.activities
+        self._settle = clock.settle
 
     def on_start(self) -> None:
         """Do nothing: the first step is nobody's measure."""
@@ -47,6 +62,7 @@ class StepProfiler:
         if not self._running and not self._done and steps >= self._last - STEPS:
             self._target.parent.mkdir(exist_ok=True)
             self._profiler.start(self._target)
+            self.activities.start()
             self._running = True
         elif self._running and steps >= self._last:
             self._end()
@@ -58,4 +74,7 @@ class StepProfiler:
 
     def _end(self) -> None:
         self._running, self._done = False, True
+        self.activities.stop()
+        self._settle()
         self._profiler.stop()
+        self.activities.write(self._written)

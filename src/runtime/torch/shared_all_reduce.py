@@ -29,6 +29,7 @@ from src.measure.recorder import Recorder
 # A flag in shared memory says that a block is complete only where stores are seen in program order.
 # `conf/strategy/ddp.yaml` says the same, for those who ask for it.
 SUPPORTED = platform.machine() == "x86_64"
+SHARED_MEMORY = "shared memory"
 BLOCK_BYTES = 2 * 1024 * 1024
 RING = 8
 
@@ -50,12 +51,17 @@ class SharedAllReduce:
     def hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Average one bucket of gradients over all ranks; return a future with the averaged gradients."""
         gradients = bucket.buffer()
-        with recorder.exchanging():
+        with recorder.exchanging(self.kind, group=SHARED_MEMORY, size=gradients.nbytes):
             self.average(gradients)
         recorder.payload_bytes += gradients.nbytes
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(gradients)
         return future
+
+    @property
+    def kind(self) -> str | None:
+        """Return what an average is called in a trace; `None` where the process group's own events tell."""
+        return None if self._slots is None else "all_reduce"
 
     def average(self, gradients: Tensor) -> None:
         """Replace `gradients` [elements] by their mean over all ranks, in place.

@@ -26,7 +26,7 @@ from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
 from src.runtime.torch.lightning.fit import cluster_environment, fit
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.outer_optimizer import OuterOptimizer
-from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
+from src.runtime.torch.shared_all_reduce import SHARED_MEMORY, SUPPORTED, SharedAllReduce
 
 
 class Average:
@@ -44,8 +44,10 @@ class Average:
         The rank's waiting and payload are recorded.
         """
         parameters = _trained(model)
-        with self.recorder.exchanging():
-            mean = self._mean(vectors.to_vector(parameters))
+        values = vectors.to_vector(parameters)
+        kind = None if self._shared is None else self._shared.kind
+        with self.recorder.exchanging(kind, group=SHARED_MEMORY, size=values.nbytes):
+            mean = self._mean(values)
         self.recorder.payload_bytes += mean.nbytes
         vectors.from_vector(then(mean), parameters)
 

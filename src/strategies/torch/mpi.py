@@ -11,6 +11,7 @@ group. Gradients may be compressed: see `src/runtime/torch/compression/`.
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
 from dataclasses import dataclass
+from typing import NamedTuple, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.common.mpi_world import MPIWorld, wait
+from src.runtime.common.mpi_world import MPI_GROUP, MPIWorld, wait
 from src.runtime.torch import setup
 from src.runtime.torch.compression.hooks import CompressedAllReduce, without_momentum
 from src.runtime.torch.compression.mpi_group import MPIGroup
@@ -36,6 +37,24 @@ class Options(Compression):
     find_unused_parameters: bool | None = None
 
 
+class Handed(NamedTuple):
+    """A bucket that was handed to MPI.
+
+    Attributes:
+        request: MPI's.
+        began: when it was handed over, by the rank's clock.
+        host: the gradients [elements] in the host's memory.
+        gradients: the bucket itself [elements].
+        future: the averaged gradients [elements].
+    """
+
+    request: MPI.Request
+    began: SupportsFloat
+    host: Tensor
+    gradients: Tensor
+    future: torch.futures.Future[Tensor]
+
+
 class MPIAllReduce:
     """An average over all ranks by MPI, which `hook` offers to DDP.
 
@@ -43,7 +62,7 @@ class MPIAllReduce:
     """
 
     def __init__(self) -> None:
-        self._pending: list[tuple[MPI.Request, Tensor, Tensor, torch.futures.Future[Tensor]]] = []
+        self._pending: list[Handed] = []
 
     def hook(self, recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Begin to average one bucket over all ranks; return a future of the averaged gradients.
@@ -52,22 +71,25 @@ class MPIAllReduce:
         """
         gradients = bucket.buffer()
         future: torch.futures.Future[Tensor] = torch.futures.Future()
+        began = recorder.now()
         with recorder.exchanging():
             # MPI reads and writes host memory, which for gradients on a CPU is the bucket itself.
             host = gradients.div_(MPI.COMM_WORLD.size).cpu()
             request = MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, host.numpy())
-            self._pending.append((request, host, gradients, future))
+            self._pending.append(Handed(request, began, host, gradients, future))
             if bucket.is_last():
-                self._finish()
+                self._finish(recorder)
             else:
-                MPI.Request.Testall([request for request, *_ in self._pending])
+                MPI.Request.Testall([each.request for each in self._pending])
         recorder.payload_bytes += gradients.nbytes
         return future
 
-    def _finish(self) -> None:
-        wait([request for request, *_ in self._pending])
-        for _, host, gradients, future in self._pending:
-            future.set_result(gradients if host is gradients else gradients.copy_(host))
+    def _finish(self, recorder: Recorder) -> None:
+        wait([each.request for each in self._pending])
+        for each in self._pending:
+            gradients, host = each.gradients, each.host
+            recorder.trace_exchange("all_reduce", each.began, group=MPI_GROUP, size=gradients.nbytes)
+            each.future.set_result(gradients if host is gradients else gradients.copy_(host))
         self._pending.clear()
 
 

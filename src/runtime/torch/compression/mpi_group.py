@@ -16,7 +16,7 @@ from torch import Tensor
 
 from src.compat.torch import completed_work
 from src.measure.recorder import Recorder
-from src.runtime.common.mpi_world import wait
+from src.runtime.common.mpi_world import MPI_GROUP, wait
 
 HALVES = (torch.float16, torch.bfloat16)
 
@@ -45,7 +45,7 @@ class MPIGroup(dist.ProcessGroup):
     ) -> dist.Work:
         """Sum each of `tensors` over all ranks, in place; they are summed when this returns."""
         for tensor in tensors:
-            with self._recorder.exchanging():
+            with self._recorder.exchanging("all_reduce", group=MPI_GROUP, size=tensor.nbytes):
                 # MPI reads and writes host memory, which of a tensor on a CPU is its own.
                 host = tensor.cpu()
                 numbers = host.view(torch.int16) if host.dtype in HALVES else host
@@ -61,7 +61,7 @@ class MPIGroup(dist.ProcessGroup):
     ) -> dist.Work:
         """Gather all ranks' `inputs` in `outputs`, for each input a list by rank."""
         for gathered, own in zip(outputs, inputs, strict=True):
-            with self._recorder.exchanging():
+            with self._recorder.exchanging("all_gather", group=MPI_GROUP, size=own.nbytes):
                 host = own.cpu()
                 rows = torch.empty((self.size(), *host.shape), dtype=host.dtype)
                 wait([MPI.COMM_WORLD.Iallgather(host.numpy(), rows.numpy())])

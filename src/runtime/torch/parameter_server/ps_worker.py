@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from src.measure.step_clock import StepClock
 from src.runtime.common import messages, step_profiler, update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.learning_rate import LearningRate
@@ -20,6 +21,7 @@ from src.runtime.torch.parameter_server import pushes
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
 from src.runtime.torch.parameter_server.shared_memory import SharedMemoryStore
+from src.runtime.torch.shared_all_reduce import SHARED_MEMORY
 
 
 class Worker(ABC):
@@ -33,10 +35,12 @@ class Worker(ABC):
         self._coordinator = messages.connect(coordinator, seconds=CONNECT_SECONDS)
         self._rate = LearningRate.of(context.config, context.arrays.train_samples)
         self._terms = update_terms.of_workers(update_terms.served_optimizer(context.config))
+        # The coordinator records the steps; this clock is the trace's.
+        self._clock = StepClock(0)
         self._profiler = None
         if context.config.profiler:
             self._profiler = step_profiler.of(context.config, context.rank, context.folder)
-        self._trained = 0
+            self._profiler.follow(self._clock)
 
     def work(self, ready: Callable[[], object] = lambda: None) -> None:
         """Answer the coordinator's requests until the training is over.
@@ -50,10 +54,15 @@ class Worker(ABC):
         # Buffers aren't the initial ones where the run is resumed or this worker replaces a lost one.
         self._replica.load_buffers(welcome.arrays)
         self.take_welcome(welcome)
-        while (request := self._coordinator.receive()).kind != "close":
+        while (request := self._next_request()).kind != "close":
             arrays, figures = self.answer(request)
             self._coordinator.send("done", arrays, **figures)
         self._coordinator.send("done")
+
+    def _next_request(self) -> Message:
+        """Wait for the coordinator's next request."""
+        with self._clock.exchanging():
+            return self._coordinator.receive()
 
     def answer(self, request: Message) -> tuple[Sequence[np.ndarray], Mapping[str, Any]]:
         """Do what a request asks for; return the arrays and figures of the answer."""
@@ -69,9 +78,10 @@ class Worker(ABC):
         assert request.kind == "train"
         step_seeds.seed(self._context.config, self._context.rank, request.figures["step"])
         done = self.train(request.arrays[0], **request.figures)
-        self._trained += 1
+        self._clock.tick()
         if self._profiler is not None:
-            self._profiler.on_steps(self._trained)
+            with self._clock.off_clock():
+                self._profiler.on_steps(self._clock.steps)
         return [], done
 
     def train(
@@ -182,11 +192,13 @@ class PSWorker(Worker):
         """Push the sum of the gradients since the last push, unless there are none."""
         if self._gathered is None:
             return
-        self._staleness = self._servers.push(self._gathered, self._versions, self._items, self._step)
+        with self._clock.exchanging("push", group="servers"):
+            self._staleness = self._servers.push(self._gathered, self._versions, self._items, self._step)
         self._gathered, self._items = None, []
 
     def _fetch(self) -> None:
-        values, self._versions = self._servers.fetch()
+        with self._clock.exchanging("fetch", group="servers"):
+            values, self._versions = self._servers.fetch()
         if self._merges and self._staleness is not None:
             self._replica.merge(values, 1 / (1 + self._staleness / self._context.config.workers))
         else:
@@ -208,11 +220,13 @@ class SharedMemoryWorker(Worker):
         """Train one step: copy the parameters as they happen to be, compute a gradient, and apply it."""
         began = time.time()
         before = self._shared.version()
-        self._replica.load(self._shared.values)
+        with self._clock.exchanging("fetch", group=SHARED_MEMORY, size=self._shared.values.nbytes):
+            self._replica.load(self._shared.values)
         fetched = time.time()
         gradient, loss, sums = self._replica.gradient(indices, epoch - 1, divisor, self._terms)
         computed = time.time()
-        after = self._shared.update(gradient, self._context.rank, self._rate(step))
+        with self._clock.exchanging("push", group=SHARED_MEMORY, size=gradient.nbytes):
+            after = self._shared.update(gradient, self._context.rank, self._rate(step))
         times = {"began": began, "fetched": fetched, "computed": computed, "pushed": time.time()}
         return {"loss": loss, "sums": sums, "staleness": after - 1 - before, **times}
 
