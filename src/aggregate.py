@@ -29,7 +29,7 @@ from src.report import runs as study_runs
 from src.report import study as studies
 from src.report.runs import Row, StudyRun
 from src.report.verdict.objective import objective
-from src.report.verdict.verdicts import Verdict, as_json, verdicts
+from src.report.verdict.verdicts import Verdict, as_json, verdicts, word_by_cell
 from src.run import exit_lines
 from src.run.status import Status
 from src.run.tables import write_table, write_text
@@ -69,7 +69,8 @@ def _aggregate(options: argparse.Namespace) -> int:
         from src.report import summary
 
         summary.write(options.summary, runs, rows)
-    add_figures(rows)
+    words = word_by_cell(found)
+    add_figures([{**row, "verdict": words.get(row["cell"])} for row in rows])
     console.print_views(views.views(repeats.summarise(rows)))
     for run in skipped:
         print(f"skipped: {run.cell}\n  {run.error}\n  elsewhere: {study_runs.retry_command(run)}")

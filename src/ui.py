@@ -19,6 +19,7 @@ from src.run import exit_lines
 from src.tracking.completion import drop_unsent, send_unsent
 from src.tracking.refusals import ExperimentDeleted, describe
 from src.tracking.store import (
+    SHARED_VIEW,
     artifacts_of,
     client_at,
     default_uri,
@@ -31,6 +32,8 @@ from src.tracking.store import (
 HOST = "127.0.0.1"
 # MLflow 3 opens in its view for GenAI, whatever kind the experiment is, unless the address says otherwise.
 VIEW = "?workflowType=machine_learning"
+# The experiment of the project's own store has a view with strategy, speed, accuracy and verdict.
+COLUMNS = f"&viewStateShareKey={SHARED_VIEW}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return exit_lines.complain(f"error: the store {redacted(uri)} {describe(error)}", 1)
     place = "" if experiment is None else f"/{experiment}/runs"
-    print(f"{redacted(uri)}: http://{HOST}:{port}/#/experiments{place}{VIEW}", flush=True)
+    shown = f"{VIEW}{COLUMNS}" if place and is_own(uri) else VIEW
+    print(f"{redacted(uri)}: http://{HOST}:{port}/#/experiments{place}{shown}", flush=True)
     path = database_path(uri)
     words = ["ui", "--host", HOST, "--port", str(port), "--backend-store-uri", uri]
     if path is not None:

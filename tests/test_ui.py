@@ -49,7 +49,10 @@ def test_the_ui_serves_a_prepared_store_and_opens_as_model_training(
     assert served[served.index("--backend-store-uri") + 1] == f"sqlite:///{tmp_path}/mlflow.db"
     assert served[served.index("--host") + 1] == "127.0.0.1"
     out = capsys.readouterr().out
-    assert f"http://127.0.0.1:{port}/#/experiments/1/runs?workflowType=machine_learning" in out
+    assert (
+        f"http://127.0.0.1:{port}/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=scaleguide"
+        in out
+    )
     # A deleted experiment is no reason not to look at what else there is.
     MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").delete_experiment("1")
     ui.main(["--port", str(port)])

@@ -1,4 +1,4 @@
-"""Add to the MLflow runs of a study what only its aggregation tells: speed-up, efficiency and parity."""
+"""Add to the MLflow runs of a study what only its aggregation tells: speed-up, parity and the verdict."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from src.config.tracking_address import database_path
 from src.tracking.store import Warned, client_at, default_uri
 
 FIGURES = ("speedup", "scaling_efficiency", "parity_gap")
-VERDICT = "parity"
+TAGS = ("parity", "verdict")
 
 
 def add_figures(rows: Iterable[Mapping[str, Any]]) -> int:
     """Add the figures of a study's rows to their MLflow runs; return how many runs got something new.
 
-    A row has `mlflow_run_id`, and those of `FIGURES` and `parity` that its run has. A figure that a run has
+    A row has `mlflow_run_id`, and those of `FIGURES` and `TAGS` that its run has. A figure that a run has
     already isn't added again. Runs of another store are left out, and a store that isn't there, or doesn't
     answer, costs one warning.
     """
@@ -56,8 +56,11 @@ def _add(client: Any, row: Mapping[str, Any]) -> bool:
         and math.isfinite(value)
         and run.data.metrics.get(name) != float(value)
     ]
-    verdict = row.get(VERDICT)
-    tags = [RunTag(VERDICT, str(verdict))] if verdict and run.data.tags.get(VERDICT) != verdict else []
+    tags = [
+        RunTag(name, str(word))
+        for name in TAGS
+        if (word := row.get(name)) and run.data.tags.get(name) != str(word)
+    ]
     if metrics or tags:
         client.log_batch(run_id, metrics=metrics, tags=tags)
     return bool(metrics or tags)

@@ -19,7 +19,8 @@ def run_id(store: MlflowClient) -> str:
 
 
 def row(run_id: str | None, **figures: Any) -> dict[str, Any]:
-    known = {"speedup": 1.5, "scaling_efficiency": 0.75, "parity_gap": 1e-6, "parity": "holds", "cell": "a"}
+    known = {"speedup": 1.5, "scaling_efficiency": 0.75, "parity_gap": 1e-6, "parity": "holds"}
+    known |= {"verdict": "chosen", "cell": "a"}
     return {**known, "mlflow_run_id": run_id, **figures}
 
 
@@ -30,7 +31,7 @@ def test_a_studys_figures_are_added_once(store: MlflowClient, run_id: str) -> No
     assert history(store, run_id, "speedup") == [(0, 1.5)]
     run = store.get_run(run_id)
     assert (run.data.metrics["scaling_efficiency"], run.data.metrics["parity_gap"]) == (0.75, 1e-6)
-    assert run.data.tags["parity"] == "holds"
+    assert (run.data.tags["parity"], run.data.tags["verdict"]) == ("holds", "chosen")
 
 
 def test_figures_of_another_aggregation_take_the_place_of_the_former(

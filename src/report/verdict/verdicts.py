@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from src.report.runs import Row
-from src.report.verdict.answer import Answer, answer
+from src.report.verdict.answer import Answer, Compared, Word, answer
 from src.report.verdict.candidates import questions
 from src.report.verdict.front import front
 from src.report.verdict.objective import Objective
@@ -56,6 +56,31 @@ def verdicts(rows: Sequence[Row], objective: Objective, study: Mapping[str, Any]
         )
         for subject, answers in subjects.items()
     ]
+
+
+def word_by_cell(found: Sequence[Verdict]) -> dict[str, str]:
+    """Return what the verdicts say of each cell: `chosen`, `as good as known`, `slower than single`, ..."""
+    said: dict[str, str] = {}
+    for verdict in found:
+        for each in verdict.answers:
+            tied = [known for known, _ in each.tied]
+            for known in each.compared:
+                word = (
+                    known.unfit
+                    or ("undecided" if not each.repeated else "")
+                    or ("chosen" if known is each.chosen else "")
+                    or ("as good as known" if known in tied else "")
+                    or _against(known, each)
+                )
+                said |= dict.fromkeys(known.candidate.cells, word)
+    return said
+
+
+def _against(known: Compared, answer: Answer) -> str:
+    """Return the word on a configuration that isn't chosen, by what it is compared with."""
+    if known.word is Word.WORSE and known.reference is not None:
+        return f"{answer.aim.worse} than {known.reference.first['label']}"
+    return "not chosen"
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:

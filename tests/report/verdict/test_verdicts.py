@@ -11,7 +11,7 @@ import pytest
 from src.config import ConfigError
 from src.report import study as studies
 from src.report.verdict.objective import AIMS, Objective, objective
-from src.report.verdict.verdicts import Verdict, as_json, verdicts
+from src.report.verdict.verdicts import Verdict, as_json, verdicts, word_by_cell
 from tests.report.conftest import Study
 
 # Machines' noise in three repetitions: no two of them alike.
@@ -61,6 +61,18 @@ def test_what_is_faster_is_chosen_with_its_interval_its_cost_and_what_not_to_use
     assert "Don't use pipeline on 2 devices: 0.70 times as fast as single" in text
     assert "its stages are idle 40% of the time" in text
     assert "9 runs, 3 of each configuration" in text
+
+
+def test_each_run_has_its_word(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    repeated(empty_study, "pipeline", "pipeline", workers=2, rates=scaled(700))
+    words = word_by_cell(asked(empty_study))
+    assert (words["ddp"], words["single-r2"], words["pipeline-r3"]) == (
+        "chosen",
+        "not chosen",
+        "slower than single",
+    )
 
 
 def test_every_sentence_names_the_runs_on_which_it_stands(empty_study: Study) -> None:
