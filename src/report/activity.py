@@ -14,9 +14,9 @@ from src.report import canvas, palette
 from src.report.canvas import DASHES, Drawing, Look, Point
 from src.report.runs import Row
 
-TRACES = 12
-TRACE_POINTS = 120
-TIMELINES = 8
+TRACES = 6
+TRACE_POINTS = 60
+TIMELINES = 6
 _BLUE, _BROWN, _GREEN, _PINK, _SKY, _ORANGE, _ = canvas.COLOURS
 # These are the colours of what a stage does, and of what a worker with servers does; idle time is left blank.
 ACTIVITIES = {
@@ -84,7 +84,7 @@ def _over_time(
     axis = drawing.panel(title, 2.0)
     start = min(each["time"] for each in point.run.trace)
     for place, (name, pairs) in enumerate(lines.items()):
-        thinned = pairs[:: max(1, len(pairs) // TRACE_POINTS)]
+        thinned = pairs[:: -(-len(pairs) // TRACE_POINTS)]
         xs, ys = [time - start for time, _ in thinned], [value for _, value in thinned]
         style: dict[str, Any] = {"color": look[point.label].color, "linewidth": 1.2}
         (line,) = axis.plot(xs, ys, DASHES[place % 4], label=name or None, **style)

@@ -26,8 +26,8 @@ DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*<>ph"
 # Inches of a panel's width, which is that of a phone's screen; letters on a line of its title and its labels.
 WIDTH, TITLE, LABEL = 4.7, 52, 30
-# What a chart has at most of panels, and a panel of bars or lines; beyond, some are taken evenly from all.
-PANELS, CROWD = 12, 40
+# What a chart has at most of panels, and a panel of bars and of lines; of more some are taken evenly.
+PANELS, BARS, LINES = 8, 30, 16
 STYLE: dict[Any, Any] = {
     **{"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True},
     **{"axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left"},

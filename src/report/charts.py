@@ -68,7 +68,7 @@ KINDS = (
         "Training alone: start-up and evaluation are left out. Bars and dots as above.",
         lambda points, look: (
             None
-            if figures.batches(points, look)
+            if figures.swept(points)
             else figures.bars(points, look, "seconds_per_epoch", "seconds of training per epoch")
         ),
     ),
@@ -105,7 +105,7 @@ KINDS = (
         "On the test set, when training ended.",
         lambda points, look: (
             None
-            if figures.curves(points, look, "epoch") or figures.batches(points, look)
+            if figures.learned(points) or figures.swept(points)
             else figures.bars(points, look, "accuracy", "test accuracy")
         ),
     ),

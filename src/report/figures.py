@@ -30,7 +30,7 @@ def bars(points: Sequence[Point], look: Mapping[str, Look], metric: str, heading
     """
     drawing = Drawing()
     for name, panel in _panels(drawing, [p for p in points if p.row.get(metric) is not None]):
-        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.CROWD, "bars")
+        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.BARS, "bars")
         if len(groups) > 1:
             lines = sum(1 + canvas.folded(each.name).count("\n") for each, _ in groups)
             axis = drawing.panel(name, REST + BAR * lines)
@@ -70,7 +70,7 @@ def _bars(
                 (dots,) = axis.plot(xs, [place] * len(xs), "o", markeredgecolor=edge, **style)
                 drawing.mark(dots, [{"run": p.run.cell, heading: p.row[metric]} for p in some])
     axis.set_yticks(range(len(groups)), [canvas.folded(series.name) for series, _ in groups])
-    axis.invert_yaxis()
+    axis.set_ylim(len(groups) - 0.5, -0.5)
     axis.set_xlim(left=0)
     axis.set_xlabel(heading)
     axis.grid(axis="y", visible=False)
@@ -96,7 +96,7 @@ def speedups(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | Non
 def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], drawing: Drawing) -> None:
     most = max(point.row["workers"] for point in panel)
     axis.plot([1, most], [1, most], color=canvas.SOFT, linestyle="--", linewidth=1, label="ideal")
-    names = drawing.some(dict.fromkeys(point.label for point in panel), canvas.CROWD, "lines")
+    names = drawing.some(dict.fromkeys(point.label for point in panel), canvas.LINES, "lines")
     for place, label in enumerate(names):
         # Intervals stand side by side, for at a number of workers they overlap.
         aside = (place - (len(names) - 1) / 2) * 0.04
@@ -149,11 +149,8 @@ def _intervals(axis: Axes, points: Sequence[Point], color: str, aside: float) ->
 
 def batches(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None:
     """Draw loss, accuracy and time against the batch, one line a strategy and number of workers."""
-    swept = {
-        p.panel for p in points if len({q.row["batch"] for q in points if q.panel == p.panel}) > MANY_BATCHES
-    }
     drawing = Drawing()
-    for name, panel in _panels(drawing, [p for p in points if p.panel in swept]):
+    for name, panel in _panels(drawing, swept(points)):
         whole = any(p.row.get("seconds_per_epoch") is not None for p in panel)
         time = ("seconds_per_epoch", "s per epoch") if whole else ("milliseconds_per_sample", "ms per sample")
         for metric, heading in {"loss": "test loss", "accuracy": "test accuracy", time[0]: time[1]}.items():
@@ -164,6 +161,14 @@ def batches(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None
     return drawing.or_none()
 
 
+def swept(points: Sequence[Point]) -> list[Point]:
+    """Return the runs in panels of many batches."""
+    batches: dict[str, set[Any]] = {}
+    for point in points:
+        batches.setdefault(point.panel, set()).add(point.row["batch"])
+    return [point for point in points if len(batches[point.panel]) > MANY_BATCHES]
+
+
 def _against_batch(
     axis: Axes,
     panel: Sequence[Point],
@@ -172,7 +177,7 @@ def _against_batch(
     heading: str,
     drawing: Drawing,
 ) -> None:
-    for series in drawing.some(dict.fromkeys(canvas.series(p) for p in panel), canvas.CROWD, "lines"):
+    for series in drawing.some(dict.fromkeys(canvas.series(p) for p in panel), canvas.LINES, "lines"):
         chosen = [p for p in panel if canvas.series(p) == series and p.row.get(metric) is not None]
         curve = canvas.median_by(chosen, lambda point: point.row["batch"], metric)
         style = look[series.label]
@@ -193,7 +198,7 @@ def overview(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
     name = max(panels, key=lambda panel: (len({canvas.series(p) for p in panels[panel]}), len(panels[panel])))
     panel, drawing = panels[name], Drawing()
     figure, (left, middle, right) = canvas.grid(1, 3, (12, 6), width_ratios=(1.25, 1, 1))
-    groups = canvas.evenly(canvas.grouped(panel, look).items(), canvas.CROWD)
+    groups = canvas.evenly(canvas.grouped(panel, look).items(), canvas.BARS)
     _bars(left, groups, look, "samples_per_second", "training samples/s", drawing)
     left.set(title="throughput")
     ratios = [p for p in panel if p.row.get("speedup") is not None]
@@ -201,10 +206,9 @@ def overview(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
         _speedup(middle, ratios, look, drawing)
         canvas.named(middle)
     middle.set(title="speed-up against ideal")
-    swept = len({p.row["batch"] for p in panel}) > MANY_BATCHES
-    if any(len(p.run.epochs) > 1 for p in panel) and not swept:
+    if learned(panel) and not swept(panel):
         _draw_learning(right, panel, look, "accuracy", "epoch", drawing)
-    elif swept:
+    elif swept(panel):
         _against_batch(right, panel, look, "accuracy", "test accuracy", drawing)
     else:
         for p in panel:
@@ -223,15 +227,19 @@ def curves(points: Sequence[Point], look: Mapping[str, Look], over: str) -> Draw
     Frameworks share a panel when `over` is `epoch`, and not when it is `train_seconds`.
     """
     drawing = Drawing()
-    learned = [p for p in points if len(p.run.epochs) > 1]
-    for name, panel in _panels(drawing, learned, by_framework=over == "train_seconds"):
-        some = drawing.some(panel, canvas.CROWD, "lines")
+    for name, panel in _panels(drawing, learned(points), by_framework=over == "train_seconds"):
+        some = drawing.some(panel, canvas.LINES, "lines")
         for metric in ("accuracy", "loss"):
             if any(row.get(metric) is not None for p in some for row in p.run.epochs):
                 axis = drawing.panel(f"{name}: {metric}")
                 _draw_learning(axis, some, look, metric, over, drawing)
                 canvas.legend(axis)
     return drawing.or_none()
+
+
+def learned(points: Sequence[Point]) -> list[Point]:
+    """Return the runs that have a curve: at least two evaluations."""
+    return [point for point in points if len(point.run.epochs) > 1]
 
 
 def _draw_learning(

@@ -19,6 +19,9 @@ from src.report.runs import Row, StudyRun, retry_command
 from src.report.views import DISTURBED, KINDS, show, views
 from src.run.status import Status
 
+# A page is sent by mail and opened on phones.
+PAGE_BYTES = 3_000_000
+
 
 def render(
     study: Mapping[str, Any], runs: Sequence[StudyRun], rows: Sequence[Row], verdict: Sequence[Any] = ()
@@ -35,10 +38,10 @@ def render(
     environment.filters["sortable"] = _sortable
     claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
     summed = repeats.summarise(rows)
-    seen, unseen = pictures.groups(rows)
     inliner = svg.Inliner()
     script = (Path(__file__).parent / "page.js").read_text()
-    return environment.get_template("page.html.j2").render(
+    template = environment.get_template("page.html.j2")
+    parts: dict[str, Any] = dict(
         name=study.get("name"),
         when=_when(runs),
         machines=_machines(runs),
@@ -52,8 +55,6 @@ def render(
         colours={theme: palette.css(theme) for theme in ("light", "dark")},
         script=script,
         script_hash=_hash(script),
-        seen=seen,
-        unseen=unseen,
         cuts=cuts(runs, rows),
         published=published(study.get("published") or [], summed),
         claims=claims,
@@ -62,6 +63,10 @@ def render(
         retry=retry_command,
         failed=[run for run in runs if run.status in (Status.FAILED, Status.MISSING)],
     )
+    # Pictures have what the rest leaves of a page; encoded they are a third larger.
+    rest = len(template.render(**parts).encode())
+    seen, unseen = pictures.groups(rows, (PAGE_BYTES - rest) * 3 / 4)
+    return template.render(**parts, seen=seen, unseen=unseen)
 
 
 def picture(
@@ -134,7 +139,7 @@ def cuts(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[Row]:
         for number, stage in enumerate(stages):
             shown.append(
                 {
-                    "label": f"{row['label']}, {row['model']}, batch {row['batch']}" if number == 0 else "",
+                    "label": f"{row['label']}, {row['model']}, batch {row['batch']}",
                     "stage": f"{number} of {len(stages)}",
                     "operations": f"{stage['start']} to {stage['stop'] - 1}",
                     "first": stage["first"],

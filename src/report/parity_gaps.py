@@ -19,7 +19,7 @@ def parity_gaps(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | 
     drawing = Drawing()
     known = [p for p in points if _is_number(p.row.get("parity_gap"))]
     for name, panel in drawing.some(canvas.panels(known).items(), canvas.PANELS, "panels"):
-        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.CROWD, "lines")
+        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.BARS, "lines")
         if len(groups) < 2:
             continue
         lines = sum(1 + canvas.folded(series.name).count("\n") for series, _ in groups)

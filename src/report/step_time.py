@@ -74,7 +74,7 @@ def step_times(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | N
     known = {point.run.cell: time for point in points if (time := step_time(point.run)) is not None}
     timed = [point for point in points if point.run.cell in known]
     for name, panel in drawing.some(canvas.panels(timed).items(), canvas.PANELS, "panels"):
-        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.CROWD, "bars")
+        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.BARS, "bars")
         if len(groups) < 2:
             continue
         lines = sum(1 + canvas.folded(series.name).count("\n") for series, _ in groups)
@@ -101,7 +101,7 @@ def step_times(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | N
                     bar, [{"run": series.name, "part": part, "ms a step": found * 1e3, "share": share}]
                 )
         axis.set_yticks(range(len(groups)), [canvas.folded(series.name) for series, _ in groups])
-        axis.invert_yaxis()
+        axis.set_ylim(len(groups) - 0.5, -0.5)
         axis.set(xlabel="milliseconds a step", xlim=(0, None))
         axis.grid(axis="y", visible=False)
         axis.tick_params(axis="y", length=0)

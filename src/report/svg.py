@@ -52,7 +52,7 @@ class Inliner:
         _flatten(root)
         box = " ".join(f"{float(number):.4g}" for number in root.attrib["viewBox"].split())
         root.attrib = {"viewBox": box, "role": "img", "aria-label": label}
-        return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+        return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
     def css(self) -> str:
         """Return the rules of all styles."""
@@ -62,7 +62,9 @@ class Inliner:
         """Shorten numbers, and put the style into a class whose colours are the page's."""
         for name in NUMBERS:
             if name in element.attrib:
-                element.set(name, _shortened(element.attrib[name]))
+                element.set(name, _shortened(element.attrib[name], 1))
+        if element.attrib.get("transform", "").startswith("rotate(-0 "):
+            del element.attrib["transform"]
         element.attrib.pop("clip-path", None)
         style = "; ".join(f"{key}: {value}" for key, value in _declarations(element.attrib.pop("style", "")))
         if style:
@@ -126,9 +128,10 @@ def _declarations(style: str) -> Iterator[tuple[str, str]]:
             yield key, palette.variable(value) or _shortened(value)
 
 
-def _shortened(text: str) -> str:
-    """Round the numbers in a text to hundredths of a point."""
-    return re.sub(r"-?\d+\.\d+(e-\d+)?", lambda number: f"{round(float(number[0]), 2):g}", text)
+def _shortened(text: str, digits: int = 2) -> str:
+    """Round the numbers in a text to so many digits after the point, and drop what spaces can be spared."""
+    rounded = re.sub(r"-?\d+\.\d+(e-\d+)?", lambda number: f"{round(float(number[0]), digits):g}", text)
+    return re.sub(r"\s+", " ", re.sub(r"\s*([A-Za-z])\s+(?=-?\d)", r"\1", rounded)).strip()
 
 
 def _flatten(element: Element) -> None:

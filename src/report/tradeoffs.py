@@ -34,7 +34,7 @@ def tradeoffs(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | No
             if len(groups) > 1:
                 panels.append((name, metric, groups))
     for name, metric, groups in drawing.some(panels, canvas.PANELS, "panels"):
-        _draw(drawing, name, metric, drawing.some(groups, 2 * canvas.CROWD, "marks"), look)
+        _draw(drawing, name, metric, drawing.some(groups, 2 * canvas.BARS, "marks"), look)
     return drawing.or_none()
 
 

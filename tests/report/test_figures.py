@@ -101,7 +101,7 @@ def test_frameworks_share_a_panel_over_epochs_and_never_over_time(drawn: Drawn) 
     assert "tf_single, 1 w" in lines(tensorflow_axis)
 
 
-@pytest.mark.parametrize("count", [2, 9, canvas.CROWD])
+@pytest.mark.parametrize("count", [2, 9, canvas.LINES])
 def test_lines_are_named_below_the_panel_and_the_panel_keeps_its_room(count: int) -> None:
     axis = canvas.Drawing().panel("a panel")
     for number in range(count):
@@ -118,8 +118,6 @@ def test_lines_are_named_below_the_panel_and_the_panel_keeps_its_room(count: int
 
 
 def test_a_crowd_is_drawn_in_part_and_the_caption_says_so(empty_study: Study) -> None:
-    for batch in range(canvas.CROWD + 3):
+    for batch in range(canvas.BARS + 3):
         empty_study.run(f"b{batch}", batch=batch + 1, samples_per_second=100.0 + batch)
-    assert (
-        f"{canvas.CROWD} of {canvas.CROWD + 3} bars are drawn, taken evenly from all." in empty_study.page()
-    )
+    assert f"{canvas.BARS} of {canvas.BARS + 3} bars are drawn, taken evenly from all." in empty_study.page()
