@@ -118,13 +118,8 @@ def _declarations(style: str) -> Iterator[tuple[str, str]]:
     """Yield what a style says that isn't said elsewhere, with the page's colours."""
     for declaration in filter(None, map(str.strip, style.split(";"))):
         key, _, value = (part.strip() for part in declaration.partition(":"))
-        if key == "font":
-            # The page's fonts take the place of those with which the text was measured.
-            if weight := re.match(r"(bold|\d+) (?=\d)", value):
-                yield "font-weight", weight[1]
-            size = re.search(r"([\d.]+)px", value)
-            yield "font-size", f"{size[1] if size else 9}px"
-        elif DEFAULTS.get(key) != value:
+        # The page's fonts take the place of the one with which text was measured.
+        if key != "font-family" and DEFAULTS.get(key) != value:
             yield key, palette.variable(value) or _shortened(value)
 
 

@@ -1,4 +1,4 @@
-"""The page as a browser has it: nothing asked for, nothing complained of, everything drawn, all of it read."""
+"""The page as a browser has it: nothing asked for, nothing complained of, everything drawn."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ FILTERED = """
   return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent);
 })()
 """
+PLAIN = "{ textContent: '.scroll { background: var(--page) }' }"
 # A download is the text of a blob, and the click on an anchor that names the file.
 SAVED = """
 (async () => {
@@ -67,7 +68,8 @@ SAVED = """
   URL.createObjectURL = (blob) => { blobs.push(blob.text()); return address(blob); };
   HTMLAnchorElement.prototype.click = function () { names.push(this.download); };
   const table = document.querySelector("table[data-name=scaling]").closest(".scroll").previousElementSibling;
-  for (const place of [document.querySelector("figure:has(.panel)"), table]) place.querySelector("button").click();
+  const figure = document.querySelector("figure:has(.panel)");
+  for (const place of [figure, table]) place.querySelector("button").click();
   const texts = await Promise.all(blobs);
   return names.map((name, place) => [name, texts[place]]);
 })()
@@ -118,6 +120,8 @@ def test_axe_finds_nothing_serious(page: Path, tmp_path: Path, width: int, theme
         await tab.look(width, theme=theme)
         await tab.open(page)
         await tab.run(script + "; 0")
+        # Axe doesn't judge the contrast of text on a gradient, the shadow at a table's edge.
+        await tab.run(f"document.head.append(Object.assign(document.createElement('style'), {PLAIN})), 0")
         assert serious(await tab.run("axe.run().then(JSON.stringify)")) == []
 
     browse(visit)
