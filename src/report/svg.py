@@ -101,17 +101,20 @@ def _say_numbers(root: Element) -> None:
         if not name.startswith("["):
             continue
         texts = json.loads(name)
-        parts = [part for part in group.iter() if part.tag in ("use", "path") and _is_drawn(part, group)]
-        if len(texts) != len(parts):
-            parts, texts = [group], ["; ".join(texts)]
-        for part, text in zip(parts, texts, strict=True):
+        for part, text in zip(*_parts(group, texts), strict=True):
             title = Element("title")
             title.text = text
             part.insert(0, title)
 
 
-def _is_drawn(part: Element, group: Element) -> bool:
-    return all(part not in list(defs.iter()) for defs in group.iter("defs"))
+def _parts(group: Element, texts: list[str]) -> tuple[list[Element], list[str]]:
+    """Return what shows the texts: as many dots or else outlines, or the whole group with all of them."""
+    defined = {id(each) for defs in group.iter("defs") for each in defs.iter()}
+    for tag in ("use", "path"):
+        parts = [part for part in group.iter(tag) if id(part) not in defined]
+        if len(parts) == len(texts):
+            return parts, texts
+    return [group], ["; ".join(texts)]
 
 
 def _declarations(style: str) -> Iterator[tuple[str, str]]:
