@@ -48,9 +48,6 @@ def step_time(run: StudyRun) -> StepTime | None:
     if not steps or not whole:
         return None
     compute, backend = _sum(run, "busy_seconds"), _sum(run, "exchange_seconds")
-    if compute is None:
-        # The time that computing and the backend share is not told apart: neither is known.
-        backend = None
     fraction = run.get("input_wait_fraction")
     fed = None if fraction is None else fraction * whole
     rest = whole - sum(part for part in (compute, backend, fed) if part is not None)
