@@ -1,126 +1,177 @@
-"""Draw what devices, stages and workers do over time.
+"""Draw what devices, links, stages and workers do over time.
 
-Every function returns a matplotlib figure, or `None` where the study has nothing to draw.
+Every function returns a drawing of one panel a run, or `None` where the study has nothing to draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import fill
+from typing import Any
 
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from src.report import canvas
-from src.report.canvas import DASHES, Look, Point
+from src.report import canvas, palette
+from src.report.canvas import DASHES, Drawing, Look, Point
+from src.report.runs import Row
 
-TRACES = 12
-TRACE_POINTS = 240
-TIMELINES = 8
-# Letters on a line of a panel's title where three panels stand side by side.
-WIDTH = 46
-# Colours of what a stage does, and of what a worker with servers does; idle time is left blank.
+TRACES = 6
+TRACE_POINTS = 60
+TIMELINES = 6
+_BLUE, _BROWN, _GREEN, _PINK, _SKY, _ORANGE, _ = canvas.COLOURS
+# These are the colours of what a stage does, and of what a worker with servers does; idle time is left blank.
 ACTIVITIES = {
-    **{"forward": "#0072B2", "loss": "#56B4E9", "backward": "#009E73", "optimizer": "#CC79A7"},
-    **{"send": "#E69F00", "wait": "#d9d9d9"},
-    **{"fetch": "#F0E442", "compute": "#0072B2", "push": "#D55E00"},
+    **{"forward": _BLUE, "loss": _BROWN, "backward": _GREEN, "optimizer": _PINK},
+    **{"send": _ORANGE, "wait": palette.IDLE.light},
+    **{"fetch": _SKY, "compute": _BLUE, "push": _ORANGE},
 }
 # Numbers of steps that are drawn of stages and of workers.
 STAGE_STEPS, WORKER_STEPS = 2, 6
 
 
-def traces(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+def traces(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None:
     """Draw the utilisation of each device over time, for up to `TRACES` runs taken evenly from all."""
+    drawing = Drawing()
     traced = [p for p in points if any(row.get("utilization") is not None for row in p.run.trace)]
-    if not traced:
-        return None
-    count = min(TRACES, len(traced))
-    chosen = [traced[place * len(traced) // count] for place in range(count)]
-    columns = min(3, count)
-    figure, axes = canvas.grid(
-        -(-count // columns), columns, (3.4 * columns, 0.7 + 1.7 * -(-count // columns))
-    )
-    for axis, point in zip(axes, chosen, strict=False):
-        start = min(row["time"] for row in point.run.trace)
-        for place, device in enumerate(dict.fromkeys(str(row.get("device")) for row in point.run.trace)):
-            rows = [row for row in point.run.trace if str(row.get("device")) == device]
-            rows = [row for row in rows if row.get("utilization") is not None]
-            rows = rows[:: max(1, len(rows) // TRACE_POINTS)]
-            xs, ys = [row["time"] - start for row in rows], [row["utilization"] for row in rows]
-            axis.plot(xs, ys, DASHES[place % 4], color=look[point.label].color, linewidth=1)
-        row = point.row
-        what = f"{row['model']} on {canvas.data(row)}, batch {row['batch']}"
-        axis.set_title(f"{fill(canvas.series(point).name, WIDTH)}\n{fill(what, WIDTH)}", fontsize=7.5)
-        axis.set_ylim(0, None)
-    for axis in axes[count:]:
-        axis.set_visible(False)
-    figure.supxlabel("seconds", fontsize=9)
-    figure.supylabel("utilisation", fontsize=9)
-    return figure
+    for point in drawing.some(traced, TRACES, "runs"):
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in point.run.trace:
+            if row.get("utilization") is not None:
+                lines.setdefault(str(row.get("device")), []).append((row["time"], row["utilization"]))
+        _over_time(drawing, point, look, lines, "utilisation")
+    return drawing.or_none()
 
 
-def staleness(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None:
+def traffic(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None:
+    """Draw what each host sent over time, where its counters saw the run's traffic alone."""
+    drawing = Drawing()
+    known = [(p, lines) for p in points if (lines := _sent(p))]
+    for point, lines in drawing.some(known, TRACES, "runs"):
+        _over_time(drawing, point, look, lines, "MB/s sent")
+    return drawing.or_none()
+
+
+def _sent(point: Point) -> dict[str, list[tuple[float, float]]]:
+    """Return megabytes a second by host and moment; nothing where other processes use the interfaces, too."""
+    alone = (point.run.environment.get("isolation") or {}).get("namespace")
+    counters: dict[str, dict[float, float]] = {}
+    for row in point.run.trace:
+        host = str(row.get("host") or "")
+        if row.get("network_sent_bytes") is not None and (alone or host):
+            counters.setdefault(host, {})[row["time"]] = row["network_sent_bytes"]
+    return {
+        host: [
+            (end, (sent[end] - sent[begin]) / (end - begin) / 1e6)
+            for begin, end in zip(list(sent), list(sent)[1:], strict=False)
+            # A counter that begins anew says nothing of the time before.
+            if end > begin and sent[end] >= sent[begin]
+        ]
+        for host, sent in counters.items()
+        if len(sent) > 1 and max(sent.values()) > min(sent.values())
+    }
+
+
+def _over_time(
+    drawing: Drawing,
+    point: Point,
+    look: Mapping[str, Look],
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    heading: str,
+) -> None:
+    """Draw a panel of a run's lines, by device or host, from the first row of its trace on."""
+    row = point.row
+    title = f"{canvas.series(point).name}: {row['model']} on {canvas.data(row)}, batch {row['batch']}"
+    title += _repetition(point)
+    axis = drawing.panel(title, 2.0)
+    start = min(each["time"] for each in point.run.trace)
+    for place, (name, pairs) in enumerate(lines.items()):
+        thinned = pairs[:: -(-len(pairs) // TRACE_POINTS)]
+        xs, ys = [time - start for time, _ in thinned], [value for _, value in thinned]
+        style: dict[str, Any] = {"color": look[point.label].color, "linewidth": 1.2}
+        (line,) = axis.plot(xs, ys, DASHES[place % 4], label=name or None, **style)
+        numbers = zip(xs, ys, strict=True)
+        whole = f"{point.run.cell}, {name}: mean {heading} {canvas.number(sum(ys) / len(ys))}"
+        drawing.mark(
+            line,
+            [{"run": point.run.cell, "of": name, "seconds": round(x, 2), heading: y} for x, y in numbers],
+            whole=whole,
+        )
+    axis.set(xlabel="seconds", ylabel=heading, ylim=(0, None))
+    if len(lines) > 1:
+        canvas.legend(axis)
+
+
+def staleness(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None:
     """Draw the share of steps by the staleness of their gradients, one panel a run."""
+    drawing = Drawing()
     known = [(point, point.run.staleness) for point in points if point.row.get("staleness_mean") is not None]
-    known = [(point, shares) for point, shares in known if shares]
-    if not known:
-        return None
-    columns = min(3, len(known))
-    rows = -(-len(known) // columns)
-    figure, axes = canvas.grid(rows, columns, (3.4 * columns, 0.7 + 2.1 * rows))
-    for axis, (point, shares) in zip(axes, known, strict=False):
-        axis.bar(list(shares), list(shares.values()), color=look[point.label].color)
+    # A single bar says no more than the mean in the text.
+    known = [(point, shares) for point, shares in known if len(shares) > 1]
+    for point, shares in drawing.some(known, TRACES, "runs"):
         mean = point.row["staleness_mean"]
-        axis.set_title(
-            f"{fill(canvas.series(point).name, WIDTH)}\n{canvas.data(point.row)}: mean {mean:.2f}, "
-            f"most {max(shares)}",
-            fontsize=7.5,
-        )
-        axis.set_ylim(0, 1)
-    for axis in axes[len(known) :]:
-        axis.set_visible(False)
-    figure.supxlabel("updates between fetch and effect", fontsize=9)
-    figure.supylabel("share of steps", fontsize=9)
-    return figure
+        title = f"{canvas.series(point).name}: {canvas.data(point.row)}, mean {mean:.2f}, most {max(shares)}"
+        axis = drawing.panel(title, 2.2)
+        for stale, share in shares.items():
+            (bar,) = axis.bar([stale], [share], color=look[point.label].color)
+            drawing.mark(bar, [{"run": point.run.cell, "staleness": stale, "share": share}])
+        axis.set(xlabel="updates between fetch and effect", ylabel="share of steps", ylim=(0, 1))
+    return drawing.or_none()
 
 
-def timelines(points: Sequence[Point]) -> Figure | None:
+def timelines(points: Sequence[Point]) -> Drawing | None:
     """Draw the first recorded steps of stages or workers, for up to `TIMELINES` runs taken evenly."""
-    recorded = [point for point in points if point.run.timeline]
-    if not recorded:
-        return None
-    count = min(TIMELINES, len(recorded))
-    chosen = [recorded[place * len(recorded) // count] for place in range(count)]
-    heights = [0.75 + 0.32 * point.row["workers"] for point in chosen]
-    figure, axes = canvas.grid(count, 1, (10.5, sum(heights) + 0.5), height_ratios=heights)
-    for axis, point in zip(axes, chosen, strict=True):
-        kind = "worker" if any(event["cat"] == "compute" for event in point.run.timeline) else "stage"
-        drawn = WORKER_STEPS if kind == "worker" else STAGE_STEPS
-        steps = sorted({event["args"]["step"] for event in point.run.timeline})[:drawn]
-        events = [event for event in point.run.timeline if event["args"]["step"] in steps]
-        zero = min(event["ts"] for event in events)
-        for activity, color in ACTIVITIES.items():
-            for stage in range(point.row["workers"]):
-                spans = [
-                    ((event["ts"] - zero) / 1e3, event["dur"] / 1e3)
-                    for event in events
-                    if event["pid"] == stage and event["cat"] == activity
-                ]
-                axis.broken_barh(spans, (stage - 0.4, 0.8), color=color, edgecolor="white", linewidth=0.3)
-        axis.set_yticks(range(point.row["workers"]), [f"{kind} {n}" for n in range(point.row["workers"])])
-        axis.invert_yaxis()
-        axis.grid(axis="y", visible=False)
-        bubble, ideal = point.row.get("bubble_fraction"), point.row.get("bubble_ideal")
-        measured = f", idle {bubble:.0%}" if bubble is not None else ""
-        measured += f" (ideal {ideal:.0%})" if ideal is not None and measured else ""
-        axis.set_title(
-            f"{point.label}, {point.row['model']} on {canvas.data(point.row)}, batch "
-            f"{point.row['batch']}{measured}",
-            fontsize=8,
-        )
-    seen = {event["cat"] for point in chosen for event in point.run.timeline}
-    names = [name for name in ACTIVITIES if name in seen]
-    handles = [Rectangle((0, 0), 1, 1, color=ACTIVITIES[name]) for name in names]
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=8)
-    axes[-1].set_xlabel("milliseconds")
-    return figure
+    drawing = Drawing()
+    for point in drawing.some([p for p in points if p.run.timeline], TIMELINES, "runs"):
+        _timeline(drawing, point)
+    return drawing.or_none()
+
+
+def _timeline(drawing: Drawing, point: Point) -> None:
+    kind = "worker" if any(event["cat"] == "compute" for event in point.run.timeline) else "stage"
+    drawn = WORKER_STEPS if kind == "worker" else STAGE_STEPS
+    steps = sorted({event["args"]["step"] for event in point.run.timeline})[:drawn]
+    events = [event for event in point.run.timeline if event["args"]["step"] in steps]
+    zero, workers = min(event["ts"] for event in events), point.row["workers"]
+    seen = [name for name in ACTIVITIES if any(event["cat"] == name for event in events)]
+    axis = drawing.panel(_title(point), 1.1 + 0.34 * workers)
+    for activity in seen:
+        for stage in range(workers):
+            chosen = [event for event in events if event["pid"] == stage and event["cat"] == activity]
+            if chosen:
+                spans = [((event["ts"] - zero) / 1e3, event["dur"] / 1e3) for event in chosen]
+                style: dict[str, Any] = {
+                    "facecolor": ACTIVITIES[activity],
+                    "edgecolor": canvas.PAGE,
+                    "linewidth": 0.3,
+                }
+                boxes = axis.broken_barh(spans, (stage - 0.4, 0.8), **style)
+                drawing.mark(boxes, [_span(point, kind, event, zero) for event in chosen])
+    axis.set_yticks(range(workers), [f"{kind} {n}" for n in range(workers)])
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel("milliseconds")
+    for name in seen:
+        axis.add_patch(Rectangle((0, 0), 0, 0, facecolor=ACTIVITIES[name], label=name))
+    canvas.legend(axis)
+
+
+def _title(point: Point) -> str:
+    bubble, ideal = point.row.get("bubble_fraction"), point.row.get("bubble_ideal")
+    measured = f", idle {bubble:.0%}" if bubble is not None else ""
+    measured += f" (ideal {ideal:.0%})" if ideal is not None and measured else ""
+    what = f"{point.row['model']} on {canvas.data(point.row)}, batch {point.row['batch']}"
+    return f"{point.label}: {what}{_repetition(point)}{measured}"
+
+
+def _repetition(point: Point) -> str:
+    number = point.row.get("repetition") or 1
+    return f", repetition {number}" if number > 1 else ""
+
+
+def _span(point: Point, kind: str, event: Row, zero: float) -> Row:
+    return {
+        "run": point.run.cell,
+        kind: event["pid"],
+        "activity": event["cat"],
+        "from ms": round((event["ts"] - zero) / 1e3, 3),
+        "ms": round(event["dur"] / 1e3, 3),
+    }

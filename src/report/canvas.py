@@ -1,37 +1,41 @@
-"""Provide what every figure of a study needs: the runs that it may show, their looks, panels and axes."""
+"""Provide what every figure of a study needs: the runs that it may show, their looks, panels and marks."""
 
 from __future__ import annotations
 
-import base64
-import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from matplotlib import pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from src.report import palette
 from src.report.runs import Row, StudyRun
 
-# Okabe and Ito's colours, told apart by the colour-blind; the yellow is left out (too pale on white).
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+COLOURS = tuple(colour.light for colour in palette.SERIES)
+INK, SOFT, LINE, PAGE = (c.light for c in (palette.INK, palette.SOFT, palette.LINE, palette.PAGE))
 DASHES = ("-", "--", ":", "-.")
 MARKERS = "osD^vPX*<>ph"
-# More lines than these are named beside the figure: in it they would hide what is drawn.
-CROWD = 8
+# Inches of a panel's width, which is that of a phone's screen; letters on a line of its title and its labels.
+WIDTH, TITLE, LABEL = 4.7, 52, 30
+# What a chart has at most of panels, and a panel of bars and of lines; of more some are taken evenly.
+PANELS, BARS, LINES = 8, 30, 16
 STYLE: dict[Any, Any] = {
     **{"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True},
-    **{
-        "grid.color": "#e3e3e3",
-        "axes.axisbelow": True,
-        "legend.frameon": False,
-        "svg.hashsalt": "scaleguide",
-    },
+    **{"axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left"},
+    **{"text.color": INK, "axes.labelcolor": INK, "xtick.labelcolor": INK, "ytick.labelcolor": INK},
+    **{"axes.edgecolor": SOFT, "xtick.color": SOFT, "ytick.color": SOFT, "grid.color": LINE},
+    **{"axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "scaleguide"},
+    # Text stays text, in the fonts of whoever reads.
+    **{"svg.fonttype": "none", "font.family": "DejaVu Sans"},
 }
 
 
@@ -65,15 +69,67 @@ class Series:
     label: str
     workers: int
     weak: bool
+    batch: int | None = None
 
     @property
     def name(self) -> str:
         """Return the name in a legend, such as `ddp, 2 w, weak`."""
-        return f"{self.label}, {self.workers} w{', weak' if self.weak else ''}"
+        batch = "" if self.batch is None else f", batch {self.batch}"
+        return f"{self.label}, {self.workers} w{', weak' if self.weak else ''}{batch}"
 
     def dash(self, look: Look) -> str:
         """Return the line's dash: the strategy's own for one worker, dashed for several, dotted if weak."""
         return look.dash if self.workers == 1 else ":" if self.weak else "--"
+
+
+@dataclass
+class Drawing:
+    """The panels of one chart, each a figure by its title, and the numbers that are drawn in them."""
+
+    panels: dict[str, Figure] = field(default_factory=dict)
+    numbers: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def panel(self, title: str, height: float = 3.0) -> Axes:
+        """Add a panel of so many inches' height, and return its axes."""
+        title = title if title not in self.panels else f"{title} ({len(self.panels) + 1})"
+        self.panels[title], (axis,) = grid(1, 1, (WIDTH, height))
+        axis.set_title(fill(title, TITLE), x=0)
+        return axis
+
+    def mark(self, artist: Artist, rows: Sequence[Row], *, whole: str | None = None) -> None:
+        """Note what an artist shows: a row of numbers for each of its dots or bars, which they say on hover.
+
+        With `whole` the artist says that, and its parts nothing.
+        """
+        self.numbers += rows
+        artist.set_gid(json.dumps([whole] if whole is not None else [text(row) for row in rows]))
+
+    def some(self, things: Iterable[Any], most: int, what: str) -> list[Any]:
+        """Return at most so many things, taken evenly from all, and note how many there are."""
+        known = list(things)
+        if len(known) > most:
+            self.notes.append(f"{most} of {len(known)} {what} are drawn, taken evenly from all.")
+        return evenly(known, most)
+
+    def or_none(self) -> Drawing | None:
+        """Return this, or `None` if it has no panel."""
+        return self if self.panels else None
+
+
+def text(row: Row) -> str:
+    """Return the numbers of a mark in words: `ddp-w2: workers 2, samples/s 1800`."""
+    run, *others = row.items()
+    return f"{run[1]}: " + ", ".join(f"{key} {number(value)}" for key, value in others if value is not None)
+
+
+def number(value: Any) -> str:
+    """Return a value as figures give it: numbers of five digits."""
+    return (
+        f"{value:.5g}"
+        if isinstance(value, float) and abs(value) < 99999.5
+        else (f"{value:.0f}" if isinstance(value, float) else str(value))
+    )
 
 
 def points(runs: Sequence[StudyRun], labels: Mapping[str, str], rows: Mapping[str, Row]) -> list[Point]:
@@ -106,18 +162,25 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     }
 
 
-def data_uri(figure: Figure) -> str:
-    """Return a figure as an SVG `data:` address, so that a page needn't load it; close the figure."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None}, facecolor="white")
-    plt.close(figure)
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+def series(point: Point, *, batch: bool = False) -> Series:
+    """Return the series that a run belongs to; at one worker strong and weak scaling are the same.
 
-
-def series(point: Point) -> Series:
-    """Return the series that a run belongs to; at one worker strong and weak scaling are the same."""
+    With `batch` runs of several batches are series of their own.
+    """
     workers = point.row.get("workers") or 1
-    return Series(point.label, workers, workers > 1 and point.row.get("scaling") == "weak")
+    weak = workers > 1 and point.row.get("scaling") == "weak"
+    return Series(point.label, workers, weak, point.row.get("batch") if batch else None)
+
+
+def grouped(panel: Sequence[Point], look: Mapping[str, Look]) -> dict[Series, list[Point]]:
+    """Group the runs of a panel by series, in the order of labels, workers and batches."""
+    batch = len({point.row.get("batch") for point in panel}) > 1
+    groups: dict[Series, list[Point]] = {}
+    for point in panel:
+        groups.setdefault(series(point, batch=batch), []).append(point)
+    order = list(look)
+    ranked = sorted(groups, key=lambda s: (order.index(s.label), s.workers, s.weak, s.batch or 0))
+    return {each: groups[each] for each in ranked}
 
 
 def panels(points: Sequence[Point], *, by_framework: bool = True) -> dict[str, list[Point]]:
@@ -129,6 +192,13 @@ def panels(points: Sequence[Point], *, by_framework: bool = True) -> dict[str, l
     return panels
 
 
+def evenly(things: Iterable[Any], most: int) -> list[Any]:
+    """Return at most so many things, taken evenly from all."""
+    known = list(things)
+    count = min(most, len(known))
+    return [known[place * len(known) // count] for place in range(count)]
+
+
 def median_by(points: Sequence[Point], x: Callable[[Point], Any], metric: str) -> dict[Any, float]:
     """Return the median of `metric` at each value of `x`, in ascending order."""
     values: dict[Any, list[float]] = {}
@@ -137,32 +207,41 @@ def median_by(points: Sequence[Point], x: Callable[[Point], Any], metric: str) -
     return {key: median(values[key]) for key in sorted(values)}
 
 
-def legend(figure: Figure, axes: Sequence[Axes], size: float = 7.5, *, beside: bool = True) -> None:
-    """Name the lines of each axis in it.
+def folded(name: str) -> str:
+    """Return a series' name on lines that leave room for its bar."""
+    return fill(name, LABEL)
 
-    Where an axis has more than `CROWD` lines, all names stand once beside the figure, which is widened for
-    them, or nowhere if not `beside`. `size` is in points.
-    """
-    known = [axis.get_legend_handles_labels() for axis in axes]
-    if max(len(names) for _, names in known) <= CROWD:
-        for axis, (_, names) in zip(axes, known, strict=True):
-            if names:
-                axis.legend(fontsize=size)
+
+def legend(axis: Axes, size: float = 8) -> None:
+    """Name the lines of a panel below it, which grows; in two columns where the names are short."""
+    handles, names = axis.get_legend_handles_labels()
+    if not names:
         return
-    if not beside:
-        return
-    named = {name: handle for handles, names in known for handle, name in zip(handles, names, strict=True)}
+    folded = [fill(name, TITLE) for name in names]
+    columns = 2 if len(names) > 1 and max(map(len, names)) <= TITLE // 2 - 3 else 1
+    figure = axis.get_figure(root=True)
+    assert figure is not None
     width, height = figure.get_size_inches()
-    # A letter is about 0.6 times its size wide, a line 1.6 times as high; a point is 1/72 inch.
-    longer = (0.6 * max(map(len, named)) + 6) * size / 72
-    figure.set_size_inches(width + longer, max(height, (1.6 * len(named) + 4) * size / 72))
-    figure.legend(named.values(), named.keys(), loc="outside right upper", fontsize=size)
+    lines = -(-sum(1 + name.count("\n") for name in folded) // columns)
+    # A line is about 1.6 times as high as its letters; a point is 1/72 inch.
+    figure.set_size_inches(width, height + (1.6 * lines + 0.5) * size / 72)
+    figure.legend(
+        handles, folded, loc="outside lower left", ncols=columns, fontsize=size, handlelength=2.6,
+        borderaxespad=0.2, columnspacing=1.2,
+    )  # fmt: skip
+
+
+def named(axes: Axes, size: float = 8) -> None:
+    """Name the lines of an axis in it, or nowhere if they are many."""
+    if 0 < len(axes.get_legend_handles_labels()[1]) <= 8:
+        axes.legend(fontsize=size)
 
 
 def grid(rows: int, columns: int, size: tuple[float, float], **ratios: Any) -> tuple[Figure, list[Axes]]:
     """Make a figure of `rows` x `columns` axes, `size` in inches; `ratios` as matplotlib's `gridspec_kw`."""
     plt.rcParams.update(STYLE)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=size, squeeze=False, layout="constrained", gridspec_kw=ratios
-    )
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios)
+    for axis in axes.flat:
+        axis.patch.set_visible(False)
     return figure, list(axes.flat)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import base64
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,56 +13,15 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from src.config.datasets import GENERATED
-from src.report import activity, canvas, comparison, figures, findings, pictures, repeats
+from src.report import canvas, charts, commands, findings, left_out, palette, pictures, repeats, svg
+from src.report.leaders import best
 from src.report.runs import Row, StudyRun, retry_command
 from src.report.verdict.verdicts import Verdict
 from src.report.views import DISTURBED, KINDS, show, views
 from src.run.status import Status
 
-BEST = (
-    ("most samples/s", "samples_per_second", max),
-    ("most accurate", "accuracy", max),
-    ("least memory", "memory_peak_bytes", min),
-    ("least energy", "energy_joules", min),
-)
-FIGURES = (
-    (
-        "Throughput",
-        "The bar is the median run, a dot one run, hollow where others disturbed it; "
-        "w = workers. Frameworks stand in panels of their own.",
-    ),
-    ("Time of an epoch", "Training alone: start-up and evaluation are left out. Bars and dots as above."),
-    (
-        "Speed-up",
-        "Over the baseline that the table names, beside the ideal (theoretical) line; a dot is one run, a "
-        "line their median, a broad bar the 95 % interval.",
-    ),
-    (
-        "Accuracy and loss while training",
-        "On the test set; dashed lines have several workers, dotted ones are weak-scaled.",
-    ),
-    (
-        "Accuracy and loss over time",
-        "The same curves against seconds of training: who is ahead at an equal time. Lines as above.",
-    ),
-    ("Final accuracy", "On the test set, when training ended."),
-    (
-        "Against the batch",
-        "On a logarithmic axis; dashed lines have several workers, dotted ones are weak-scaled.",
-    ),
-    (
-        "Staleness",
-        "How many updates the parameters had between a step's fetch and the effect of its "
-        "gradient. What each worker did is in its run's workers.csv.",
-    ),
-    ("Utilisation over time", "One line a device; the runs are taken evenly from all."),
-    (
-        "What stages and workers do",
-        "The first recorded steps of runs whose model is cut, or whose workers are asynchronous, with "
-        "a parameter server; blank or grey is idle. The whole record is each run's timeline.json, for "
-        "Perfetto or chrome://tracing.",
-    ),
-)
+# A page is sent by mail and opened on phones.
+PAGE_BYTES = 3_000_000
 
 
 def render(
@@ -68,18 +30,21 @@ def render(
     rows: Sequence[Row],
     verdict: Sequence[Verdict] = (),
 ) -> str:
-    """Return the page: one HTML text that loads nothing from anywhere.
+    """Return the page: one HTML text that loads nothing from anywhere, and reads without JavaScript.
 
-    Of `study`, from params.yaml, `name`, `published` and `findings` are read; `rows` are merged ones
-    (`tables.merged`), one of each run.
+    Of `study`, from params.yaml, `name`, `repeat`, `published` and `findings` are read; `rows` are merged
+    ones (`tables.merged`), one of each run. The study's verdicts stand on top.
     """
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["sortable"] = _sortable
     claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
     summed = repeats.summarise(rows)
-    seen, unseen = pictures.groups(rows)
-    return environment.get_template("page.html.j2").render(
+    inliner = svg.Inliner()
+    script = (Path(__file__).parent / "page.js").read_text()
+    template = environment.get_template("page.html.j2")
+    parts: dict[str, Any] = dict(
         name=study.get("name"),
         when=_when(runs),
         machines=_machines(runs),
@@ -88,71 +53,44 @@ def render(
         best=best(summed),
         verdict=verdict,
         views=views(summed),
-        drawn=_drawn(runs, rows),
-        seen=seen,
-        unseen=unseen,
+        charts=charts.charts(*picture(runs, rows), inliner),
+        figure_styles=inliner.css(),
+        colours={theme: palette.css(theme) for theme in ("light", "dark")},
+        script=script,
+        script_hash=_hash(script),
         cuts=cuts(runs, rows),
         published=published(study.get("published") or [], summed),
         claims=claims,
+        left_out=left_out.left_out(summed),
+        commands=commands.commands(study, runs),
         retry=retry_command,
         failed=[run for run in runs if run.status in (Status.FAILED, Status.MISSING)],
     )
+    # Pictures have what the rest leaves of a page; encoded they are a third larger.
+    rest = len(template.render(**parts).encode())
+    seen, unseen = pictures.groups(rows, (PAGE_BYTES - rest) * 3 / 4)
+    return template.render(**parts, seen=seen, unseen=unseen)
 
 
-def best(rows: Sequence[Row]) -> list[Row]:
-    """Return the configurations that lead in each metric of `BEST`, among those that compare.
-
-    A group is of one framework, model, dataset, source and precision, on the same software and hardware
-    class; only groups of at least two have a leader. Where repetitions tell no two of them apart, all that
-    are as fast as measured lead together.
-    """
-    groups: dict[str, list[list[Row]]] = {}
-    for row in rows:
-        if row["status"] == Status.OK and not row.get("shared_device"):
-            name = "{framework}: {model} on {dataset}".format_map(row)
-            name += "".join(f", {row[key]}" for key in ("data_source", "precision") if key in row)
-            _add_to_ground(groups.setdefault(name, []), row)
-    leads: list[Row] = []
-    for name, grounds in groups.items():
-        places = [group[0]["run"].get("hardware") for group in grounds]
-        for place, group in enumerate(grounds):
-            title = name
-            if len(set(places)) == len(grounds) > 1:
-                title = f"{name}, {places[place]}"
-            elif len(grounds) > 1:
-                title = f"{name} ({place + 1} of {len(grounds)} machines or versions)"
-            for what, key, choose in BEST:
-                known = [row for row in group if row.get(key) is not None]
-                if len(known) > 1:
-                    leaders = _leaders(known, key, choose)
-                    value = show(leaders[0][key], KINDS[key])
-                    run = " = ".join(_configuration(row) for row in leaders)
-                    leads.append({"group": title, "what": what, "run": run, "value": value})
-    return leads
+def picture(
+    runs: Sequence[StudyRun], rows: Sequence[Row]
+) -> tuple[list[canvas.Point], dict[str, canvas.Look]]:
+    """Return what figures are drawn from: the runs that compare, and the look of each label."""
+    labels = {row["cell"]: row["label"] for row in rows}
+    return canvas.points(runs, labels, {row["cell"]: row for row in rows}), canvas.looks(labels.values())
 
 
-def _add_to_ground(grounds: list[list[Row]], row: Row) -> None:
-    """Add a row to the first group whose runs had its software and hardware class, or to a new one."""
-    for group in grounds:
-        one, other = group[0]["run"], row["run"]
-        if comparison.same_software(one, other) and comparison.same_hardware(one, other):
-            group.append(row)
-            return
-    grounds.append([row])
+def _sortable(value: Any, cell: str) -> str:
+    """Return a cell's number, to five digits, by which a script sorts; nothing if its text says as much."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return ""
+    text = f"{value:.5g}"
+    return "" if text == cell else text
 
 
-def _leaders(rows: Sequence[Row], key: str, choose: Callable[..., Row]) -> list[Row]:
-    """Return the row that leads in `key`, and for a throughput those that repetitions don't tell from it."""
-    first = choose(rows, key=lambda row: row[key])
-    if key != "samples_per_second":
-        return [first]
-    return [first, *(row for row in rows if row is not first and repeats.as_fast(first, row, rows))]
-
-
-def _configuration(row: Row) -> str:
-    weak = ", weak" if row.get("scaling") == "weak" else ""
-    mark = f" {DISTURBED}" if row.get("disturbed") else ""
-    return f"{row['label']}, workers {row['workers']}, batch {row['batch']}{weak}{mark}"
+def _hash(script: str) -> str:
+    """Return the name of a script in a page's content security policy: nothing else may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def published(entries: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Row]:
@@ -204,7 +142,7 @@ def cuts(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[Row]:
         for number, stage in enumerate(stages):
             shown.append(
                 {
-                    "label": f"{row['label']}, {row['model']}, batch {row['batch']}" if number == 0 else "",
+                    "label": f"{row['label']}, {row['model']}, batch {row['batch']}",
                     "stage": f"{number} of {len(stages)}",
                     "operations": f"{stage['start']} to {stage['stop'] - 1}",
                     "first": stage["first"],
@@ -224,34 +162,6 @@ def _named(key: str, value: Any) -> str:
     text = " or ".join(map(str, value if isinstance(value, list) else [value]))
     named = key in ("workers", "batch") or "." in key
     return f"{key.rpartition('.')[2]} {text}" if named else text
-
-
-def _drawn(runs: Sequence[StudyRun], rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """Draw the figures that this study has runs for; return title, caption and `data:` address of each."""
-    points, look = picture(runs, rows)
-    learned, batches = figures.curves(points, look, "epoch"), figures.batches(points, look)
-    drawn = (
-        figures.bars(points, look, "samples_per_second", "training samples/s"),
-        None if batches else figures.bars(points, look, "seconds_per_epoch", "seconds of training per epoch"),
-        figures.speedups(points, look),
-        learned,
-        figures.curves(points, look, "train_seconds"),
-        None if learned or batches else figures.bars(points, look, "accuracy", "test accuracy"),
-        batches,
-        activity.staleness(points, look),
-        activity.traces(points, look),
-        activity.timelines(points),
-    )
-    pairs = zip(FIGURES, drawn, strict=True)
-    return [(title, caption, canvas.data_uri(figure)) for (title, caption), figure in pairs if figure]
-
-
-def picture(
-    runs: Sequence[StudyRun], rows: Sequence[Row]
-) -> tuple[list[canvas.Point], dict[str, canvas.Look]]:
-    """Return what figures are drawn from: the runs that compare, and the look of each label."""
-    labels = {row["cell"]: row["label"] for row in rows}
-    return canvas.points(runs, labels, {row["cell"]: row for row in rows}), canvas.looks(labels.values())
 
 
 def _counts(runs: Sequence[StudyRun]) -> str:

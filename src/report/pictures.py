@@ -22,6 +22,8 @@ from src.run.status import MEASURED
 PICTURES = 12
 # Pixels of a picture's width at most, and bytes of its file, which are a third more in the page.
 WIDTH, MOST_BYTES = 1600, 112_000
+# Below so many bytes nothing is recognised; a page that is full without pictures has them all the same.
+LEAST_BYTES = 8_000
 QUALITY, SHRINK = 80, 0.8
 # WebP's own limit, in pixels.
 HEIGHT = 16_383
@@ -53,11 +55,12 @@ class Group:
     pictures: list[Picture]
 
 
-def groups(rows: Sequence[Row]) -> tuple[list[Group], int]:
+def groups(rows: Sequence[Row], room: float = PICTURES * MOST_BYTES) -> tuple[list[Group], int]:
     """Return the pictures of the first repetition of each configuration, and how many runs' are left out.
 
     There are at most `PICTURES`: each group has some, and in it each strategy, before any has more. Of a task
-    whose score is the accuracy one run has its picture shown. A run without a readable one has none.
+    whose score is the accuracy one run has its picture shown. A run without a readable one has none. All of
+    them together take at most `room` bytes before they are encoded for the page, which adds a third.
     """
     drawn = [
         Point(row["run"], row["label"], _title(row), row)
@@ -68,8 +71,11 @@ def groups(rows: Sequence[Row]) -> tuple[list[Group], int]:
     first = {point.run.configuration: point for point in reversed(drawn)}
     panels = canvas.panels([point for point in drawn if point is first[point.run.configuration]])
     addresses: dict[str, str] = {}
+    most = min(MOST_BYTES, max(LEAST_BYTES, room / PICTURES))
     for point in _by_turns(panels):
-        if len(addresses) < PICTURES and (address := _data_uri(point.run.directory / files.PREDICTIONS)):
+        if len(addresses) < PICTURES and (
+            address := _data_uri(point.run.directory / files.PREDICTIONS, most)
+        ):
             addresses[point.run.cell] = address
     shown = [
         Group(
@@ -109,7 +115,7 @@ def _picture(point: Point, address: str) -> Picture:
     return Picture(address, name, score, f"runs/{point.run.cell}/{files.PREDICTIONS}")
 
 
-def _data_uri(path: Path) -> str | None:
+def _data_uri(path: Path, most: float) -> str | None:
     """Return a picture as a WebP `data:` address of bounded size; `None` if it can't be read whole."""
     try:
         with Image.open(path) as file:
@@ -118,7 +124,7 @@ def _data_uri(path: Path) -> str | None:
     except (OSError, ValueError, SyntaxError):
         return None
     image.thumbnail((WIDTH, HEIGHT))
-    while len(encoded := _webp(image)) > MOST_BYTES:
+    while len(encoded := _webp(image)) > most:
         image.thumbnail((int(image.width * SHRINK), int(image.height * SHRINK)))
     return "data:image/webp;base64," + base64.b64encode(encoded).decode()
 

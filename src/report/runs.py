@@ -129,6 +129,11 @@ class StudyRun:
         return [row for row in read_table(self.directory / files.TRACE) if row.get("time") is not None]
 
     @cached_property
+    def ranks(self) -> list[Row]:
+        """Return the rows of `workers.csv`: what each rank spent its timed steps on."""
+        return read_table(self.directory / files.WORKERS)
+
+    @cached_property
     def cut(self) -> Mapping[str, Any]:
         """Return the cut of the model into stages (`partition.json`); empty where it was not cut."""
         return read_mapping(self.directory / files.PARTITION)

@@ -11,6 +11,7 @@ Pictures are drawn here, and not by DVC's templates, whose pages load Vega from 
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shutil
@@ -18,34 +19,57 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from PIL import Image
+
 from src.machine.file_locks import alone
 from src.report import figures, page, repeats
 from src.report.runs import Row, StudyRun
 from src.run.status import Status
 
 SECONDS_PER_HOUR = 3600
+# So many panels make one picture.
+PANELS = 6
 # A third of a second; `dvc exp show` makes its column as wide as the longest figure.
 HOUR_DIGITS = 4
 
 
 def write(folder: Path, runs: Sequence[StudyRun], rows: Sequence[Row]) -> None:
     """Replace `folder` by the figures and pictures of a study, from its runs and their merged rows."""
-    import matplotlib.pyplot as plt
-
     points, look = page.picture(runs, rows)
     learned = figures.curves(points, look, "epoch") or figures.bars(points, look, "accuracy", "test accuracy")
-    drawn = {"overview": figures.overview(points, look), "learning": learned}
+    overview = figures.overview(points, look)
+    drawn = {
+        "overview": [] if overview is None else [overview],
+        "learning": [] if learned is None else list(learned.panels.values()),
+    }
     with alone(folder, str(folder)):
         # The old files are replaced, never written into: DVC may have linked them to its cache.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         text = json.dumps(metrics_of(rows), indent=2, allow_nan=False)
         (folder / "metrics.json").write_text(f"{text}\n", encoding="utf-8")
-        for name, figure in drawn.items():
-            if figure:
-                options: dict[str, Any] = {"facecolor": "white", "metadata": {"Software": None}}
-                figure.savefig(folder / f"{name}.png", dpi=100, **options)
-                plt.close(figure)
+        for name, panels in drawn.items():
+            if panels:
+                _stacked(panels[:PANELS]).save(folder / f"{name}.png")
+
+
+def _stacked(panels: Sequence[Figure]) -> Image.Image:
+    """Return one picture of several figures, one below the other; close them."""
+    pictures = []
+    for figure in panels:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, dpi=100, format="png", facecolor="white")
+        plt.close(figure)
+        pictures.append(Image.open(buffer).convert("RGB"))
+    size = max(picture.width for picture in pictures), sum(picture.height for picture in pictures)
+    whole = Image.new("RGB", size, "white")
+    top = 0
+    for picture in pictures:
+        whole.paste(picture, (0, top))
+        top += picture.height
+    return whole
 
 
 def metrics_of(rows: Sequence[Row]) -> dict[str, float | None]:

@@ -32,6 +32,7 @@ class View:
         rows: (status of the run, its cells).
         notes: sentences on what was left out or is flagged.
         numeric: whether each column holds numbers.
+        values: of each row and column, by which rows can be sorted; `None` where there is none.
     """
 
     title: str
@@ -39,6 +40,7 @@ class View:
     rows: list[tuple[str, list[str]]]
     notes: list[str]
     numeric: list[bool]
+    values: list[list[Any]]
 
 
 _RUN = (
@@ -172,6 +174,7 @@ def view(name: str, rows: Sequence[Row]) -> View:
         [(str(row["status"]), [_cell(row, column) for column in shown]) for row in rows],
         _notes(name, rows, empty),
         [column.kind != "text" for column in shown],
+        [[row.get(column.key) for column in shown] for row in rows],
     )
 
 
@@ -223,7 +226,7 @@ def _of_links(rows: Sequence[Row]) -> list[str]:
         "the slowest link's, measured before training; /b. is of a global batch, of all hosts."
     ]
     if odd := [f"{row['label']} on {row.get('hardware')}" for row in rows if row.get("link_flag")]:
-        notes.append(f"A link gave another rate or round trip than asked: {_listed(odd)}.")
+        notes.append(f"A link gave another rate or round trip than asked: {listed(odd)}.")
     return notes
 
 
@@ -240,19 +243,19 @@ def _missing(rows: Sequence[Row]) -> list[str]:
             noted.setdefault(f"{what} ({row['baseline_note']})", []).append(name)
             if row["baseline_note"].startswith(comparison.NONE):
                 wanting.append(row["run"])
-    notes = [f"{what}: {_listed(names)}." for what, names in noted.items()]
+    notes = [f"{what}: {listed(names)}." for what, names in noted.items()]
     notes += missing_baseline.notes(wanting, [row["run"] for row in rows])
     unprobed = [row["label"] for row in rows if row.get("samples_per_second") and row["run"].probe is None]
     if unprobed:
-        notes.append(f"Without a probe of the machine's speed: {_listed(unprobed)}.")
+        notes.append(f"Without a probe of the machine's speed: {listed(unprobed)}.")
     return notes
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], between: str = "; ") -> str:
     """Return the distinct names, the first of them where there are many."""
     names = list(dict.fromkeys(names))
-    rest = f"; and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return "; ".join(names[:NAMES]) + rest
+    rest = f"{between}and {len(names) - NAMES} more" if len(names) > NAMES else ""
+    return between.join(names[:NAMES]) + rest
 
 
 def _cell(row: Row, column: Column) -> str:

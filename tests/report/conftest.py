@@ -31,11 +31,20 @@ class Study:
         self.cells: dict[str, dict[str, Any]] = {}
         self.published: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
+        # Many cells are written once, at the end.
+        self.written = True
 
     def declare(self, cell: str, **keys: Any) -> Path:
         """Declares a cell and returns where its run would be."""
         typed = {k: v for k, v in keys.items() if k not in ("configuration", "repetition")}
         self.cells[cell] = {"overrides": " ".join(f"{k}={v}" for k, v in typed.items()), **keys}
+        if self.written:
+            self.write_params()
+        return self.directory / "runs" / cell
+
+    def write_params(self) -> None:
+        """Writes `params.yaml` with the cells as they are declared by now."""
+        self.written = True
         self.params.write_text(
             yaml.safe_dump(
                 {
@@ -49,7 +58,6 @@ class Study:
                 sort_keys=False,
             )
         )
-        return self.directory / "runs" / cell
 
     def run(
         self,

@@ -239,9 +239,7 @@ def test_each_hardware_has_its_leader_and_links_are_told_by_its_name(empty_study
     for cell, rate in (("lan", 1000), ("vpn", 20)):
         for strategy in ("ddp", "mpi"):
             place = {"name": cell, "links": {"rate_mbit": rate}}
-            empty_study.run(
-                f"{strategy}-{cell}", strategy, workers=2, hardware=place, samples_per_second=900.0
-            )
+            empty_study.run(f"{strategy}-{cell}", strategy, workers=2, hardware=place, accuracy=0.9)
     groups = [
         lead["group"].rpartition(", ")[2] for lead in page.best(repeats.summarise(rows_of(empty_study)))
     ]

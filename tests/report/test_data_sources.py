@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 
-import matplotlib.pyplot as plt
 import pytest
-from matplotlib.figure import Figure
 
-from src.report import activity, canvas, figures, findings, page, repeats, tables, views
+from src.report import activity, canvas, figures, findings, page, repeats, tables, tradeoffs, views
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun, labels
 from src.report.study import merged_rows
@@ -116,8 +113,7 @@ def test_every_file_of_tables_has_the_source_of_each_row(mixed: Study) -> None:
     assert '"data_source": "generated"' in (mixed.directory / "tables/metrics.json").read_text()
 
 
-@pytest.fixture
-def pictures(mixed: Study) -> Iterator[list[Figure]]:
+def test_every_panel_names_the_source_and_none_has_both(mixed: Study) -> None:
     runs = loaded(mixed)
     points, look = page.picture(runs, merged_rows({}, runs))
     drawn = (
@@ -125,23 +121,17 @@ def pictures(mixed: Study) -> Iterator[list[Figure]]:
         figures.speedups(points, look),
         figures.curves(points, look, "epoch"),
         figures.curves(points, look, "train_seconds"),
+        tradeoffs.tradeoffs(points, look),
         activity.traces(points, look),
-        figures.overview(points, look),
     )
-    assert all(drawn)
-    yield [figure for figure in drawn if figure]
-    plt.close("all")
-
-
-def test_every_picture_names_the_source_and_no_panel_has_both(pictures: list[Figure]) -> None:
-    *several, overview = pictures
-    for figure in several:
-        shown = [axis for axis in figure.axes if axis.get_visible()]
-        titles = [title for axis in shown if (title := axis.get_title() or axis.get_title(loc="right"))]
-        assert titles
-        for title in titles:
+    for drawing in drawn:
+        assert drawing
+        for title in drawing.panels:
             assert len(re.findall(r"original|generated", title)) == 1, title
-        assert {source for source in SOURCES if any(source in title for title in titles)} == set(SOURCES)
+        assert {source for source in SOURCES if any(source in title for title in drawing.panels)} == set(
+            SOURCES
+        )
+    overview = figures.overview(points, look)
     assert overview.get_suptitle() == "torch: cnn on mnist (generated)"
 
 

@@ -114,9 +114,9 @@ def test_a_classification_has_one_picture_folded_away(empty_study: Study) -> Non
         seen(empty_study, cell, strategy, **classified)
     html = empty_study.page()
     assert captions(html) == ["single, 1 w, batch 128: <b>accuracy 0.9400</b>"]
-    assert re.findall("<details.*>", html) == ["<details>"]
+    assert re.findall("<details(?: open)?>", html) == ["<details>"]
     seen(empty_study, "text", score=0.5)
-    assert re.findall("<details.*>", empty_study.page()) == ["<details>", "<details open>"]
+    assert re.findall("<details(?: open)?>", empty_study.page()) == ["<details>", "<details open>"]
 
 
 def test_the_same_runs_make_the_same_page(empty_study: Study) -> None:
