@@ -6,6 +6,7 @@ This is the last stage of a study, `aggregate` in dvc.yaml:
 
     python -m src.aggregate                     # writes results/<study>/tables and report.html, prints tables
     python -m src.aggregate --summary summary   # and what DVC shows of the study: its figures and pictures
+    python -m src.aggregate results/lab results/cloud    # one report of two machines' studies
     python -m src.aggregate --failed            # prints the names of failed, missing and skipped cells alone
 
 The exit status is 1 when a cell has failed or is missing; tables and report are written all the same. A cell
@@ -24,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from src.machine.file_locks import alone
-from src.report import console, repeats, tables, views
+from src.report import console, repeats, tables, together, views
 from src.report import runs as study_runs
 from src.report import study as studies
 from src.report.runs import Row, StudyRun
 from src.report.verdict.objective import objective
-from src.report.verdict.verdicts import Verdict, as_json, verdicts, word_by_cell
+from src.report.verdict.verdicts import Verdict, as_json, other_aims, verdicts, word_by_cell
+from src.report.views import View
 from src.run import exit_lines
 from src.run.status import Status
 from src.run.tables import write_table, write_text
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The status is 0, 1 when a cell has failed or is missing, or 2 where the file holds no study.
     """
     options = _parse(arguments)
-    return exit_lines.run(lambda: _aggregate(options))
+    return exit_lines.run(lambda: _together(options) if options.folders else _aggregate(options))
 
 
 def _aggregate(options: argparse.Namespace) -> int:
@@ -64,7 +66,7 @@ def _aggregate(options: argparse.Namespace) -> int:
         return 0
     rows = studies.merged_rows(study, runs)
     found = verdicts(rows, wanted, study)
-    write(study, runs, rows, found, directory)
+    write(study, runs, rows, found, directory, other_aims(rows, wanted, study))
     if options.summary:
         from src.report import summary
 
@@ -80,9 +82,31 @@ def _aggregate(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def _together(options: argparse.Namespace) -> int:
+    """Write and print one report of studies of several machines; return the exit status."""
+    study, runs, rows = together.read(options.folders)
+    wanted = objective(study)
+    machines = together.machines_view(rows, options.baseline)
+    directory = options.study_dir or Path("results") / study["name"].replace(" ", "")
+    found = verdicts(rows, wanted, study)
+    write(study, runs, rows, found, directory, other_aims(rows, wanted, study), [machines])
+    console.print_views([machines, *views.views(repeats.summarise(rows))])
+    console.print_verdicts(found)
+    print(f"{directory / 'report.html'}")
+    return 0
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser("python -m src.aggregate", description="Tables and report of a study.")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help="studies of several machines, as results/lab results/cloud, for one report",
+    )
+    parser.add_argument("--baseline", metavar="MACHINE", help="with folders: over whose figures ratios stand")
     parser.add_argument(
         "--params", type=Path, default=Path("params.yaml"), help="the file that holds the study"
     )
@@ -100,11 +124,14 @@ def write(
     rows: Sequence[Row],
     found: Sequence[Verdict],
     directory: Path,
+    others: Sequence[Verdict] = (),
+    first: Sequence[View] = (),
 ) -> None:
     """Write `tables/` and `report.html` under a study's `directory`.
 
     `study` is the contents of that key in params.yaml; `runs` has missing runs, too, `rows` the merged row of
-    each, and `found` are the study's verdicts.
+    each, `found` are the study's verdicts, and `others` those by other aims than its own;
+    the page has the tables `first` before its own.
     """
     from src.report import page
 
@@ -120,7 +147,7 @@ def write(
             # The old files are replaced, never written into: DVC may have linked them to its cache.
             shutil.rmtree(directory / "tables", ignore_errors=True)
             folder.rename(directory / "tables")
-        write_text(directory / "report.html", page.render(study, runs, rows, found))
+        write_text(directory / "report.html", page.render(study, runs, rows, found, others, first))
 
 
 def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -> None:

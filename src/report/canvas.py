@@ -139,13 +139,14 @@ def points(runs: Sequence[StudyRun], labels: Mapping[str, str], rows: Mapping[st
     hardware of several names. Labels of strategies and merged rows are by cell.
     """
     known = [run for run in runs if run.metrics and run.comparable]
-    several = len({rows[run.cell].get("hardware") for run in known}) > 1
+    places = ("hardware", "machine")
+    several = [key for key in places if len({rows[run.cell].get(key) for run in known}) > 1]
     return [Point(run, labels[run.cell], _panel(rows[run.cell], several), rows[run.cell]) for run in known]
 
 
-def _panel(row: Row, several: bool) -> str:
+def _panel(row: Row, several: Sequence[str]) -> str:
     name = "{framework}: {model} on {data}".format(**row, data=data(row))
-    return f"{name}, {row['hardware']}" if several else name
+    return ", ".join([name, *(str(row.get(key)) for key in several)])
 
 
 def data(row: Mapping[str, Any]) -> str:

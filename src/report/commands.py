@@ -35,7 +35,8 @@ def commands(study: Mapping[str, Any], runs: Sequence[StudyRun]) -> Commands:
     whole = [f"git checkout {clean[0]}"] if len(clean) == 1 else []
     whole.append("make install")
     whole.append(
-        f"make study NAME={shlex.quote(str(study.get('name')))}{f' REPEAT={repeat}' if repeat > 1 else ''}"
+        study.get("again")
+        or f"make study NAME={shlex.quote(str(study.get('name')))}{f' REPEAT={repeat}' if repeat > 1 else ''}"
     )
     cells = [
         (run.cell, f"python -m src.train {run.declared['overrides']}")

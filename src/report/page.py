@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 
 from src.config.datasets import GENERATED
 from src.report import canvas, charts, commands, findings, left_out, palette, pictures, repeats, svg
-from src.report.leaders import best
 from src.report.runs import Row, StudyRun, retry_command
 from src.report.verdict.verdicts import Verdict
-from src.report.views import DISTURBED, KINDS, show, views
+from src.report.views import DISTURBED, KINDS, View, show, views
 from src.run.status import Status
 
 # A page is sent by mail and opened on phones.
@@ -29,16 +30,20 @@ def render(
     runs: Sequence[StudyRun],
     rows: Sequence[Row],
     verdict: Sequence[Verdict] = (),
+    others: Sequence[Verdict] = (),
+    first: Sequence[View] = (),
 ) -> str:
     """Return the page: one HTML text that loads nothing from anywhere, and reads without JavaScript.
 
     Of `study`, from params.yaml, `name`, `repeat`, `published` and `findings` are read; `rows` are merged
-    ones (`tables.merged`), one of each run. The study's verdicts stand on top.
+    ones (`tables.merged`), one of each run. The study's verdicts stand on top, then
+    those by `others` than its own aim; the tables `first` come before its own.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["sortable"] = _sortable
+    environment.filters["code"] = _code
     claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
     summed = repeats.summarise(rows)
     inliner = svg.Inliner()
@@ -50,9 +55,9 @@ def render(
         machines=_machines(runs),
         counts=_counts(runs),
         repetitions=max((row["repetitions"] for row in summed), default=0),
-        best=best(summed),
+        others=others,
         verdict=verdict,
-        views=views(summed),
+        views=[*first, *views(summed)],
         charts=charts.charts(*picture(runs, rows), inliner),
         figure_styles=inliner.css(),
         colours={theme: palette.css(theme) for theme in ("light", "dark")},
@@ -78,6 +83,11 @@ def picture(
     """Return what figures are drawn from: the runs that compare, and the look of each label."""
     labels = {row["cell"]: row["label"] for row in rows}
     return canvas.points(runs, labels, {row["cell"]: row for row in rows}), canvas.looks(labels.values())
+
+
+def _code(text: str) -> Markup:
+    """Return a text in which what stands between backticks is code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _sortable(value: Any, cell: str) -> str:

@@ -45,7 +45,7 @@ class View:
 
 _RUN = (
     Column("label", "strategy"), Column("model", "model"), Column("dataset", "data"),
-    Column("data_source", "source"), Column("hardware", "hardware"),
+    Column("data_source", "source"), Column("hardware", "hardware"), Column("machine", "machine"),
 )  # fmt: skip
 _SIZE = (
     Column("scaling", "scaling"), Column("seed", "seed", "count"),
@@ -123,7 +123,7 @@ SAID_ONCE = ("model", "dataset", "data_source", "scaling", "seed", "over")
 # A value of these that stands above the table says more with other words than the column's heading.
 ONCE = {"over": "speed-up over"}
 # Columns that are left out when every run has the same value.
-UNSAID = ("hardware",)
+UNSAID = ("hardware", "machine")
 # Columns whose figures a disturbance changes, and those that are ratios to other runs.
 RATES = ("samples_per_second", "step_seconds_median", "seconds_per_epoch", "seconds_to_target")
 RATIOS = ("speedup", "scaling_efficiency", "efficiency_own", "train_time_efficiency")

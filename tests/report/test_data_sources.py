@@ -11,6 +11,8 @@ from src.report import activity, canvas, figures, findings, page, repeats, table
 from src.report import runs as study_runs
 from src.report.runs import Row, StudyRun, labels
 from src.report.study import merged_rows
+from src.report.verdict.objective import Objective
+from src.report.verdict.verdicts import verdicts
 from tests.report.conftest import Study
 
 SOURCES = ("original", "generated")
@@ -141,9 +143,9 @@ def test_a_papers_figure_stands_beside_ours_of_generated_data_only_in_words(mixe
     assert shown["here"] == "single 40.00%; single 80.00% (generated data)"
 
 
-def test_no_configuration_of_generated_data_leads_those_of_the_original(mixed: Study) -> None:
-    groups = {lead["group"] for lead in page.best(repeats.summarise(rows_of(mixed)))}
-    assert groups == {f"torch: cnn on mnist, {source}, fp32" for source in SOURCES}
+def test_generated_data_have_a_verdict_of_their_own(mixed: Study) -> None:
+    found = verdicts(rows_of(mixed), Objective(), {"name": "small"})
+    assert [verdict.subject for verdict in found] == ["cnn on mnist", "cnn on mnist (generated)"]
 
 
 def test_labels_tell_options_and_not_the_source(mixed: Study) -> None:

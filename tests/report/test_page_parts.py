@@ -1,4 +1,4 @@
-"""What the page says in words: who leads or ties, what was left out, how to repeat it, a verdict."""
+"""What the page says in words: its verdicts, what was left out, how to repeat it."""
 
 from __future__ import annotations
 
@@ -31,39 +31,6 @@ def repeat(study: Study, cell: str, rates: list[float], strategy: str, **more: A
         declared = {"repetition": number, "configuration": cell}
         name = cell if number == 1 else f"{cell}-r{number}"
         study.run(name, strategy, declared=declared, samples_per_second=rate, **more)
-
-
-def leads(study: Study) -> dict[str, str]:
-    return {lead["what"]: lead["run"] for lead in page.best(summed(study))}
-
-
-def test_all_of_the_same_accuracy_as_shown_are_named(empty_study: Study) -> None:
-    for strategy, accuracy in (("single", 1.0), ("ddp", 0.99999), ("mpi", 0.98)):
-        empty_study.run(strategy, strategy, accuracy=accuracy)
-    assert leads(empty_study) == {"most accurate": "single, workers 1, batch 128 = ddp, workers 1, batch 128"}
-
-
-def test_with_one_run_each_none_leads_in_speed(empty_study: Study) -> None:
-    empty_study.run("single", samples_per_second=100.0)
-    empty_study.run("ddp", "ddp", workers=2, samples_per_second=190.0)
-    assert leads(empty_study) == {}
-    empty_study.run("mpi", "mpi", workers=2, samples_per_second=150.0, accuracy=0.9)
-    empty_study.run("local", "local_sgd", workers=2, samples_per_second=150.0, accuracy=0.8)
-    assert set(leads(empty_study)) == {"most accurate"}
-    assert "Each ran once, so none is said to lead in speed" in empty_study.page()
-
-
-def test_repetitions_that_tell_runs_apart_name_one_leader(empty_study: Study) -> None:
-    repeat(empty_study, "single", [100.0, 101.0, 99.0], "single")
-    repeat(empty_study, "ddp", [190.0, 191.0, 189.0], "ddp", workers=2)
-    assert leads(empty_study) == {"most samples/s": "ddp, workers 2, batch 128"}
-
-
-def test_a_fast_single_run_takes_the_lead_from_all(empty_study: Study) -> None:
-    repeat(empty_study, "single", [100.0, 101.0, 99.0], "single")
-    repeat(empty_study, "ddp", [190.0, 191.0, 189.0], "ddp", workers=2)
-    empty_study.run("mpi", "mpi", workers=2, samples_per_second=200.0)
-    assert leads(empty_study) == {}
 
 
 def test_each_reason_for_leaving_out_names_its_configurations(study: Study) -> None:
@@ -114,6 +81,16 @@ def test_the_verdict_stands_on_top_and_names_its_runs(study: Study) -> None:
     rows = merged_rows({}, runs)
     html = page.render({"name": "small"}, runs, rows, [Verdict("Buy <two>", "memory", "ddp", said, ())])
     assert "<h3>Buy &lt;two&gt;: ddp <span" in html and "by memory" in html
-    assert '<span title="ddp-w2, single-b128">It pays.</span>' in html and "A &amp; B tie." in html
+    assert '<li title="ddp-w2, single-b128">It pays.</li>' in html and "A &amp; B tie." in html
     assert html.index('id="verdict"') < html.index('id="failed"') < html.index('id="figures"')
     assert 'id="verdict"' not in page.render({"name": "small"}, runs, rows)
+
+
+def test_verdicts_by_other_aims_stand_below(empty_study: Study) -> None:
+    repeat(empty_study, "single", [100.0, 101.0, 99.0], "single", memory_peak_bytes=2**30)
+    repeat(empty_study, "pipeline", [80.0, 81.0, 79.0], "pipeline", workers=2, memory_peak_bytes=2**29)
+    html = empty_study.page()
+    table = html.partition('data-name="other-aims"')[2].partition("</table>")[0]
+    assert '<th scope="row">memory</th><td>cnn on mnist</td><td>pipeline on 2 devices</td>' in table
+    # No run has an energy counter, or a target.
+    assert "energy" not in table and "time to accuracy" not in table

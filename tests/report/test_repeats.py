@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from src import aggregate
-from src.report import page, repeats
+from src.report import repeats
 from src.report.findings import check
 from src.report.runs import Row
 from tests.report.conftest import Study
@@ -98,14 +98,6 @@ def test_a_failed_repetition_shows_and_the_others_count(empty_study: Study) -> N
     empty_study.run("ddp-r3", "ddp", workers=2, status="failed", declared=lost)
     row = summed(empty_study)["ddp"]
     assert (row["status"], row["repetitions"], row["speedup"]) == ("failed", 2, pytest.approx(1.85))
-
-
-def test_leaders_that_repetitions_dont_tell_apart_lead_together(empty_study: Study) -> None:
-    repeat(empty_study, "single", [100.0, 101.0, 99.0])
-    repeat(empty_study, "ddp", [150.0, 170.0, 160.0], "ddp", 2)
-    repeat(empty_study, "mpi", [165.0, 155.0, 158.0], "mpi", 2)
-    (lead, *_) = page.best(list(summed(empty_study).values()))
-    assert lead["run"] == "ddp, workers 2, batch 128 = mpi, workers 2, batch 128"
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def _compares(one: Row, other: Row, aim: Aim) -> bool:
     """Return whether the figures of two rows may be held against each other (docs/metrics.md)."""
     first, second = one["run"], other["run"]
     work = comparison.same_work if aim.at_batch else comparison.same_work_but_batch
-    keys = ["framework", *(["target_accuracy"] if aim.metric == "seconds_to_target" else [])]
+    keys = ["framework", "machine", *(["target_accuracy"] if aim.metric == "seconds_to_target" else [])]
     return (
         all(one.get(key) == other.get(key) for key in keys)
         and work(first, second)
@@ -250,5 +250,6 @@ def _facts(run: StudyRun, aim: Aim) -> dict[str, str]:
     return {
         "framework": FRAMEWORKS.get(framework, framework),
         "hardware": str(run.get("hardware")),
+        "machine": str(run.get("machine")),
         **{key: f"{key.split('.')[-1]} {value}" for key, value in {**asked, **options}.items()},
     }

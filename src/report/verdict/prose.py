@@ -236,6 +236,14 @@ def _evidence(answers: Sequence[Answer], study: Mapping[str, Any]) -> Sentence:
         if count := sum(marked.values()):
             named = [f"{name}: {times}" for name, times in marked.items() if times]
             parts.append(f"{count} of them {said} ({_few(named)})")
+    if seldom := [
+        words.name(each.candidate, answer.question)
+        for answer in answers
+        if answer.repeated
+        for each in answer.compared
+        if each.word is Word.UNKNOWN and each.reference is not None and not each.unfit
+    ]:
+        parts.append(f"too few to compare {_few(seldom)}")
     if lost := [f"{row['cell']} {row['status']}" for row in rows if row["status"] in LOST]:
         parts.append(f"without {_few(lost)}")
     if any(answer.chosen and answer.chosen.candidate.first.get("bound") == "input" for answer in answers):

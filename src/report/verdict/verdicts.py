@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from src.report.runs import Row
 from src.report.verdict.answer import Answer, Compared, Word, answer
 from src.report.verdict.candidates import questions
 from src.report.verdict.front import front
-from src.report.verdict.objective import Objective
+from src.report.verdict.objective import AIMS, COST, Objective
 from src.report.verdict.prose import Sentence, headline, sentences
 
 
@@ -56,6 +56,18 @@ def verdicts(rows: Sequence[Row], objective: Objective, study: Mapping[str, Any]
         )
         for subject, answers in subjects.items()
     ]
+
+
+def other_aims(rows: Sequence[Row], objective: Objective, study: Mapping[str, Any]) -> list[Verdict]:
+    """Return the verdicts by other aims, within the same limits, where something can be chosen by them."""
+    others = [replace(objective, aim=aim) for aim in AIMS.values() if aim != objective.aim]
+    found = [
+        verdict
+        for other in others
+        if other.aim.name != COST or other.prices is not None
+        for verdict in verdicts(rows, other, study)
+    ]
+    return [verdict for verdict in found if any(answer.chosen for answer in verdict.answers)]
 
 
 def word_by_cell(found: Sequence[Verdict]) -> dict[str, str]:

@@ -97,6 +97,14 @@ def test_what_ran_once_is_never_called_faster(empty_study: Study) -> None:
     assert "would tell most: repetitions, `make study NAME=small REPEAT=3`" in text
 
 
+def test_what_ran_once_among_repetitions_is_not_chosen_and_is_named(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    repeated(empty_study, "mpi", "mpi", workers=2, rates=[1900.0])
+    text = said(empty_study)
+    assert "Use ddp on 2 devices" in text and "too few to compare mpi on 2 devices" in text
+
+
 def test_of_what_nothing_tells_apart_the_fewest_devices_are_chosen(empty_study: Study) -> None:
     repeated(empty_study, "single", rates=[1000, 1100, 950])
     repeated(empty_study, "ddp", "ddp", workers=2, rates=[1080, 1000, 1050])
