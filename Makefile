@@ -48,10 +48,10 @@ run: repository $(INSTALLED)  ## the study in params.yaml, from fetching data to
 	dvc repro
 	@$(SAY_COMMIT)
 
-test: $(INSTALLED)  ## the tests of six minutes: every strategy runs, lint included
+test: $(INSTALLED)  ## the tests of some ten minutes: every strategy runs, lint included
 	python -m pytest -n 2 -m 'not slow and not long' $(PYTEST_ARGS)
 
-test-all: $(INSTALLED)  ## all other tests, 17 minutes: kills, resumes, studies, types
+test-all: $(INSTALLED)  ## all other tests, half an hour: kills, resumes, studies, types
 	python -m pytest -n 2 -m 'slow and not long' $(PYTEST_ARGS)
 
 study: repository $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3

@@ -185,32 +185,37 @@ def _tied(answers: Sequence[Answer]) -> Sentence | None:
 
 
 def _not(answers: Sequence[Answer]) -> Sentence | None:
-    """Say which configurations not to use, and why: those that can't be chosen, then the worst ones."""
-    clauses: list[str] = []
+    """Say what not to use: what can't be chosen, then the worst; and what isn't shown to gain anything."""
+    refused: list[str] = []
+    useless: list[str] = []
     cells: list[str] = []
     for answer in answers:
         if answer.chosen is None:
             continue
         unfit = [each for each in answer.compared if each.unfit and not each.candidate.statuses <= {*LOST}]
-        worse = [
-            each
-            for each in answer.compared
-            if each.word is Word.WORSE and each not in unfit and each is not answer.chosen
-        ]
+        others = [each for each in answer.compared if each not in unfit and each is not answer.chosen]
+        worse = [each for each in others if each.word is Word.WORSE]
         worse.sort(key=lambda each: each.ratio.value if each.ratio else 0, reverse=not answer.aim.more)
-        found = []
-        for each in (*unfit, *worse):
-            shown = words.name(each.candidate, answer.question)
-            if each.unfit:
-                shown += f", which {each.unfit}"
-            elif each.ratio is not None and each.reference is not None:
-                reference = words.name(each.reference, answer.question)
-                shown += f": {words.over(each.ratio, reference, answer.aim)}{words.why(each)}"
-            found.append(shown)
-            cells += each.candidate.cells
-        if found:
-            clauses.append(f"{_at(answer, answers)}{_few(found, '; ')}")
-    return Sentence(f"Don't use {'; '.join(clauses)}.", tuple(cells)) if clauses else None
+        tied = [each for each, _ in answer.tied]
+        equal = [each for each in others if each.word is Word.EQUAL and each not in tied]
+        for clauses, known in ((refused, [*unfit, *worse]), (useless, equal)):
+            if found := [_beside(each, answer) for each in known]:
+                clauses.append(f"{_at(answer, answers)}{_few(found, '; ')}")
+                cells += [cell for each in known for cell in each.candidate.cells]
+    parts = [f"don't use {'; '.join(refused)}"] if refused else []
+    parts += [f"no gain is shown by {'; '.join(useless)}"] if useless else []
+    return Sentence(_sentence("; ".join(parts)), tuple(cells)) if parts else None
+
+
+def _beside(each: Compared, answer: Answer) -> str:
+    """Return a configuration's name with why it can't be chosen, or its ratio to what it stands over."""
+    named = words.name(each.candidate, answer.question)
+    if each.unfit:
+        return f"{named}, which {each.unfit}"
+    if each.ratio is None or each.reference is None:
+        return named
+    reference = words.name(each.reference, answer.question)
+    return f"{named}: {words.over(each.ratio, reference, answer.aim)}{words.why(each)}"
 
 
 def _evidence(answers: Sequence[Answer], study: Mapping[str, Any]) -> Sentence:

@@ -116,6 +116,14 @@ def test_of_what_nothing_tells_apart_the_fewest_devices_are_chosen(empty_study: 
     assert "Don't use" not in text
 
 
+def test_what_is_as_fast_as_one_device_is_no_gain(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
+    repeated(empty_study, "pipeline", "pipeline", workers=2, rates=scaled(1001, (1.0, 0.99, 1.01)))
+    text = said(empty_study)
+    assert "No gain is shown by pipeline on 2 devices: 1.00 times as fast as single (" in text
+
+
 def test_a_tie_of_two_that_are_faster_names_both(empty_study: Study) -> None:
     repeated(empty_study, "single", rates=scaled(1000))
     repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1700, (1.0, 0.99, 1.01)))
