@@ -49,9 +49,11 @@ run: repository $(INSTALLED)  ## the study in params.yaml, from fetching data to
 	@$(SAY_COMMIT)
 
 test: $(INSTALLED)  ## the tests of some ten minutes: every strategy runs, lint included
+	@echo "the quick tests: 8 to 14 minutes on 2 cores"
 	python -m pytest -n 2 -m 'not slow and not long' $(PYTEST_ARGS)
 
 test-all: $(INSTALLED)  ## all other tests, half an hour: kills, resumes, studies, types
+	@echo "all other tests: 23 to 40 minutes on 2 cores"
 	python -m pytest -n 2 -m 'slow and not long' $(PYTEST_ARGS)
 
 study: repository $(INSTALLED)  ## another study as a DVC experiment: make study NAME=batch_sweep REPEAT=3

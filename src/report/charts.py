@@ -43,11 +43,19 @@ Draw = Callable[[Sequence[Point], Mapping[str, Look]], Drawing | None]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of chart: its title, what its marks mean, and the function that draws it."""
+    """A kind of chart.
+
+    Attributes:
+        title: its heading.
+        caption: what its marks mean.
+        draw: the function that draws it.
+        trained: whether it shows what a model has learned, or what that took: not of `capacity`.
+    """
 
     title: str
     caption: str
     draw: Draw
+    trained: bool = False
 
 
 KINDS = (
@@ -71,12 +79,14 @@ KINDS = (
             if figures.swept(points)
             else figures.bars(points, look, "seconds_per_epoch", "seconds of training per epoch")
         ),
+        trained=True,
     ),
     Kind(
         "What speed costs",
         "Accuracy, memory and, where power was measured, energy against throughput. A mark is a "
         "configuration's median, larger for more workers.",
         tradeoffs,
+        trained=True,
     ),
     Kind(
         "Where a step's time goes",
@@ -89,16 +99,19 @@ KINDS = (
         "Accuracy and loss while training",
         "On the test set; dashed lines have several workers, dotted ones are weak-scaled.",
         lambda points, look: figures.curves(points, look, "epoch"),
+        trained=True,
     ),
     Kind(
         "Accuracy and loss over time",
         "The same curves against seconds of training: who is ahead at an equal time. Lines as above.",
         lambda points, look: figures.curves(points, look, "train_seconds"),
+        trained=True,
     ),
     Kind(
         "Time and samples to accuracy",
         "Up to the first evaluation that reached the target; runs that never did have no bar.",
         targets,
+        trained=True,
     ),
     Kind(
         "Final accuracy",
@@ -108,11 +121,13 @@ KINDS = (
             if figures.learned(points) or figures.swept(points)
             else figures.bars(points, look, "accuracy", "test accuracy")
         ),
+        trained=True,
     ),
     Kind(
         "Against the batch",
         "On a logarithmic axis; dashed lines have several workers, dotted ones are weak-scaled.",
         figures.batches,
+        trained=True,
     ),
     Kind(
         "Parity",
@@ -146,7 +161,8 @@ def charts(points: Sequence[Point], look: Mapping[str, Look], inliner: svg.Inlin
     """Draw the charts that this study has runs for."""
     found: list[Chart] = []
     for kind in KINDS:
-        if drawing := kind.draw(points, look):
+        shown = [point for point in points if point.run.trains] if kind.trained else points
+        if drawing := kind.draw(shown, look):
             name = svg.file_name(kind.title)
             panels = [
                 (f"{name}-{svg.file_name(title)}", inliner.inline(figure, f"{kind.title}, {title}"))

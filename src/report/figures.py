@@ -109,7 +109,7 @@ def _speedup(axis: Axes, panel: Sequence[Point], look: Mapping[str, Look], drawi
                 continue
             style = look[label].marked()
             name = label if scaling == "strong" else f"{label}, weak"
-            if chosen[0].run.get("strategy.capacity"):
+            if not chosen[0].run.trains:
                 name = "measured capacity"
             if len(chosen) > len(curve):
                 xs = [point.row["workers"] for point in chosen]
@@ -208,12 +208,13 @@ def overview(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
         _speedup(middle, ratios, look, drawing)
         canvas.named(middle)
     middle.set(title="speed-up against ideal")
-    if learned(panel) and not swept(panel):
-        _draw_learning(right, panel, look, "accuracy", "epoch", drawing)
-    elif swept(panel):
-        _against_batch(right, panel, look, "accuracy", "test accuracy", drawing)
+    trained = [p for p in panel if p.run.trains]
+    if learned(trained) and not swept(trained):
+        _draw_learning(right, trained, look, "accuracy", "epoch", drawing)
+    elif swept(trained):
+        _against_batch(right, trained, look, "accuracy", "test accuracy", drawing)
     else:
-        for p in panel:
+        for p in trained:
             style = look[p.label]
             right.plot(p.row["train_seconds"], p.row["accuracy"], style.marker, color=style.color)
         right.set(xlabel="seconds of training")

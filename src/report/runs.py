@@ -83,6 +83,11 @@ class StudyRun:
         """Return whether ratios may be taken of the run: it was measured, and no workers shared a device."""
         return self.status in MEASURED and not self.get("shared_device")
 
+    @property
+    def trains(self) -> bool:
+        """Return whether its ranks train one model; those of `capacity` have nothing in common."""
+        return not self.get("strategy.capacity")
+
     @cached_property
     def probe(self) -> float | None:
         """Return the mean GFLOP/s of the probes before and after the run, over its ranks."""

@@ -84,8 +84,10 @@ def metrics_of(rows: Sequence[Row]) -> dict[str, float | None]:
     return {
         "measured": sum(row["repetitions"] > 0 for row in summed),
         "failed": sum(row["status"] in (Status.FAILED, Status.MISSING) for row in rows),
-        "speedup": _largest([row for row in summed if not _is_baseline(row) and _trains(row)], "speedup"),
-        "accuracy": _largest(summed, "accuracy"),
+        "speedup": _largest(
+            [row for row in summed if not _is_baseline(row) and row["run"].trains], "speedup"
+        ),
+        "accuracy": _largest([row for row in summed if row["run"].trains], "accuracy"),
         "parity_gap": _largest(summed, "parity_gap"),
         "hours": round(sum(seconds) / SECONDS_PER_HOUR, HOUR_DIGITS),
     }
@@ -94,11 +96,6 @@ def metrics_of(rows: Sequence[Row]) -> dict[str, float | None]:
 def _is_baseline(row: Mapping[str, Any]) -> bool:
     """Return whether the speed-up of a configuration is that over itself."""
     return bool(set(row["runs"].split()) & set((row.get("baseline") or "").split()))
-
-
-def _trains(row: Mapping[str, Any]) -> bool:
-    """Return whether a configuration trains a model, and doesn't measure what devices give together alone."""
-    return not row["run"].get("strategy.capacity")
 
 
 def _largest(rows: Sequence[Row], key: str) -> float | None:

@@ -95,6 +95,7 @@ VIEWS: dict[str, tuple[Column, ...]] = {
 }  # fmt: skip
 # A view of emulated links, which few studies have.
 NETWORK = "network"
+ACCURACY = "accuracy"
 VIEWS[NETWORK] = (
     *_RUN, Column("workers", "workers", "count"),
     Column("batch", "batch", "count"), Column("link_rate_asked_mbit", "Mbit/s", "count"),
@@ -150,6 +151,9 @@ def view(name: str, rows: Sequence[Row]) -> View:
     Columns of `SAID_ONCE` with a single value go into the title; columns without a figure are left out.
     """
     once, shown, empty = [], [], []
+    if name == ACCURACY:
+        # What `capacity` measures is no model, and no accuracy.
+        rows = [row for row in rows if row["run"].trains] or rows
     # The score of classification is the accuracy, which has a column of its own.
     only_accuracy = {row.get("metric") for row in rows} <= {None, "accuracy"}
     for column in VIEWS[name]:

@@ -94,3 +94,15 @@ def test_verdicts_by_other_aims_stand_below(empty_study: Study) -> None:
     assert '<th scope="row">memory</th><td>cnn on mnist</td><td>pipeline on 2 devices</td>' in table
     # No run has an energy counter, or a target.
     assert "energy" not in table and "time to accuracy" not in table
+
+
+def test_capacity_has_a_speed_up_and_no_accuracy(empty_study: Study) -> None:
+    known = {"accuracy": 0.9, "train_seconds": 60.0}
+    empty_study.run("single", samples_per_second=100.0, **known)
+    empty_study.run("ddp", "ddp", workers=2, samples_per_second=150.0, **known)
+    more = {"workers": 2, "scaling": "weak", "parity": "no common model", "options": {"capacity": True}}
+    empty_study.run("both", "capacity", samples_per_second=190.0, **more, **known)
+    html = empty_study.page()
+    assert "measured capacity" in html.partition("<h3>Speed-up</h3>")[2].partition("</figure>")[0]
+    accuracy = html.partition('<table data-name="accuracy"')[2].partition("</table>")[0]
+    assert '<th scope="row">ddp</th>' in accuracy and '<th scope="row">capacity</th>' not in accuracy

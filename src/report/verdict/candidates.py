@@ -62,7 +62,7 @@ class Candidate:
     @property
     def of_capacity(self) -> bool:
         """Return whether it measures what devices give together, and trains no model."""
-        return bool(self.run.get("strategy.capacity"))
+        return not self.run.trains
 
     @property
     def cells(self) -> tuple[str, ...]:
