@@ -340,7 +340,9 @@ def test_a_study_runs_from_fetching_to_its_report(
     assert "<html" in (results / "report.html").read_text()
     assert len(list((results / "runs").iterdir())) == 2
     verdict = quick.stdout.partition("verdict by throughput: cnn on mnist: ")[2]
-    assert "make study NAME=quick REPEAT=3" in " ".join(verdict.split())
+    # A slow machine has no throughput in the time.
+    said = " ".join(verdict.split())
+    assert "make study NAME=quick REPEAT=3" in said or "has no rate of enough steps" in said
 
 
 @pytest.mark.slow

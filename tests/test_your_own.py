@@ -28,7 +28,7 @@ TORCH, KERAS = re.findall(r"^    python -m src\.train (.+)$", PAGE, re.MULTILINE
 # The README's own way to a verdict: its file, and its commands but for where to clone from.
 README = (ROOT / "README.md").read_text()
 (README_FILE,) = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-README_COMMANDS = re.findall(r"^    ((?:git clone|make install|\. |.* -m seed=).*)$", README, re.MULTILINE)
+README_COMMANDS = re.findall(r"^    ((?:git clone|make install|\. |.*\bseed=).*)$", README, re.MULTILINE)
 # It is cut short: two of its three seeds, and of the samples so many that there are 64 steps.
 SHORT = {"seed=0,1,2": "seed=0,1", "strategy=single,ddp,pipeline": "strategy=single,ddp"}
 MORE = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none", "epochs=1", "batch=16")

@@ -134,14 +134,14 @@ class Ratio:
 def ratio(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
     """Return the ratio of two configurations' figures, all above 0; `None` where one has none.
 
-    It is taken in each block of `of`, over the figure of `to` there, or over the median of `to`. The noise is
+    It is taken in each block that both have, or without one over the median of `to`. The noise is
     that of all configurations of the `pool` which were measured in the blocks that the two have in common.
     """
     if not of or not to:
         return None
-    middle = median(to.values())
-    value = median([rate / to.get(block, middle) for block, rate in of.items()])
     blocks = common_blocks([of, to])
+    middle = median(to.values())
+    value = median([of[block] / to.get(block, middle) for block in blocks or of])
     tables = [{block: rates[block] for block in blocks} for rates in pool if set(blocks) <= rates.keys()]
     noise = pooled_noise(tables) if len(blocks) > 1 else None
     return Ratio(value, ratio_interval(paired_ratios(of, to), noise))

@@ -75,7 +75,11 @@ def _neighbours(runs: Sequence[StudyRun]) -> list[StudyRun]:
             if alike and metrics.get("strategy") in plain and metrics.get("status") in MEASURED:
                 found[folder] = path.stat().st_mtime
     newest = sorted(found, key=lambda folder: found[folder], reverse=True)
-    read = [load_run(f"beside/{number}", {}, folder) for number, folder in enumerate(newest)]
+    # They ran at another time: nothing that disturbed them has disturbed the sweep's cells alike.
+    read = [
+        load_run(f"beside/{number}", {"repetition": -1 - number}, folder)
+        for number, folder in enumerate(newest)
+    ]
     kept: dict[str, StudyRun] = {}
     known = {comparison.configuration(run) for run in runs}
     for run in read:

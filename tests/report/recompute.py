@@ -138,7 +138,8 @@ def verdict_differences(study: Path) -> list[str]:
                     pool = [each["rates"] for each in (*known, *more) if each["rates"] != base["rates"]]
                     bounds = interval(mine["rates"], base["rates"], pool)
                     middle = median(base["rates"].values())
-                    ratio = median([rate / base["rates"].get(b, middle) for b, rate in mine["rates"].items()])
+                    shared = [b for b in mine["rates"] if b in base["rates"]] or list(mine["rates"])
+                    ratio = median([mine["rates"][b] / base["rates"].get(b, middle) for b in shared])
                     pairs += [
                         (ratio, theirs["ratio"]),
                         *zip(bounds, theirs["interval"] or (None, None), strict=True),
@@ -150,7 +151,14 @@ def verdict_differences(study: Path) -> list[str]:
                             most = median(
                                 [r / base["rates"].get(b, middle) for b, r in each["rates"].items()]
                             )
-                            numbers |= {f"{most:.2f}", f"{ratio / most:.0%}"}
+                            pair = [
+                                r / each["rates"][b] for b, r in mine["rates"].items() if b in each["rates"]
+                            ]
+                            all_rates = [other["rates"] for other in (*known, *more)]
+                            pool = [rates for rates in all_rates if rates != each["rates"]]
+                            ends = interval(mine["rates"], each["rates"], pool)
+                            shares = [median(pair), *ends] if pair else []
+                            numbers |= {f"{most:.2f}", *(f"{x:.0%}" for x in shares if x is not None)}
                             pairs.append((most, given["speedup"]))
                 if answer["chosen"] is not None and theirs["tied"]:
                     best = of_cells(study, answer["chosen"], listed)

@@ -6,22 +6,18 @@ excludes 1. Of those that nothing tells apart the one with the fewest devices is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from src.report import repeats
+from src.report import comparison, repeats
 from src.report.repeats import Rates, Ratio
 from src.report.verdict.candidates import Candidate, Question
-from src.report.verdict.objective import ACCURACY, Aim, Objective
-from src.report.views import show
-from src.run.status import Status
+from src.report.verdict.fitness import unfit
+from src.report.verdict.objective import ACCURACY, THROUGHPUT, Aim, Objective
 
-GIB = 2**30
-# So begins the reason of a configuration that has no figure of the aim.
-NO = "has no "
-# Ends of a run after which its configuration isn't chosen, however its other runs ended.
-FATAL = {Status.OUT_OF_MEMORY: "ran out of memory", Status.DIVERGED: "diverged"}
+# A ratio nearer to 1 matters to nobody, however little the runs scatter.
+MATTERS = 0.01
 
 
 class Word(Enum):
@@ -79,18 +75,25 @@ class Answer:
 def answer(question: Question, objective: Objective) -> Answer:
     """Choose among the configurations of a question.
 
-    The leader has the best figure among those on one device and those that are better than what they are
-    compared with. All that aren't told from it are as good, as far as known.
+    The leader has the best figure among what others are compared with and those that are better than that; if
+    another one is better than it, in the runs that they have in common, that one leads. All that aren't told
+    from the leader are as good, as far as known.
     """
     aim = objective.aim
     pool = question.pool(aim)
-    compared = [_compared(each, question, objective, pool) for each in question.candidates]
+    fitness = {each.cells[0]: unfit(each, objective) for each in question.candidates}
+    best = _best_alone(question, fitness, aim)
+    compared = [_compared(each, question, best, fitness, aim, pool) for each in question.candidates]
     fit = [each for each in compared if not each.unfit]
-    able = [each for each in fit if each.candidate.alone or each.word is Word.BETTER] or fit
+    plain = [each for each in fit if each.candidate.alone and each.reference is None]
+    able = [*plain, *(each for each in fit if each.word is Word.BETTER)] or fit
     if not able:
         return Answer(question, aim, None, (), None, False, tuple(compared))
     order = sorted(able, key=lambda each: each.candidate.middle(aim.metric) or 0, reverse=aim.more)
     leader = order[0]
+    for each in order[1:]:
+        if _word(_between(each, leader, aim, pool), aim) is Word.BETTER:
+            leader = each
     equal = [
         each for each in fit if each is leader or _word(_between(each, leader, aim, pool), aim) is Word.EQUAL
     ]
@@ -105,17 +108,32 @@ def answer(question: Question, objective: Objective) -> Answer:
     return Answer(question, aim, chosen, tuple(tied), runner_up, repeated, tuple(compared))
 
 
+def _best_alone(question: Question, fitness: Mapping[str, str], aim: Aim) -> Candidate | None:
+    """Return the best configuration on one device that can be chosen; of one batch the plain one."""
+    alone = [each for each in question.candidates if each.alone and not fitness[each.cells[0]]]
+    if aim.at_batch:
+        alone = [each for each in alone if comparison.is_plain(each.run)]
+    choose = max if aim.more else min
+    return choose(alone, key=lambda each: each.middle(aim.metric) or 0.0, default=None)
+
+
 def _compared(
-    candidate: Candidate, question: Question, objective: Objective, pool: Sequence[Rates]
+    candidate: Candidate,
+    question: Question,
+    best: Candidate | None,
+    fitness: Mapping[str, str],
+    aim: Aim,
+    pool: Sequence[Rates],
 ) -> Compared:
-    aim, reference = objective.aim, question.reference(candidate)
-    unfit = _unfit(candidate, objective)
+    """Compare a configuration with the baseline of its speed-up, or with the best on one device."""
+    reference = question.baseline(candidate) if aim.name == THROUGHPUT else best
+    reason = fitness[candidate.cells[0]]
     if reference is None or reference.cells == candidate.cells:
-        return Compared(candidate, None, None, Word.UNKNOWN, unfit)
+        return Compared(candidate, None, None, Word.UNKNOWN, reason)
     figures = reference.figures(aim)
     # A study may name a baseline on other hardware, which isn't among the question's configurations.
     ratio = _ratio(candidate.figures(aim), figures, pool if figures in pool else [*pool, figures], aim)
-    return Compared(candidate, reference, ratio, _word(ratio, aim), unfit)
+    return Compared(candidate, reference, ratio, _word(ratio, aim), reason)
 
 
 def _between(one: Compared, other: Compared, aim: Aim, pool: Sequence[Rates]) -> Ratio | None:
@@ -132,30 +150,8 @@ def _word(ratio: Ratio | None, aim: Aim) -> Word:
         return Word.UNKNOWN
     low, high = ratio.interval
     same = 0.0 if aim.name == ACCURACY else 1.0
+    if aim.name != ACCURACY and abs(ratio.value - same) < MATTERS:
+        return Word.EQUAL
     if low > same or high < same:
         return Word.BETTER if (low > same) == aim.more else Word.WORSE
     return Word.EQUAL
-
-
-def _unfit(candidate: Candidate, objective: Objective) -> str:
-    """Return why a configuration can't be chosen; empty where it can."""
-    aim, memory = objective.aim, candidate.middle("memory_peak_bytes")
-    for status, words in FATAL.items():
-        if status in candidate.statuses:
-            return words
-    if not candidate.measured:
-        return str(max(candidate.statuses, key=list(Status).index))
-    if candidate.first.get("parity") == "BROKEN" or "BROKEN" in candidate.known("parity"):
-        gap = max(candidate.known("parity_gap"))
-        return f"computes something else: its first losses are {show(gap, 'gap')} off (parity BROKEN)"
-    if objective.memory_gib is not None:
-        if memory is None:
-            return f"has no known memory for limit.memory_gib={objective.memory_gib:g}"
-        if memory > objective.memory_gib * GIB:
-            return f"needs {show(memory, 'bytes')} a device, above limit.memory_gib={objective.memory_gib:g}"
-    if objective.hours is not None and (candidate.middle("train_seconds") or 0) > objective.hours * 3600:
-        hours = (candidate.middle("train_seconds") or 0) / 3600
-        return f"trains for {hours:.3g} h, above limit.hours={objective.hours:g}"
-    if aim.whole and Status.TIME_LIMIT in candidate.statuses:
-        return "was stopped by max_minutes"
-    return "" if candidate.figures(aim) else f"{NO}{aim.needs}"

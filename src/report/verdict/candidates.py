@@ -13,7 +13,7 @@ from src.config.schema import flatten
 from src.report import comparison
 from src.report.repeats import Rates
 from src.report.runs import Row, StudyRun
-from src.report.verdict.objective import ACCURACY, COST, THROUGHPUT, Aim, Objective
+from src.report.verdict.objective import ACCURACY, COST, Aim, Objective
 from src.run.status import MEASURED, Status
 
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
@@ -65,6 +65,12 @@ class Candidate:
         return not self.run.trains
 
     @property
+    def learns_alike(self) -> bool:
+        """Return whether it learns as one device does, from the same batches, as far as known."""
+        own = self.devices > 1 and self.first.get("scaling") == "weak"
+        return not own and self.run.get("strategy.synchronous") is not False
+
+    @property
     def cells(self) -> tuple[str, ...]:
         """Return the cells of its runs."""
         return tuple(row["cell"] for row in self.rows)
@@ -105,7 +111,7 @@ class Question:
         subject: what is trained: model, data, and what else tells it from the study's other subjects.
         batch: the batch that all have; `None` where configurations of several batches compare.
         candidates: the configurations.
-        baselines: what a candidate's figure stands over, by its first cell.
+        baselines: what a candidate's speed-up stands over, by its first cell.
         capacities: what devices give that train each for itself, which is no way to train.
     """
 
@@ -115,17 +121,16 @@ class Question:
     baselines: Mapping[str, Candidate]
     capacities: tuple[Candidate, ...] = ()
 
-    def capacity(self, devices: int) -> float | None:
-        """Return the measured capacity of so many devices: C(N), over one device alone."""
-        known = [each.middle("speedup") for each in self.capacities if each.devices == devices]
-        return known[0] if known else None
+    def capacity(self, devices: int) -> Candidate | None:
+        """Return what measured the capacity of so many devices; `None` where nothing did."""
+        return next((each for each in self.capacities if each.devices == devices), None)
 
     def pool(self, aim: Aim) -> list[Rates]:
         """Return the figures of all configurations, whose noise is one."""
         return [figures for each in (*self.candidates, *self.capacities) if (figures := each.figures(aim))]
 
-    def reference(self, candidate: Candidate) -> Candidate | None:
-        """Return the configuration on one device over which a candidate's figure stands."""
+    def baseline(self, candidate: Candidate) -> Candidate | None:
+        """Return the configuration on one device over which a candidate's speed-up stands."""
         return self.baselines.get(candidate.cells[0])
 
 
@@ -133,22 +138,23 @@ def questions(rows: Sequence[Row], objective: Objective) -> list[Question]:
     """Return the questions that a study's merged rows can answer, in the rows' order."""
     aim = objective.aim
     grounds: list[list[Row]] = []
-    for row in rows:
-        if row["run"].config and not row.get("shared_device"):
-            _add_to_ground(grounds, _priced(row, objective), aim)
-    subjects = _subjects([ground[0]["run"] for ground in grounds], aim)
+    known = [_priced(row, objective) for row in rows if row["run"].config and not row.get("shared_device")]
+    # What was measured says on what it ran; a run that has failed may not.
+    for row in sorted(known, key=lambda row: row["status"] not in MEASURED):
+        _add_to_ground(grounds, row, aim)
     candidates = [_candidates(ground) for ground in grounds]
-    every = {cell: known for group in candidates for known in group for cell in known.cells}
+    every = {cell: each for group in candidates for each in group for cell in each.cells}
+    asked = [group for group in candidates if not all(each.of_capacity for each in group)]
+    subjects = _subjects([group[0].run for group in asked], aim)
     return [
         Question(
             subject,
             group[0].first.get("batch") if aim.at_batch else None,
-            tuple(known for known in group if not known.of_capacity),
-            {known.cells[0]: base for known in group if (base := _baseline(known, group, every, aim))},
-            tuple(known for known in group if known.of_capacity),
+            tuple(each for each in group if not each.of_capacity),
+            {each.cells[0]: base for each in group if (base := _baseline(each, every))},
+            tuple(each for each in group if each.of_capacity),
         )
-        for subject, group in zip(subjects, candidates, strict=True)
-        if not all(known.of_capacity for known in group)
+        for subject, group in zip(subjects, asked, strict=True)
     ]
 
 
@@ -177,10 +183,14 @@ def _compares(one: Row, other: Row, aim: Aim) -> bool:
     return (
         all(one.get(key) == other.get(key) for key in keys)
         and work(first, second)
-        # A run that has failed may not have said on what it ran.
-        and (not first.environment or not second.environment or _same_ground(first, second))
+        and (_same_ground(first, second) or _unknown(one) or _unknown(other))
         and (not aim.whole or comparison.same_asked(first, second))
     )
+
+
+def _unknown(row: Row) -> bool:
+    """Return whether a run has failed before it could say on what it ran."""
+    return row["status"] not in MEASURED and not row["run"].environment
 
 
 def _same_ground(one: StudyRun, other: StudyRun) -> bool:
@@ -194,21 +204,10 @@ def _candidates(ground: Sequence[Row]) -> list[Candidate]:
     return [Candidate(tuple(alike)) for alike in members.values()]
 
 
-def _baseline(
-    candidate: Candidate, group: Sequence[Candidate], every: Mapping[str, Candidate], aim: Aim
-) -> Candidate | None:
-    """Return what a candidate's figure stands over.
-
-    It is the baseline of its speed-up, as the tables have it; for other aims the best configuration on one
-    device, the plain one where only runs of one batch compare.
-    """
-    if aim.name == THROUGHPUT:
-        cells = " ".join(candidate.known("baseline")).split()
-        return every.get(cells[0]) if cells else None
-    alone = [known for known in group if known.alone and known.figures(aim)]
-    plain = [known for known in alone if comparison.is_plain(known.run)] if aim.at_batch else alone
-    choose = max if aim.more else min
-    return choose(plain, key=lambda known: known.middle(aim.metric) or 0.0, default=None)
+def _baseline(candidate: Candidate, every: Mapping[str, Candidate]) -> Candidate | None:
+    """Return what a candidate's speed-up stands over, as the tables have it."""
+    cells = " ".join(candidate.known("baseline")).split()
+    return every.get(cells[0]) if cells else None
 
 
 def _subjects(firsts: Sequence[StudyRun], aim: Aim) -> list[str]:
@@ -218,7 +217,7 @@ def _subjects(firsts: Sequence[StudyRun], aim: Aim) -> list[str]:
     for subject, facts in known:
         alike = [others for other, others in known if other == subject]
         keys = [key for key in facts if len({str(other.get(key)) for other in alike}) > 1]
-        subjects.append(", ".join([subject, *(facts[key] for key in keys if facts[key])]))
+        subjects.append(", ".join([subject, *(facts[key] for key in keys if facts.get(key))]))
     # Machines and versions have no short names.
     whole = [
         (name, run.get("batch") if aim.at_batch else None) for name, run in zip(subjects, firsts, strict=True)
@@ -251,5 +250,8 @@ def _facts(run: StudyRun, aim: Aim) -> dict[str, str]:
         "framework": FRAMEWORKS.get(framework, framework),
         "hardware": str(run.get("hardware")),
         "machine": str(run.get("machine")),
-        **{key: f"{key.split('.')[-1]} {value}" for key, value in {**asked, **options}.items()},
+        **{
+            key: "" if value is None else f"{key.split('.')[-1]} {value}"
+            for key, value in {**asked, **options}.items()
+        },
     }

@@ -13,8 +13,9 @@ from src.report.views import show
 
 
 def front(answers: Sequence[Answer], objective: Objective) -> list[Sentence]:
-    """Return a sentence on the front of cost and training time; none where devices have no prices."""
-    if objective.prices is None:
+    """Return a sentence on the front of cost and training time; none where devices
+    have no prices, or an aim compares runs of other lengths."""
+    if objective.prices is None or not objective.aim.whole:
         return []
     known = {
         id(each.candidate): (each.candidate, answer.question)

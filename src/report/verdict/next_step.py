@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from src.config import choices
-from src.report.missing_baseline import kept_overrides, line_beside, line_to_add
+from src.report.missing_baseline import DECLARED, kept_overrides, line_beside, line_to_add
 from src.report.repeats import Ratio
 from src.report.verdict.answer import Answer
 from src.report.verdict.candidates import Candidate
@@ -19,22 +20,25 @@ MOST_REPETITIONS = 20
 SHOWN = 4
 
 
-def next_step(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
+def next_step(answers: Sequence[Answer], study: Mapping[str, Any], lost: int = 0) -> str:
     """Return a clause on what wasn't tried and how to try what tells most; empty where nothing is known.
 
     First comes a missing baseline, then repetitions, without which nothing is known, then as many repetitions
     as tell apart what is tied, then more of the machine's devices, then strategies that the study leaves out.
+    `lost` counts the study's cells that failed or are missing.
     """
     known = [answer for answer in answers if answer.chosen is not None]
     if not known or not any(each.candidate.measured for answer in known for each in answer.compared):
         return ""
-    if (line := _lacks_baseline(known)) is not None:
+    if (line := _lacks_baseline(known)) is not None and lost:
+        return "what failed or is missing would tell most: `make retry`"
+    if line is not None:
         return f"one device alone would tell most: {line}"
     learning = known[0].aim.name == ACCURACY
-    blocks = max(len(each.candidate.figures(answer.aim)) for answer in known for each in answer.compared)
-    if blocks < REPEAT:
+    blocks = [max(len(each.candidate.figures(answer.aim)) for each in answer.compared) for answer in known]
+    if min(blocks) < REPEAT:
         return f"would tell most: {_again(study, REPEAT, seeds=learning)}"
-    if (times := _repetitions(known)) is not None and not learning:
+    if not learning and (times := _repetitions(known)) is not None:
         return f"as many repetitions as may tell these apart: {_again(study, times)}"
     return _more_devices(known) or _other_strategy(known)
 
@@ -43,7 +47,9 @@ def _again(study: Mapping[str, Any], times: int, *, seeds: bool = False) -> str:
     """Return how to measure each configuration so often: again, or with other seeds."""
     listed = ",".join(map(str, range(times)))
     if study.get("name") is None:
-        return f"each cell so often with another seed, `-m seed={listed}`"
+        return f"each cell with several seeds, `seed={listed}` before all else, which takes turns"
+    if study.get("again") is not None:
+        return f"repetitions on each machine, `repeat: {times}` in its study"
     if seeds:
         return f"several seeds in the study's grid, `seed: [{listed}]`"
     return f"repetitions, `make study NAME={study['name']} REPEAT={times}`"
@@ -92,7 +98,7 @@ def _more_devices(answers: Sequence[Answer]) -> str:
     there = min((_devices_there(candidate) for candidate in several), default=0)
     if there <= most or not several:
         return ""
-    line = _line(several[0], str(several[0].first["strategy"]), there)
+    line = _wider(several[0], there)
     said = f"of this machine's {there} devices no more than {most} were tried"
     return line and f"{said}; that would tell most: {line}"
 
@@ -138,6 +144,21 @@ def _other_strategy(answers: Sequence[Answer]) -> str:
     rest = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
     said = f"not tried: {', '.join(left[:SHOWN])}{rest}"
     return f"{said}; the first of them by {line}" if line else said
+
+
+def _wider(candidate: Candidate, devices: int) -> str:
+    """Return how to add a configuration on as many of so many devices as divide its batch; else empty."""
+    words = candidate.run.declared.get(DECLARED)
+    parts = candidate.first.get("microbatches") or 1
+    batch = candidate.first.get("batch") or 1
+    weak = candidate.first.get("scaling") == "weak"
+    possible = [n for n in range(candidate.devices + 1, devices + 1) if weak or batch % (n * parts) == 0]
+    if not isinstance(words, str) or not possible or candidate.run.get("hardware.speeds"):
+        return ""
+    given = dict(word.split("=", 1) for word in shlex.split(words) if "=" in word)
+    own = ("workers", "batch_shares", "out", "hardware.devices", "strategy.partition", "strategy.speeds")
+    kept = {key: value for key, value in given.items() if key not in own}
+    return _where(line_beside(candidate.run, {**kept, "workers": str(possible[-1])}))
 
 
 def _line(candidate: Candidate, strategy: str, workers: int | None) -> str:

@@ -44,12 +44,12 @@ ACCURACY, THROUGHPUT, COST = "accuracy", "throughput", "cost"
 AIMS = {
     aim.name: aim
     for aim in (
-        Aim(THROUGHPUT, "samples_per_second", True, True, False, "faster", "slower", "rate: too few steps"),
+        Aim(THROUGHPUT, "samples_per_second", True, True, False, "faster", "slower", "rate of enough steps"),
         Aim(
             "time_to_accuracy", "seconds_to_target", False, False, False, "sooner", "later",
-            "target_accuracy, or haven't reached it",
+            "time to its target",
         ),
-        Aim(ACCURACY, "score", True, False, False, "more accurate", "less accurate", "score"),
+        Aim(ACCURACY, "score", True, False, True, "more accurate", "less accurate", "score"),
         Aim("memory", "memory_peak_bytes", False, True, False, "smaller", "larger", "known memory"),
         Aim("energy", "energy_joules", False, False, True, "thriftier", "hungrier", "energy counter"),
         Aim(COST, "cost", False, False, True, "cheaper", "dearer", "training time"),

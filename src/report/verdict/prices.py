@@ -63,6 +63,6 @@ def read_prices(path: Path) -> Prices:
     if not isinstance(hours, Mapping) or not hours:
         raise ConfigError(f"{path}: device_hour must be a mapping, as {{cpu: 0.05}}")
     for name, price in hours.items():
-        Rule(float, minimum=0).check(f"{path}: device_hour.{name}", price)
+        Rule(float, minimum=0, above=True).check(f"{path}: device_hour.{name}", price)
     priced = {str(name): float(price) for name, price in hours.items() if math.isfinite(price)}
     return Prices(str(content["currency"]), str(content["date"]), str(content["source"]), priced)

@@ -12,6 +12,7 @@ from src.report.verdict.candidates import questions
 from src.report.verdict.front import front
 from src.report.verdict.objective import AIMS, COST, Objective
 from src.report.verdict.prose import Sentence, headline, sentences
+from src.run.status import Status
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def verdicts(rows: Sequence[Row], objective: Objective, study: Mapping[str, Any]
 
     Of the `study`, the contents of that key in params.yaml, the name is read.
     """
+    lost = sum(row["status"] in (Status.FAILED, Status.MISSING) for row in rows)
     subjects: dict[str, list[Answer]] = {}
     for question in questions(rows, objective):
         subjects.setdefault(question.subject, []).append(answer(question, objective))
@@ -51,7 +53,7 @@ def verdicts(rows: Sequence[Row], objective: Objective, study: Mapping[str, Any]
             subject,
             objective.aim.name,
             headline(answers),
-            (*sentences(answers, objective, study), *front(answers, objective)),
+            (*sentences(answers, objective, study, lost), *front(answers, objective)),
             tuple(answers),
         )
         for subject, answers in subjects.items()

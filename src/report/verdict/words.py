@@ -50,20 +50,24 @@ def score(candidate: Candidate) -> str:
     return f"{metric} {show(value, 'accuracy' if metric == ACCURACY else 'loss')}"
 
 
-def over(ratio: Ratio, reference: str, aim: Aim, *, first: bool = False) -> str:
+def over(ratio: Ratio, reference: str, aim: Aim, *, first: bool = False, metric: str = ACCURACY) -> str:
     """Return the words for a ratio, or a difference, to a configuration, with its interval if it has one.
 
-    The `first` interval of a text says what it is.
+    The `first` interval of a text says what it is. Of an accuracy, the `metric`, differences are points.
     """
-    shown = PHRASES[aim.name][1].format(ratio=_plain(ratio.value, aim), reference=reference)
+    points = metric == ACCURACY
+    phrase = PHRASES[aim.name][1] if points else "{ratio} from {reference}"
+    shown = phrase.format(ratio=_plain(ratio.value, aim, points), reference=reference)
     if ratio.interval is None:
         return shown
-    low, high = (_plain(bound, aim) for bound in ratio.interval)
+    low, high = (_plain(bound, aim, points) for bound in ratio.interval)
     return f"{shown} ({'95 % interval ' if first else ''}{low} to {high})"
 
 
-def _plain(value: float, aim: Aim) -> str:
-    return f"{value * 100:+.2f}" if aim.name == ACCURACY else show(value, "ratio")
+def _plain(value: float, aim: Aim, points: bool) -> str:
+    if aim.name == ACCURACY:
+        return f"{value * 100:+.2f}" if points else f"{value:+.4f}"
+    return show(value, "ratio")
 
 
 def span(values: Sequence[float | None], kind: str) -> str:

@@ -24,4 +24,4 @@ def test_a_sweep_of_one_seed_says_how_to_tell_more(empty_study: Study) -> None:
     two = empty_study.run("ddp", "ddp", workers=2, samples_per_second=1900.0)
     _, (verdict,) = sweep.sweep_result([one, two], [["strategy=single"], ["strategy=ddp"]])
     assert verdict.title == "cnn on mnist: undecided"
-    assert "each cell so often with another seed, `-m seed=0,1,2`" in verdict.sentences[-1].text
+    assert "each cell with several seeds, `seed=0,1,2` before all else" in verdict.sentences[-1].text
