@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from textwrap import fill
@@ -37,6 +37,8 @@ STYLE: dict[Any, Any] = {
     # Text stays text, in the fonts of whoever reads.
     **{"svg.fonttype": "none", "font.family": "DejaVu Sans"},
 }
+# Inches of a line of marks, such as a bar, and of all else in a panel of them.
+BAR, REST = 0.27, 0.85
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,24 @@ class Drawing:
         self.numbers += rows
         artist.set_gid(json.dumps([whole] if whole is not None else [text(row) for row in rows]))
 
+    def lined(
+        self, points: Sequence[Point], look: Mapping[str, Look], what: str
+    ) -> Iterator[tuple[Axes, list[tuple[Series, list[Point]]]]]:
+        """Yield the axes of each panel with a line for each of several series, and each series with its runs.
+
+        The lines, from above, are at 0, 1, ...; when the caller goes on, they get the names of their series.
+        `what` they are stands in the note on those that aren't drawn.
+        """
+        several = [
+            (name, known) for name, panel in panels(points).items() if len(known := grouped(panel, look)) > 1
+        ]
+        for name, known in self.some(several, PANELS, "panels"):
+            groups = self.some(known.items(), BARS, what)
+            count = sum(1 + folded(series.name).count("\n") for series, _ in groups)
+            axis = self.panel(name, REST + BAR * count)
+            yield axis, groups
+            name_lines(axis, groups)
+
     def some(self, things: Iterable[Any], most: int, what: str) -> list[Any]:
         """Return at most so many things, taken evenly from all, and note how many there are."""
         known = list(things)
@@ -115,6 +135,14 @@ class Drawing:
     def or_none(self) -> Drawing | None:
         """Return this, or `None` if it has no panel."""
         return self if self.panels else None
+
+
+def name_lines(axis: Axes, groups: Sequence[tuple[Series, Sequence[Point]]]) -> None:
+    """Write the name of each series beside its line, the first one above."""
+    axis.set_yticks(range(len(groups)), [folded(series.name) for series, _ in groups])
+    axis.set_ylim(len(groups) - 0.5, -0.5)
+    axis.grid(axis="y", visible=False)
+    axis.tick_params(axis="y", length=0)
 
 
 def text(row: Row) -> str:

@@ -19,8 +19,6 @@ from src.report.canvas import Drawing, Look, Point, Series
 # A panel with more batches than these is a sweep over them.
 MANY_BATCHES = 3
 HEADINGS = {"epoch": "epoch", "train_seconds": "seconds of training"}
-# Inches of a bar and of all else in a panel of bars.
-BAR, REST = 0.27, 0.85
 
 
 def bars(points: Sequence[Point], look: Mapping[str, Look], metric: str, heading: str) -> Drawing | None:
@@ -29,12 +27,9 @@ def bars(points: Sequence[Point], look: Mapping[str, Look], metric: str, heading
     The dot of a disturbed run is hollow.
     """
     drawing = Drawing()
-    for name, panel in _panels(drawing, [p for p in points if p.row.get(metric) is not None]):
-        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.BARS, "bars")
-        if len(groups) > 1:
-            lines = sum(1 + canvas.folded(each.name).count("\n") for each, _ in groups)
-            axis = drawing.panel(name, REST + BAR * lines)
-            _bars(axis, groups, look, metric, heading, drawing)
+    known = [point for point in points if point.row.get(metric) is not None]
+    for axis, groups in drawing.lined(known, look, "bars"):
+        _bars(axis, groups, look, metric, heading, drawing)
     return drawing.or_none()
 
 
@@ -69,12 +64,8 @@ def _bars(
                 xs = [point.row[metric] for point in some]
                 (dots,) = axis.plot(xs, [place] * len(xs), "o", markeredgecolor=edge, **style)
                 drawing.mark(dots, [{"run": p.run.cell, heading: p.row[metric]} for p in some])
-    axis.set_yticks(range(len(groups)), [canvas.folded(series.name) for series, _ in groups])
-    axis.set_ylim(len(groups) - 0.5, -0.5)
     axis.set_xlim(left=0)
     axis.set_xlabel(heading)
-    axis.grid(axis="y", visible=False)
-    axis.tick_params(axis="y", length=0)
 
 
 def _median_of(series: Series, alike: Sequence[Point]) -> str:
@@ -202,6 +193,7 @@ def overview(points: Sequence[Point], look: Mapping[str, Look]) -> Figure | None
     figure, (left, middle, right) = canvas.grid(1, 3, (12, 6), width_ratios=(1.25, 1, 1))
     groups = canvas.evenly(canvas.grouped(panel, look).items(), canvas.BARS)
     _bars(left, groups, look, "samples_per_second", "training samples/s", drawing)
+    canvas.name_lines(left, groups)
     left.set(title="throughput")
     ratios = [p for p in panel if p.row.get("speedup") is not None]
     if ratios:

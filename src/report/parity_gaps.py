@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from src.measure.arithmetic import PARITY_BOUND, ROUNDING_GAPS
 from src.report import canvas
 from src.report.canvas import Drawing, Look, Point
-from src.report.figures import BAR, REST
 
 # A gap of zero, or one below a last digit in single precision, stands at the axis' begin.
 LEAST = 1e-8
@@ -18,12 +17,7 @@ def parity_gaps(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | 
     """Draw the largest gap of each series on a logarithmic axis, and as a line up to where parity holds."""
     drawing = Drawing()
     known = [p for p in points if _is_number(p.row.get("parity_gap"))]
-    for name, panel in drawing.some(canvas.panels(known).items(), canvas.PANELS, "panels"):
-        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.BARS, "lines")
-        if len(groups) < 2:
-            continue
-        lines = sum(1 + canvas.folded(series.name).count("\n") for series, _ in groups)
-        axis = drawing.panel(name, REST + BAR * lines)
+    for axis, groups in drawing.lined(known, look, "lines"):
         for place, (series, alike) in enumerate(groups):
             worst = max(alike, key=lambda point: point.row["parity_gap"])
             gap, own = worst.row["parity_gap"], worst.row.get("rounding_gap") or 0.0
@@ -34,13 +28,9 @@ def parity_gaps(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | 
             (dot,) = axis.plot([max(gap, LEAST)], [place], style.marker, color=style.color, markersize=6)
             numbers = {"gap": gap, "allowed": bound, "parity": worst.row.get("parity")}
             drawing.mark(dot, [{"run": worst.run.cell, **numbers}])
-        axis.set_yticks(range(len(groups)), [canvas.folded(series.name) for series, _ in groups])
-        axis.set_ylim(len(groups) - 0.5, -0.5)
         axis.set_xscale("log")
         axis.xaxis.set_major_formatter(lambda gap, _: f"{gap:.0e}")
         axis.set(xlabel="largest gap of the first ten losses", xlim=(LEAST * 0.7, None))
-        axis.grid(axis="y", visible=False)
-        axis.tick_params(axis="y", length=0)
     return drawing.or_none()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config.keys import GROUPS, key_of
-from src.config.schema import flatten
+from src.config.schema import SYNCHRONOUS, flatten
 from src.measure.arithmetic import mean
 from src.run import files
 from src.run.status import MEASURED, Status
@@ -87,6 +87,12 @@ class StudyRun:
     def trains(self) -> bool:
         """Return whether its ranks train one model; those of `capacity` have nothing in common."""
         return not self.get("strategy.capacity")
+
+    @property
+    def learns_otherwise(self) -> bool:
+        """Return whether its strategy says that its losses can't be those of one device."""
+        says = self.get("strategy.parity") not in (None, SYNCHRONOUS)
+        return says or self.get("strategy.synchronous") is False
 
     @cached_property
     def probe(self) -> float | None:

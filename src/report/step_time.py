@@ -8,7 +8,6 @@ from dataclasses import astuple, dataclass
 from src.measure.arithmetic import mean
 from src.report import canvas, palette
 from src.report.canvas import Drawing, Look, Point
-from src.report.figures import BAR, REST
 from src.report.runs import StudyRun
 
 # By part: its name, and its colour; what isn't told apart is left blank.
@@ -70,12 +69,7 @@ def step_times(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | N
     drawing = Drawing()
     known = {point.run.cell: time for point in points if (time := step_time(point.run)) is not None}
     timed = [point for point in points if point.run.cell in known]
-    for name, panel in drawing.some(canvas.panels(timed).items(), canvas.PANELS, "panels"):
-        groups = drawing.some(canvas.grouped(panel, look).items(), canvas.BARS, "bars")
-        if len(groups) < 2:
-            continue
-        lines = sum(1 + canvas.folded(series.name).count("\n") for series, _ in groups)
-        axis = drawing.panel(name, REST + BAR * lines)
+    for axis, groups in drawing.lined(timed, look, "bars"):
         seen: set[str] = set()
         for place, (series, alike) in enumerate(groups):
             left = 0.0
@@ -97,10 +91,6 @@ def step_times(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | N
                 drawing.mark(
                     bar, [{"run": series.name, "part": part, "ms a step": found * 1e3, "share": share}]
                 )
-        axis.set_yticks(range(len(groups)), [canvas.folded(series.name) for series, _ in groups])
-        axis.set_ylim(len(groups) - 0.5, -0.5)
         axis.set(xlabel="milliseconds a step", xlim=(0, None))
-        axis.grid(axis="y", visible=False)
-        axis.tick_params(axis="y", length=0)
         canvas.legend(axis)
     return drawing.or_none()

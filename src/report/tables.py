@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from src.config.schema import SYNCHRONOUS
 from src.measure.arithmetic import (
     bound,
     disturbed,
@@ -88,7 +87,7 @@ def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
         return {}
     if comparison.is_plain(run):
         return {"parity": "reference", "rounding_gap": run.get("rounding_gap")}
-    if run.get("strategy.synchronous") is False or run.get("strategy.parity") not in (None, SYNCHRONOUS):
+    if run.learns_otherwise:
         return {"parity": run.get("strategy.parity")}
     if run.get("precision") not in (None, "fp32"):
         return {"parity": f"not compared: {run.get('precision')}"}

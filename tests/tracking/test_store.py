@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def test_an_earlier_experiment_is_described_too(store: MlflowClient, tmp_path: P
     _, experiment = open_store(f"sqlite:///{tmp_path}/mlflow.db")
     tags = store.get_experiment(experiment).tags
     assert tags["mlflow.note.content"].startswith("Trainings by Scaleguide")
+    # The address that `make ui` prints names this view.
+    shown = json.loads(tags["mlflow.sharedViewState.scaleguide"])["selectedColumns"]
+    assert {"tags.`strategy`", "metrics.`evaluation/accuracy`", "tags.`verdict`"} <= set(shown)
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ class Candidate:
     def learns_alike(self) -> bool:
         """Return whether it learns as one device does, from the same batches, as far as known."""
         own = self.devices > 1 and self.first.get("scaling") == "weak"
-        return not own and self.run.get("strategy.synchronous") is not False
+        return not own and not self.run.learns_otherwise
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -83,10 +83,6 @@ class Candidate:
         """Return the median of a column over the measured runs."""
         values = self.known(key)
         return median(values) if values else None
-
-    def any(self, key: str) -> bool:
-        """Return whether a flag is set in one of the measured runs."""
-        return any(self.known(key))
 
     def figures(self, aim: Aim) -> Rates:
         """Return the aim's figure by block: seed and repetition, or for the accuracy the seed alone.
