@@ -33,3 +33,18 @@ def test_a_part_of_a_batch_is_no_capacity(commands: Commands) -> None:
     completed = commands.run("strategy=capacity", "scaling=strong")
     assert completed.returncode == 2
     assert completed.stderr.strip() == "error: scaling=strong: strategy=capacity needs scaling=weak"
+
+
+def test_one_device_trains_as_single_does(commands: Commands, mnist: None) -> None:
+    lines = {}
+    for strategy in ("single", "capacity"):
+        words = [
+            word.replace("workers=2", "workers=1").replace("out=run", f"out={strategy}") for word in WORDS
+        ]
+        completed = commands.run(f"strategy={strategy}", *words)
+        assert completed.returncode == 0, completed.stderr
+        folder = commands.folder / strategy
+        with (folder / "steps.csv").open() as file:
+            losses = [row["loss"] for row in csv.DictReader(file)]
+        lines[strategy] = losses, json.loads((folder / "metrics.json").read_text())["accuracy"]
+    assert lines["single"] == lines["capacity"] and len(lines["single"][0]) == 2 * STEPS
