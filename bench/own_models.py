@@ -1,6 +1,6 @@
 """Train a folder of models under every torch strategy, and print a table of what came of it.
 
-python -m bench.own_models [--folder FOLDER] [--jobs N]
+python -m bench.own_models [--folder FOLDER] [--jobs N] [--device gpu]
 
 A model is a file with `build(classes, shape)`; the first sentence of its docstring says of which kind it is.
 Each trains ten steps of MNIST under `single` and under every other strategy, and the table says of each run
@@ -30,7 +30,7 @@ from src.run.status import Status
 
 MODELS = Path(__file__).parent / "models"
 WORDS = (
-    "model=custom", "tracking.backend=none", "hardware.device=cpu", "hardware.share_devices=true",
+    "model=custom", "tracking.backend=none", "hardware.share_devices=true",
     "hardware.wait_minutes=5", "hardware.grace_minutes=1", "max_minutes=0.5", "epochs=1", "batch=64",
     "dataset.limit=640", "dataset.test_limit=100",
 )  # fmt: skip
@@ -88,9 +88,10 @@ def _docstring(node: ast.AST) -> str | None:
     return None
 
 
-def train(folder: Path, model: str, column: str, out: Path) -> Trained:
+def train(folder: Path, model: str, column: str, out: Path, device: str) -> Trained:
     """Train a model under a column's strategy, in fresh processes."""
     command = [sys.executable, "-m", "src.train", f"model.path={model}.build", f"out={out}"]
+    command.append(f"hardware.device={device}")
     environment = {**os.environ, "PYTHONPATH": f"{folder.absolute()}:{os.environ.get('PYTHONPATH', '')}"}
     try:
         ended = subprocess.run(
@@ -125,12 +126,13 @@ def verdict(trained: Trained, runs: Sequence[StudyRun], notes: list[str]) -> str
     return word if gap is None else f"{word}, {gap:.0e}"
 
 
-def train_all(folder: Path, model: str) -> dict[str, Trained]:
-    """Train a model under all strategies; return the runs by column."""
+def train_all(folder: Path, model: str, device: str) -> dict[str, Trained]:
+    """Train a model under all strategies on a `device`, `cpu` or `gpu`; return the runs by column."""
     place = OUT / "own_models" / model
     shutil.rmtree(place, ignore_errors=True)
     return {
-        column: train(folder, model, column, place / str(number)) for number, column in enumerate(STRATEGIES)
+        column: train(folder, model, column, place / str(number), device)
+        for number, column in enumerate(STRATEGIES)
     }
 
 
@@ -139,6 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.own_models", description=__doc__)
     parser.add_argument("--folder", type=Path, default=MODELS)
     parser.add_argument("--jobs", type=int, default=1, help="models that train at once")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--models", help="names of some of them, as tied,sparse")
     arguments = parser.parse_args()
     found = kinds(arguments.folder)
@@ -150,7 +153,9 @@ def main() -> int:
     lines = [f"| model | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for model, trained in zip(
-            chosen, pool.map(lambda name: train_all(arguments.folder, name), chosen), strict=True
+            chosen,
+            pool.map(lambda name: train_all(arguments.folder, name, arguments.device), chosen),
+            strict=True,
         ):
             runs = [each.run for each in trained.values() if each.refusal is None]
             words = [verdict(trained[column], runs, notes) for column in columns]
