@@ -29,6 +29,8 @@ from tests.support import SHORT, mounted
 ROOT = Path(__file__).parents[1]
 # Nothing that a test starts takes longer, even on a busy machine.
 LIMIT = 240.0
+# Tests run on CPUs, whatever GPUs this machine has; those of a test are its driver's.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 Started = subprocess.Popen[bytes] | ForkedCommand
 
 

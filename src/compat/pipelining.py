@@ -14,7 +14,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 _wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
 
-# Whether stages know of each tensor whether it has a gradient; torch 2.11's take that of all.
+# Whether stages know of each tensor whether it has a gradient; torch 2.11's take that of all, and get zeros.
 KNOWS_GRADIENTS = hasattr(PipelineStage, "_warmup_forward_vote")
 
 
@@ -87,6 +87,18 @@ class StaticStage(PipelineStage):
         """Return what receives the gradients of micro-batch `bwd_chunk_id`."""
         receives = super().get_bwd_recv_ops(bwd_chunk_id)
         return [each for each in receives if KNOWS_GRADIENTS or _has_gradient(each.tensor)]
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return what sends the gradients of micro-batch `bwd_chunk_id`."""
+        if not KNOWS_GRADIENTS and self.has_backward and not self.is_first:
+            received = [each.buffer for each in self.args_recv_info[bwd_chunk_id]]
+            self.bwd_cache[bwd_chunk_id] = tuple(
+                torch.zeros_like(tensor)
+                if gradient is None and isinstance(tensor, Tensor) and _has_gradient(tensor)
+                else gradient
+                for gradient, tensor in zip(self.bwd_cache[bwd_chunk_id], received, strict=True)
+            )
+        return super().get_bwd_send_ops(bwd_chunk_id)
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         return super()._get_init_p2p_neighbors_ops() if self.greets else []

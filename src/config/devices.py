@@ -45,9 +45,11 @@ def check_devices(config: Config) -> None:
         )
     if config.workers > count:
         noun = f"{kind} device(s)" + (f" of {per_device} core(s)" if kind == "cpu" else "")
+        on_cores = kind == "gpu" and config.workers <= len(devices.find("cpu", per_device))
         raise CannotRunHere(
-            f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, or "
-            "hardware.share_devices=true to check correctness only"
+            f"workers={config.workers}: there are {count} {noun} here; choose workers={count}, "
+            f"{'hardware.device=cpu, ' if on_cores else ''}or hardware.share_devices=true to check "
+            "correctness only"
         )
 
 

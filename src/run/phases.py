@@ -1,4 +1,4 @@
-"""Tell the parent what rank 0 does before its first step, for the person who waits."""
+"""Tell the parent what rank 0 does before its first step and after its last, for the person who waits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from src.run.tables import write_text
 STARTING = "starting the ranks"
 MODEL = "preparing the data and the model"
 FIRST_STEP = "taking the first step"
+TRAINING = "training"
+# What the parent itself sees by the steps.
+FINISHING = "evaluating, and measuring what needs the trained model"
 
 
 def importing(framework: str) -> str:

@@ -17,7 +17,7 @@ from src.machine.terminal_bar import TerminalBar
 from src.run import files, phases
 from src.run.tables import GrowingTable, read_table
 
-# Without a terminal, what comes before the first step is said once it has taken this long.
+# Without a terminal, what comes before the first step or after the last is said once it has taken this long.
 PHASE_SECONDS = 5.0
 # Last steps over which a rank's samples/s are averaged.
 RECENT_STEPS = 50
@@ -109,7 +109,7 @@ class LiveProgress(TerminalBar):
         self._notes_path: Path | None = files.rank_folder(out, 0) / files.NOTES
         self._epochs_path = files.rank_folder(out, 0) / files.EPOCHS
         self._out = out
-        # What rank 0 does before its first step, since when, and whether that is printed.
+        # What rank 0 does besides its steps, since when, and whether that is printed.
         self._phase, self._phase_since, self._phase_printed = phases.STARTING, time.monotonic(), False
 
     def tick(self) -> None:
@@ -119,18 +119,19 @@ class LiveProgress(TerminalBar):
             console = self._bar.console if self._bar is not None else Console(stderr=True)
             console.print(self._notes_path.read_text(), highlight=False, markup=False, soft_wrap=True)
             self._notes_path = None
-        if not self._done:
-            self._read_phase()
-        if self._bar is not None or self._done:
-            phase = "training" if self._done else self._phase
-            self.show(self._done, description=phase, figures=self._figures())
+        self._look_at_phase()
+        if self._bar is not None or self._phase == phases.TRAINING:
+            self.show(self._done, description=self._phase, figures=self._figures())
         elif not self._phase_printed and time.monotonic() - self._phase_since > PHASE_SECONDS:
             self._phase_printed = True
             print(f"  {self._phase} ...", file=sys.stderr, flush=True)
 
-    def _read_phase(self) -> None:
-        """Read what rank 0 does before its first step."""
-        phase = phases.current(self._out)
+    def _look_at_phase(self) -> None:
+        """See whether rank 0 trains, and what it does before its first step and after its last."""
+        if self._done:
+            phase = phases.TRAINING if self._done < self._steps else phases.FINISHING
+        else:
+            phase = phases.current(self._out)
         if phase != self._phase:
             self._phase, self._phase_since, self._phase_printed = phase, time.monotonic(), False
 

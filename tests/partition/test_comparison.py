@@ -321,3 +321,24 @@ class Hooks(Dense):
 def test_what_symbolic_tracing_would_change_is_kept(model: type[nn.Module]) -> None:
     torch.manual_seed(0)
     check(model())
+
+
+class Gated(Dense):
+    """Has a weight of which no gradient is wanted: a gate that is only looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(28 * 28, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        gate = self.gate(images.flatten(1))
+        return super().forward(images) * torch.sigmoid(gate.detach())
+
+
+def test_zeros_for_a_gradient_that_none_wants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    check(Gated())
+    # As torch 2.11's stages do: with zeros, unlike with none, weight decay changes the weight.
+    monkeypatch.setattr(comparison, "KNOWS_GRADIENTS", False)
+    with pytest.raises(CutDiffersError, match=r"the gradient of gate\.\w+ is there only in stages"):
+        check(Gated())
+    check(Model())

@@ -128,3 +128,19 @@ def test_on_a_terminal_all_of_it_is_a_bar(tmp_path: Path) -> None:
         record(tmp_path, 0, steps)
         text = shown((), tmp_path, samples=1280)
         assert all(each in text for each in expected)
+
+
+def test_the_last_step_is_not_told_again_while_the_model_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    record(tmp_path, 0, "".join(f"1,{n},0.5,100,2.0,\n" for n in range(1, 10)))
+    with LiveProgress(config("strategy=single", "batch=100"), tmp_path, 1000) as progress:
+        for text in ("", "1,10,0.5,100,2.0,\n", "", "", ""):
+            with (tmp_path / "ranks/0/steps.csv").open("a") as table:
+                table.write(text)
+            now[0] += 11
+            progress.tick()
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["  step 9/10  loss 2.0000  200 samples/s  0 s left", f"  {phases.FINISHING} ..."]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from src.compat.pipelining import KNOWS_GRADIENTS
 from src.models.torch.unchanged import evaluating, unchanged
 from src.partition.torch.evaluation import evaluation
 from src.partition.torch.graph import Graph
@@ -187,7 +188,11 @@ def _backward(passed: Sequence[tuple[Tensors, Tensors]], total: Tensor) -> None:
     """Pass the gradient of the loss `total` back through what stages have received and sent."""
     total.backward()
     for (_, sent), (received, _) in zip(reversed(passed[:-1]), reversed(passed[1:]), strict=True):
-        pairs = [(s, r.grad) for s, r in zip(sent, received, strict=True) if r.grad is not None]
+        pairs = [
+            (s, torch.zeros_like(s) if r.grad is None else r.grad)
+            for s, r in zip(sent, received, strict=True)
+            if r.grad is not None or (s.requires_grad and not KNOWS_GRADIENTS)
+        ]
         if pairs:
             torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
 
