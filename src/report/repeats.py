@@ -4,17 +4,19 @@ A repetition is a *block*: what disturbs the machine for minutes disturbs all ru
 cancels in their ratios. The model is that of randomized complete blocks on logarithms (Montgomery, Design and
 Analysis of Experiments, 8th ed., section 4.1): log rate = configuration + block + noise, with one variance of
 the noise for all configurations that are compared. Three repetitions bear Student's t, but no bootstrap.
+Where the best of several is chosen, intervals are Tukey's, which hold all at once (ibid., section 3.5.7).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from scipy.stats import t
+from scipy.stats import studentized_range, t
 
 from src.report import comparison
 from src.report.runs import Row
@@ -125,17 +127,20 @@ class Ratio:
     Attributes:
         value: the ratio, or of figures that are shares their difference.
         interval: its bounds; `None` without two blocks in which both were measured.
+        among: of how many configurations the intervals of all ratios hold at once.
     """
 
     value: float
     interval: tuple[float, float] | None = None
+    among: int = 2
 
 
-def ratio(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
+def ratio(of: Rates, to: Rates, pool: Sequence[Rates], among: int = 2) -> Ratio | None:
     """Return the ratio of two configurations' figures, all above 0; `None` where one has none.
 
     It is taken in each block that both have, or without one over the median of `to`. The noise is
     that of all configurations of the `pool` which were measured in the blocks that the two have in common.
+    The interval is one of those that hold at once for all ratios `among` so many configurations.
     """
     if not of or not to:
         return None
@@ -144,7 +149,7 @@ def ratio(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
     value = median([of[block] / to.get(block, middle) for block in blocks or of])
     tables = [{block: rates[block] for block in blocks} for rates in pool if set(blocks) <= rates.keys()]
     noise = pooled_noise(tables) if len(blocks) > 1 else None
-    return Ratio(value, ratio_interval(paired_ratios(of, to), noise))
+    return Ratio(value, ratio_interval(paired_ratios(of, to), noise, among), among)
 
 
 def _baselines(rows: Sequence[Row]) -> set[str]:
@@ -192,10 +197,10 @@ def _residual(layout: Sequence[Sequence[float]]) -> Noise | None:
     return Noise(squares / freedom, freedom)
 
 
-def difference(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
+def difference(of: Rates, to: Rates, pool: Sequence[Rates], among: int = 2) -> Ratio | None:
     """Return by how much one configuration's share is above another's; `None` where one has none.
 
-    It is that of the medians, and the interval is by Student's t as that of a `ratio`, without logarithms.
+    It is that of the medians, and the interval is made as that of a `ratio`, without logarithms.
     """
     if not of or not to:
         return None
@@ -206,8 +211,8 @@ def difference(of: Rates, to: Rates, pool: Sequence[Rates]) -> Ratio | None:
     if noise is None:
         return Ratio(value)
     centre = sum(of[block] - to[block] for block in blocks) / len(blocks)
-    half = _half_width(noise, len(blocks))
-    return Ratio(value, (centre - half, centre + half))
+    half = _half_width(noise, len(blocks), among)
+    return Ratio(value, (centre - half, centre + half), among)
 
 
 def common_blocks(table: Sequence[Rates]) -> list[Any]:
@@ -220,22 +225,36 @@ def paired_ratios(rates: Rates, base: Rates) -> list[float]:
     return [rates[block] / base[block] for block in common_blocks([rates, base])]
 
 
-def ratio_interval(ratios: Sequence[float], noise: Noise | None) -> tuple[float, float] | None:
-    """Return the interval of the true ratio by Student's t, from paired ratios and the noise of either side.
+def ratio_interval(
+    ratios: Sequence[float], noise: Noise | None, among: int = 2
+) -> tuple[float, float] | None:
+    """Return the interval of the true ratio, from paired ratios and the noise of either side.
 
-    It is exp(d -+ t * sqrt(2 * variance / n)), with d the mean of the n logarithms of `ratios`, since each
-    ratio has the noise of two rates; `None` where no noise is known.
+    It is exp(d -+ c * sqrt(2 * variance / n)), with d the mean of the n logarithms of `ratios`, since each
+    ratio has the noise of two rates, and c as `critical_value` has it; `None` where no noise is known.
     """
     if noise is None or not ratios:
         return None
     centre = sum(map(math.log, ratios)) / len(ratios)
-    half = _half_width(noise, len(ratios))
+    half = _half_width(noise, len(ratios), among)
     return math.exp(centre - half), math.exp(centre + half)
 
 
-def _half_width(noise: Noise, blocks: int) -> float:
-    """Return half of the interval of a mean difference over so many blocks, by Student's t."""
-    return float(t.ppf((1 + CONFIDENCE) / 2, noise.freedom)) * math.sqrt(2 * noise.variance / blocks)
+def _half_width(noise: Noise, blocks: int, among: int) -> float:
+    """Return half of the interval of a mean difference over so many blocks."""
+    return critical_value(among, noise.freedom) * math.sqrt(2 * noise.variance / blocks)
+
+
+@functools.cache
+def critical_value(among: int, freedom: int) -> float:
+    """Return how many standard errors of a difference the interval reaches to either side.
+
+    For one difference that is a quantile of Student's t. For those of all pairs `among` more configurations
+    it is Tukey's: the studentized range's over the square root of 2.
+    """
+    if among <= 2:
+        return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
+    return float(studentized_range.ppf(CONFIDENCE, among, freedom)) / math.sqrt(2)
 
 
 def compare(interval: tuple[float, float] | None) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from scipy.stats import t
+from scipy.stats import studentized_range, t
 
 Rates = dict[tuple[int, int], float]
 
@@ -52,8 +52,10 @@ def recompute(study: Path) -> dict[str, dict[str, float | None]]:
     return results
 
 
-def interval(own: Rates, base: Rates, alike: list[Rates]) -> tuple[float | None, float | None]:
-    """The 95 % interval of a ratio by the residuals of all configurations of one baseline."""
+def interval(
+    own: Rates, base: Rates, alike: list[Rates], among: int = 2
+) -> tuple[float | None, float | None]:
+    """The interval of a ratio by the residuals of all configurations of one baseline: one of all pairs'."""
     blocks = [block for block in base if block in own]
     table = [base, *(rates for rates in alike if rates != base and all(block in rates for block in blocks))]
     if own == base or len(blocks) < 2:
@@ -66,7 +68,8 @@ def interval(own: Rates, base: Rates, alike: list[Rates]) -> tuple[float | None,
         for place, value in enumerate(row)
     ]
     freedom = (len(table) - 1) * (len(blocks) - 1)
-    half = t.ppf(0.975, freedom) * math.sqrt(2 * sum(x * x for x in left) / freedom / len(blocks))
+    errors = t.ppf(0.975, freedom) if among <= 2 else studentized_range.ppf(0.95, among, freedom) / 2**0.5
+    half = errors * math.sqrt(2 * sum(x * x for x in left) / freedom / len(blocks))
     centre = mean(math.log(own[block] / base[block]) for block in blocks)
     return math.exp(centre - half), math.exp(centre + half)
 
@@ -130,13 +133,16 @@ def verdict_differences(study: Path) -> list[str]:
         for answer in verdict["answers"]:
             known = [of_cells(study, each["cells"], listed) for each in answer["configurations"]]
             more = [of_cells(study, each["cells"], listed) for each in answer["capacities"]]
+            every = [each["rates"] for each in (*known, *more) if each["rates"]]
+            numbers.add(str(len(every)))
             for mine, theirs in zip(known, answer["configurations"], strict=True):
                 base = of_cells(study, theirs["reference"], listed) if theirs["reference"] else None
                 numbers |= shown_numbers(mine, theirs["devices"])
                 pairs = [(mine["figure"], theirs["figure"])]
                 if base is not None and base["rates"] and mine["rates"]:
                     pool = [each["rates"] for each in (*known, *more) if each["rates"] != base["rates"]]
-                    bounds = interval(mine["rates"], base["rates"], pool)
+                    among = len(every) + (base["rates"] not in every)
+                    bounds = interval(mine["rates"], base["rates"], pool, among)
                     middle = median(base["rates"].values())
                     shared = [b for b in mine["rates"] if b in base["rates"]] or list(mine["rates"])
                     ratio = median([mine["rates"][b] / base["rates"].get(b, middle) for b in shared])
@@ -156,7 +162,7 @@ def verdict_differences(study: Path) -> list[str]:
                             ]
                             all_rates = [other["rates"] for other in (*known, *more)]
                             pool = [rates for rates in all_rates if rates != each["rates"]]
-                            ends = interval(mine["rates"], each["rates"], pool)
+                            ends = interval(mine["rates"], each["rates"], pool, len(every))
                             shares = [median(pair), *ends] if pair else []
                             numbers |= {f"{most:.2f}", *(f"{x:.0%}" for x in shares if x is not None)}
                             pairs.append((most, given["speedup"]))
@@ -164,9 +170,8 @@ def verdict_differences(study: Path) -> list[str]:
                     best = of_cells(study, answer["chosen"], listed)
                     pool = [each["rates"] for each in (*known, *more) if each["rates"] != best["rates"]]
                     numbers.add(f"{median([r / best['rates'][b] for b, r in mine['rates'].items()]):.2f}")
-                    numbers |= {
-                        f"{x:.2f}" for x in interval(mine["rates"], best["rates"], pool) if x is not None
-                    }
+                    ends = interval(mine["rates"], best["rates"], pool, len(every))
+                    numbers |= {f"{x:.2f}" for x in ends if x is not None}
                 found += [
                     f"{theirs['cells'][0]}: {theirs['metric']} {a}, and the verdict has {b}"
                     for a, b in pairs

@@ -66,3 +66,23 @@ def test_intervals_cover_a_known_ratio_as_often_as_they_say(repetitions: int, co
         assert interval is not None
         covered += interval[0] <= truth <= interval[1]
     assert 0.93 <= covered / draws <= 0.97
+
+
+# The upper 5 % points of the studentized range, for k means and f degrees of freedom, from printed tables
+# (Montgomery, Design and Analysis of Experiments, table VII).
+@pytest.mark.parametrize(("among", "freedom", "point"), [(3, 4, 5.04), (4, 6, 4.90), (10, 20, 5.01)])
+def test_intervals_of_all_pairs_at_once_are_tukeys(among: int, freedom: int, point: float) -> None:
+    assert repeats.critical_value(among, freedom) == pytest.approx(point / math.sqrt(2), abs=0.01)
+    # Of one pair it is Student's: t(0.975, 4) = 2.776.
+    assert repeats.critical_value(2, 4) == pytest.approx(2.776, abs=0.001)
+
+
+@pytest.mark.parametrize("others", [1, 5, 10])
+def test_among_equals_the_best_is_seldom_called_faster(others: int) -> None:
+    generator, draws, called = random.Random(others), 600, 0
+    for _ in range(draws):
+        table = [{block: math.exp(generator.gauss(0, 0.05)) for block in range(3)} for _ in range(others + 1)]
+        ratios = [repeats.ratio(rates, table[0], table, len(table)) for rates in table[1:]]
+        called += any(ratio and ratio.interval and ratio.interval[0] > 1 for ratio in ratios)
+    # Either side of 1 has half of the 5 %, and the draws scatter.
+    assert called / draws <= 0.05

@@ -1,7 +1,8 @@
 """Choose one of the configurations of a question, and say how sure that is.
 
-A configuration is called better only where the 95 % interval of its ratio to what it is compared with
-excludes 1. Of those that nothing tells apart the one with the fewest devices is chosen: more cost more.
+A configuration is called better only where the interval of its ratio to what it is compared with excludes 1.
+As the best of several is chosen, the intervals of all pairs hold at once with 95 %. Of those that nothing
+tells apart the one with the fewest devices is chosen: more cost more.
 """
 
 from __future__ import annotations
@@ -132,16 +133,17 @@ def _compared(
         return Compared(candidate, None, None, Word.UNKNOWN, reason)
     figures = reference.figures(aim)
     # A study may name a baseline on other hardware, which isn't among the question's configurations.
-    ratio = _ratio(candidate.figures(aim), figures, pool if figures in pool else [*pool, figures], aim)
+    ratio = hold_against(candidate.figures(aim), figures, pool if figures in pool else [*pool, figures], aim)
     return Compared(candidate, reference, ratio, _word(ratio, aim), reason)
 
 
 def _between(one: Compared, other: Compared, aim: Aim, pool: Sequence[Rates]) -> Ratio | None:
-    return _ratio(one.candidate.figures(aim), other.candidate.figures(aim), pool, aim)
+    return hold_against(one.candidate.figures(aim), other.candidate.figures(aim), pool, aim)
 
 
-def _ratio(of: Rates, to: Rates, pool: Sequence[Rates], aim: Aim) -> Ratio | None:
-    return (repeats.difference if aim.name == ACCURACY else repeats.ratio)(of, to, pool)
+def hold_against(of: Rates, to: Rates, pool: Sequence[Rates], aim: Aim) -> Ratio | None:
+    """Return the aim's figure of a configuration over another's, with the interval among all of the pool."""
+    return (repeats.difference if aim.name == ACCURACY else repeats.ratio)(of, to, pool, max(2, len(pool)))
 
 
 def _word(ratio: Ratio | None, aim: Aim) -> Word:

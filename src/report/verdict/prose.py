@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from src.report.repeats import ratio
 from src.report.verdict import words
-from src.report.verdict.answer import Answer, Compared, Word
+from src.report.verdict.answer import Answer, Compared, Word, hold_against
 from src.report.verdict.candidates import Candidate
 from src.report.verdict.next_step import next_step
 from src.report.verdict.objective import ACCURACY, THROUGHPUT, Objective
@@ -176,7 +175,7 @@ def _of_capacity(answers: Sequence[Answer]) -> str:
         for most in _capacities([answer]):
             assert chosen is not None
             aim, pool = answer.aim, answer.question.pool(answer.aim)
-            share = ratio(chosen.candidate.figures(aim), most.figures(aim), pool)
+            share = hold_against(chosen.candidate.figures(aim), most.figures(aim), pool, aim)
             if share is not None:
                 text = f"{show(share.value, 'percent')} of their capacity"
                 if share.interval is not None:

@@ -61,7 +61,8 @@ def over(ratio: Ratio, reference: str, aim: Aim, *, first: bool = False, metric:
     if ratio.interval is None:
         return shown
     low, high = (_plain(bound, aim, points) for bound in ratio.interval)
-    return f"{shown} ({'95 % interval ' if first else ''}{low} to {high})"
+    among = f" for all {ratio.among} at once" if ratio.among > 2 else ""
+    return f"{shown} ({f'95 % interval{among} ' if first else ''}{low} to {high})"
 
 
 def _plain(value: float, aim: Aim, points: bool) -> str:
