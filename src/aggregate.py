@@ -30,6 +30,7 @@ from src.report import runs as study_runs
 from src.report import study as studies
 from src.report.runs import Row, StudyRun
 from src.report.verdict.objective import objective
+from src.report.verdict.prices import add_costs
 from src.report.verdict.verdicts import Verdict, as_json, other_aims, verdicts, word_by_cell
 from src.report.views import View
 from src.run import exit_lines
@@ -64,7 +65,7 @@ def _aggregate(options: argparse.Namespace) -> int:
     if options.failed:
         print("".join(f"{run.cell}\n" for run in (*failed, *skipped)), end="")
         return 0
-    rows = studies.merged_rows(study, runs)
+    rows = add_costs(studies.merged_rows(study, runs), wanted.prices)
     found = verdicts(rows, wanted, study)
     write(study, runs, rows, found, directory, other_aims(rows, wanted, study))
     if options.summary:
@@ -86,6 +87,7 @@ def _together(options: argparse.Namespace) -> int:
     """Write and print one report of studies of several machines; return the exit status."""
     study, runs, rows = together.read(options.folders)
     wanted = objective(study)
+    rows = add_costs(rows, wanted.prices)
     machines = together.machines_view(rows, options.baseline)
     directory = options.study_dir or Path("results") / study["name"].replace(" ", "")
     found = verdicts(rows, wanted, study)

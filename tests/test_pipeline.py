@@ -27,6 +27,7 @@ from src.report import findings, tables
 from src.report.runs import StudyRun, labels
 from src.run.variables import FORK_SERVERS
 from tests.report.recompute import differences
+from tests.report.recompute_page import wrong_numbers
 from tests.support import ROOT, instances
 
 pytestmark = pytest.mark.timed
@@ -405,6 +406,14 @@ def test_one_repetition_more_runs_no_other_again_and_its_ratios_are_the_runs_own
         assert all(sum(f"-r{number}'" in line for line in ran) == 2 for number in new if number > 1), ran
     results = tree.folder / "results" / "tiny"
     assert differences(results, completed.stdout) == []
+    assert wrong_numbers(results) == []
+    page = results / "report.html"
+    honest = page.read_text()
+    for number in re.finditer(r'<td class="n[^>]*>[^<\d]*(\d)', honest):
+        place, digit = number.start(1), int(number.group(1))
+        page.write_text(f"{honest[:place]}{(digit + 1) % 10}{honest[place + 1 :]}")
+        assert wrong_numbers(results), f"a wrong {honest[place - 60 : place + 10]} isn't found"
+    page.write_text(honest)
     with (results / "tables" / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
     ordered = sorted(rows, key=lambda row: int(row["order"]))

@@ -83,8 +83,10 @@ KINDS = (
     ),
     Kind(
         "What speed costs",
-        "Accuracy, memory and, where power was measured, energy against throughput. A mark is a "
-        "configuration's median, larger for more workers.",
+        "Accuracy, memory, energy where power was measured, and cost where devices have prices, against "
+        "throughput. A mark is a configuration's median, larger for more workers. The line joins the Pareto "
+        "front, on which no other one has both figures better; it takes medians as they are, and what lies "
+        "near it may be as good.",
         tradeoffs,
         trained=True,
     ),

@@ -1,4 +1,4 @@
-"""Draw what a throughput costs: memory, energy, the accuracy with it, and the way to a target accuracy."""
+"""Draw what a throughput costs: memory, energy, money, accuracy, and the way to a target accuracy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from matplotlib.axes import Axes
+
 from src.report import canvas, figures
 from src.report.canvas import Drawing, Look, Point, Series
+from src.report.verdict.objective import COST
 
 RATE = "samples_per_second"
 # By metric: the heading, and what its figures are divided by for it.
@@ -15,6 +18,7 @@ AGAINST = {
     "accuracy": ("test accuracy", 1.0),
     "memory_peak_bytes": ("peak memory of a device, MiB", 2.0**20),
     "energy_joules": ("energy, kJ", 1e3),
+    COST: ("cost of training", 1.0),
 }
 # Above so many series a panel's legend names their strategies alone.
 NAMED = 10
@@ -23,7 +27,8 @@ NAMED = 10
 def tradeoffs(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None:
     """Draw each of `AGAINST` over throughput: a mark is a series' medians, larger for more workers.
 
-    Frameworks never share a panel, and a metric that fewer than two series have measured has none.
+    A line joins the Pareto front of the medians: those that no other one beats in both. Frameworks never
+    share a panel, and a metric that fewer than two series have measured has none.
     """
     drawing = Drawing()
     panels: list[tuple[str, str, list[tuple[Series, list[Point]]]]] = []
@@ -47,9 +52,16 @@ def _draw(
 ) -> None:
     heading, unit = AGAINST[metric]
     axis = drawing.panel(f"{name}: {heading.split(',')[0]}")
+    if metric == COST:
+        heading = f"{heading}, {groups[0][1][0].row['currency']}"
+    marks = [
+        tuple(median(point.row[key] for point in alike) for key in (RATE, metric)) for _, alike in groups
+    ]
+    best = front(marks, more=metric == "accuracy")
+    if len(best) > 1:
+        _join(axis, [(x, y / unit) for x, y in best])
     named: set[str] = set()
-    for series, alike in groups:
-        x, y = (median(point.row[key] for point in alike) for key in (RATE, metric))
+    for (series, _), (x, y) in zip(groups, marks, strict=True):
         label = series.name if len(groups) <= NAMED else series.label
         style = look[series.label]
         (mark,) = axis.plot(
@@ -57,7 +69,10 @@ def _draw(
             linestyle="", label=None if label in named else label, markeredgecolor=canvas.PAGE,
         )  # fmt: skip
         named.add(label)
-        drawing.mark(mark, [{"run": series.name, "samples/s": x, heading: y / unit}])
+        on_front = "yes" if (x, y) in best else "no"
+        drawing.mark(
+            mark, [{"run": series.name, "samples/s": x, heading: y / unit, "on the front": on_front}]
+        )
     # Marks have room at the edges, and all but accuracies begin at zero.
     axis.margins(0.12)
     axis.autoscale_view()
@@ -66,6 +81,25 @@ def _draw(
     if metric != "accuracy":
         axis.set_ylim(bottom=0)
     canvas.legend(axis)
+
+
+def front(marks: Sequence[tuple[float, ...]], *, more: bool) -> list[tuple[float, ...]]:
+    """Return the Pareto front of (throughput, other figure), from the largest throughput down.
+
+    A mark is on it if no other one has as much throughput and as good a figure, and of one of them a better
+    one. With `more` a larger figure is the better one.
+    """
+    sign = 1 if more else -1
+    best: list[tuple[float, ...]] = []
+    for x, y in sorted(set(marks), key=lambda mark: (mark[0], sign * mark[1]), reverse=True):
+        if not best or sign * y > sign * best[-1][1]:
+            best.append((x, y))
+    return best
+
+
+def _join(axis: Axes, best: Sequence[tuple[float, ...]]) -> None:
+    xs, ys = zip(*best, strict=True)
+    axis.plot(xs, ys, color=canvas.SOFT, linewidth=1, zorder=1, label="Pareto front")
 
 
 def targets(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | None:

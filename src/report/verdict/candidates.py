@@ -13,7 +13,8 @@ from src.config.schema import flatten
 from src.report import comparison
 from src.report.repeats import Rates
 from src.report.runs import Row, StudyRun
-from src.report.verdict.objective import ACCURACY, COST, Aim, Objective
+from src.report.verdict.objective import ACCURACY, Aim, Objective
+from src.report.verdict.prices import add_costs
 from src.run.status import MEASURED, Status
 
 FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
@@ -134,7 +135,12 @@ def questions(rows: Sequence[Row], objective: Objective) -> list[Question]:
     """Return the questions that a study's merged rows can answer, in the rows' order."""
     aim = objective.aim
     grounds: list[list[Row]] = []
-    known = [_priced(row, objective) for row in rows if row["run"].config and not row.get("shared_device")]
+    priced = add_costs([row for row in rows if row["run"].config], objective.prices)
+    known = [
+        {**row, "score": row.get("score", row.get("accuracy"))}
+        for row in priced
+        if not row.get("shared_device")
+    ]
     # What was measured says on what it ran; a run that has failed may not.
     for row in sorted(known, key=lambda row: row["status"] not in MEASURED):
         _add_to_ground(grounds, row, aim)
@@ -152,14 +158,6 @@ def questions(rows: Sequence[Row], objective: Objective) -> list[Question]:
         )
         for subject, group in zip(subjects, asked, strict=True)
     ]
-
-
-def _priced(row: Row, objective: Objective) -> Row:
-    """Return a row with its `score`, and with its `cost` where devices have prices."""
-    known = {**row, "score": row.get("score", row.get("accuracy"))}
-    if objective.prices is not None and row["status"] in MEASURED:
-        known[COST] = objective.prices.of(row["run"])
-    return known
 
 
 def _add_to_ground(grounds: list[list[Row]], row: Row, aim: Aim) -> None:

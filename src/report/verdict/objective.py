@@ -12,7 +12,7 @@ import yaml
 from src.config.mistakes import ConfigError, nearest
 from src.config.rule import Rule
 from src.config.schema import flatten
-from src.report.verdict.prices import Prices, read_prices
+from src.report.verdict.prices import COST, Prices, read_prices
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Aim:
     needs: str
 
 
-ACCURACY, THROUGHPUT, COST = "accuracy", "throughput", "cost"
+ACCURACY, THROUGHPUT = "accuracy", "throughput"
 AIMS = {
     aim.name: aim
     for aim in (
@@ -52,7 +52,7 @@ AIMS = {
         Aim(ACCURACY, "score", True, False, True, "more accurate", "less accurate", "score"),
         Aim("memory", "memory_peak_bytes", False, True, False, "smaller", "larger", "known memory"),
         Aim("energy", "energy_joules", False, False, True, "thriftier", "hungrier", "energy counter"),
-        Aim(COST, "cost", False, False, True, "cheaper", "dearer", "training time"),
+        Aim(COST, COST, False, False, True, "cheaper", "dearer", "training time"),
     )
 }  # fmt: skip
 _RULES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,10 @@ from src.config.mistakes import ConfigError, nearest
 from src.config.rule import Rule
 from src.measure.arithmetic import training_cost
 from src.report import comparison
-from src.report.runs import StudyRun
+from src.report.runs import Row, StudyRun
+from src.run.status import MEASURED
 
+COST = "cost"
 KEYS = ("currency", "date", "source", "device_hour")
 
 
@@ -48,6 +50,14 @@ class Prices:
                 f"there are prices of {', '.join(self.device_hour)}"
             )
         return training_cost(price, run.get("workers") or 1, run.get("train_seconds"))
+
+
+def add_costs(rows: Sequence[Row], prices: Prices | None) -> list[Row]:
+    """Return merged rows with what each run's training costs, and the currency, where devices have prices."""
+    if prices is None:
+        return list(rows)
+    costs = {row["cell"]: prices.of(row["run"]) for row in rows if row["status"] in MEASURED}
+    return [{**row, COST: costs.get(row["cell"]), "currency": prices.currency} for row in rows]
 
 
 def read_prices(path: Path) -> Prices:
