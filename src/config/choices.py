@@ -190,6 +190,8 @@ def _check_task(file: Path, task: Mapping[str, Any]) -> None:
         raise ConfigError(f"{file}: needs the import path of a task, as `torch` or `tensorflow`")
     if not task["metrics"] or not all(isinstance(name, str) and name for name in task["metrics"]):
         raise ConfigError(f"{file}: `metrics` must list names, the one to be shown first")
+    if not isinstance(task.get("higher_is_better", True), bool):
+        raise ConfigError(f"{file}: `higher_is_better` must be true or false, of the first metric")
     models = task.get("models")
     if models is not None and not (
         isinstance(models, list) and all(isinstance(each, str) for each in models)

@@ -175,7 +175,7 @@ KEYS: dict[str, Key] = {
     **_described("model", "torch", "tensorflow", "draws", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
     "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
-    **_described("task", "torch", "tensorflow", "models", "metrics", "allowed"),
+    **_described("task", "torch", "tensorflow", "models", "metrics", "higher_is_better", "allowed"),
     # Options of datasets: how many samples there are is no matter of what one of them costs.
     "dataset.source": Key(Changes.WORK, Rule(str, ("original", "generated")), column=True),
     "dataset.data_dir": Key(Changes.PLACE, _TEXT, named="no"),

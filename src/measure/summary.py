@@ -83,6 +83,10 @@ def profiled(out: Path) -> list[str]:
         ("for input", "input_seconds"),
     )
     shares = ", ".join(f"{word} {total(key) / whole:.0%}" for word, key in parts)
+    # A GPU stands idle in it while the host prepares its next operation.
+    rest = 1 - sum(total(key) for _, key in parts) / whole
+    if rest > 0:
+        shares += f", does none of these {rest:.0%}"
     ends = min(int(row["step"]) for row in steps), max(int(row["step"]) for row in steps)
     mean = whole / len(steps)
     lines = [f"  profile of steps {ends[0]} to {ends[1]}: of {1e3 * mean:.1f} ms a step, a rank {shares}"]

@@ -32,7 +32,7 @@ def test_profiled_steps_are_told_in_four_lines(tmp_path: Path) -> None:
     # Of 6 x 10 ms: 36, 12 and 6; 12 ms of all-reduces in three steps of two ranks.
     assert profiled(tmp_path) == [
         "  profile of steps 2 to 4: of 10.0 ms a step, "
-        "a rank computes 60%, waits for others 20%, for input 10%",
+        "a rank computes 60%, waits for others 20%, for input 10%, does none of these 10%",
         "  exchange, a step and rank: all_reduce 2.0 ms (50% hidden)",
         "  slowest rank: 0, in 2 of 3 steps",
         f"  {folder / 'all-ranks.json.gz'}: open it in https://ui.perfetto.dev",

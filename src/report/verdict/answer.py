@@ -80,7 +80,7 @@ def answer(question: Question, objective: Objective) -> Answer:
     another one is better than it, in the runs that they have in common, that one leads. All that aren't told
     from the leader are as good, as far as known.
     """
-    aim = objective.aim
+    aim = question.directed(objective.aim)
     pool = question.pool(aim)
     fitness = {each.cells[0]: unfit(each, objective) for each in question.candidates}
     best = _best_alone(question, fitness, aim)

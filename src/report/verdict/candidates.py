@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import mean, median
 from typing import Any
@@ -77,8 +78,9 @@ class Candidate:
         return tuple(row["cell"] for row in self.rows)
 
     def known(self, key: str) -> list[Any]:
-        """Return a column's values over the measured runs, without those that are not known."""
-        return [row[key] for row in self.measured if row.get(key) is not None]
+        """Return a column's values over the measured runs, without those that are not known, or no number."""
+        values = [row[key] for row in self.measured if row.get(key) is not None]
+        return [value for value in values if not (isinstance(value, float) and math.isnan(value))]
 
     def middle(self, key: str) -> float | None:
         """Return the median of a column over the measured runs."""
@@ -94,7 +96,7 @@ class Candidate:
         for row in self.measured:
             value = row.get(aim.metric)
             # The logarithm is taken of times, rates and amounts.
-            if value is not None and (value > 0 or aim.name == ACCURACY):
+            if value is not None and (value > 0 or (aim.name == ACCURACY and math.isfinite(value))):
                 block = comparison.block(row["run"])
                 values.setdefault(block[0] if aim.name == ACCURACY else block, []).append(value)
         return {block: mean(found) for block, found in values.items()}
@@ -117,6 +119,11 @@ class Question:
     candidates: tuple[Candidate, ...]
     baselines: Mapping[str, Candidate]
     capacities: tuple[Candidate, ...] = ()
+
+    def directed(self, aim: Aim) -> Aim:
+        """Return the aim as the question's task means it: where its score is an error, less is better."""
+        higher = self.candidates[0].run.get("task.higher_is_better")
+        return replace(aim, more=higher is not False) if aim.name == ACCURACY else aim
 
     def capacity(self, devices: int) -> Candidate | None:
         """Return what measured the capacity of so many devices; `None` where nothing did."""

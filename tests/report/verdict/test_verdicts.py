@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from src.config import ConfigError
 from src.report import study as studies
@@ -289,6 +290,32 @@ def test_accuracies_are_told_apart_by_seeds_alone(empty_study: Study) -> None:
     )
     # 3, 3.5 and 2.5 points: mean 3, standard deviation 0.5; t(0.975, 2) / sqrt(3) = 2.4841.
     assert "+2.50 points from single (95 % interval +1.76 to +4.24)" in text
+
+
+@pytest.mark.parametrize(("higher", "chosen"), [(None, "local_sgd on 2 devices"), (False, "single")])
+def test_of_errors_the_smaller_is_better(empty_study: Study, higher: bool | None, chosen: str) -> None:
+    for seed, (one, two) in enumerate(((0.20, 0.50), (0.21, 0.52), (0.205, 0.50))):
+        for name, strategy, workers, error in (("single", "single", 1, one), ("local", "local_sgd", 2, two)):
+            folder = empty_study.run(
+                f"{name}-{seed}", strategy, workers=workers, parity="averaged", seed=seed, score=error,
+                metric="mean_absolute_error", train_seconds=60.0, accuracy=None,
+            )  # fmt: skip
+            config = yaml.safe_load((folder / "config.yaml").read_text())
+            config["task"] = {"name": "turning", **({} if higher is None else {"higher_is_better": higher})}
+            (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    text = said(empty_study, "aim=accuracy")
+    assert text.startswith(f"cnn on mnist: {chosen}")
+    if higher is False:
+        assert "Don't use local_sgd on 2 devices: +0.2950 from single" in text
+
+
+def test_a_score_that_is_no_number_is_none(empty_study: Study) -> None:
+    for seed in range(3):
+        empty_study.run(f"single-{seed}", seed=seed, score=0.9, accuracy=0.9, train_seconds=60.0)
+        score = math.nan if seed == 1 else 0.95 + seed / 100
+        known = {"seed": seed, "score": score, "accuracy": score, "train_seconds": 60.0}
+        empty_study.run(f"ddp-{seed}", "ddp", workers=2, **known)
+    assert "nan" not in said(empty_study, "aim=accuracy")
 
 
 def test_repetitions_of_one_seed_say_nothing_of_accuracies(empty_study: Study) -> None:
