@@ -39,7 +39,10 @@ def _recommend(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([as_json(verdict) for verdict in found], indent=2))
     elif not found:
-        print(f"nothing was measured in {directory}; make run, or make study NAME={study['name']}, does that")
+        print(
+            f"nothing that trains was measured in {directory}; make run, or make study NAME={study['name']}, "
+            "does that"
+        )
     else:
         print_verdicts(found)
     return 0 if found else 1

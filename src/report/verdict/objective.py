@@ -39,6 +39,11 @@ class Aim:
     worse: str
     needs: str
 
+    @property
+    def timed(self) -> bool:
+        """Return whether the figure depends on how long something took, which other processes change."""
+        return self.name not in (ACCURACY, "memory")
+
 
 ACCURACY, THROUGHPUT = "accuracy", "throughput"
 AIMS = {

@@ -59,7 +59,18 @@ def _short(answer: Answer) -> str:
         return NOTHING
     if not answer.repeated and len(answer.compared) > 1:
         return UNDECIDED
-    return words.name(answer.chosen.candidate, answer.question)
+    named = words.name(answer.chosen.candidate, answer.question)
+    return f"{named}, by disturbed runs" if _all_disturbed(answer) else named
+
+
+def _all_disturbed(answer: Answer) -> list[str]:
+    """Return the names of the choice, and of what it stands over, if others disturbed all runs of it."""
+    chosen = answer.chosen
+    if chosen is None or not answer.aim.timed:
+        return []
+    known = [each for each in (chosen.candidate, chosen.reference) if each is not None]
+    marked = [each for each in known if all(row.get("disturbed") for row in each.measured)]
+    return [words.name(each, answer.question) for each in marked]
 
 
 def _choice(answers: Sequence[Answer], objective: Objective) -> Sentence:
@@ -86,7 +97,10 @@ def _chosen(answer: Answer, objective: Objective) -> str:
         return f"{NOTHING} can be chosen: {_few(reasons)}"
     named, figure = words.name(chosen.candidate, question), words.figure(chosen.candidate, objective)
     if chosen.word is Word.BETTER and chosen.ratio is not None and chosen.reference is not None:
-        return f"use {named}: {figure}, {_over(chosen, answer, first=True)}{_alike(answer)}"
+        said = f"use {named}: {figure}, {_over(chosen, answer, first=True)}{_alike(answer)}"
+        if marked := _all_disturbed(answer):
+            said += f"; but other processes disturbed every run of {' and of '.join(marked)}"
+        return said
     if len(answer.compared) == 1:
         return f"only {named} was measured: {figure}"
     if answer.repeated and not chosen.candidate.alone:

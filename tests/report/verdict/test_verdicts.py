@@ -499,3 +499,21 @@ def test_a_file_of_prices_that_does_not_serve_is_told(
 def _rows(study: Study) -> list[dict[str, Any]]:
     whole = studies.read(study.params)
     return studies.merged_rows(whole, studies.load(whole, study.directory))
+
+
+def test_a_choice_of_which_every_run_was_disturbed_says_so_at_once(empty_study: Study) -> None:
+    repeated(empty_study, "single", rates=scaled(1000))
+    rates = scaled(1700, (1.0, 0.99, 1.01))
+    repeated(empty_study, "ddp", "ddp", workers=2, rates=rates, cpu_wait_fraction=0.2)
+    text = said(empty_study)
+    assert text.startswith("cnn on mnist: ddp on 2 devices, by disturbed runs. Use ddp on 2 devices: ")
+    first = text[: text.index(" It takes 2 devices")]
+    assert first.endswith("; but other processes disturbed every run of ddp on 2 devices.")
+    # What fits into memory doesn't depend on that.
+    assert "by disturbed runs" not in said(empty_study, "aim=memory")
+
+
+def test_capacity_alone_gives_no_verdict(empty_study: Study) -> None:
+    options = {"capacity": True}
+    repeated(empty_study, "capacity", "capacity", workers=2, options=options, rates=scaled(1700))
+    assert asked(empty_study) == []
