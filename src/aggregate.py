@@ -75,8 +75,9 @@ def _aggregate(options: argparse.Namespace) -> int:
     words = word_by_cell(found)
     add_figures([{**row, "verdict": words.get(row["cell"])} for row in rows])
     console.print_views(views.views(repeats.summarise(rows)))
-    for run in skipped:
-        print(f"skipped: {run.cell}\n  {run.error}\n  elsewhere: {study_runs.retry_command(run)}")
+    for error in dict.fromkeys(run.error for run in skipped):
+        cells = [run.cell for run in skipped if run.error == error]
+        print(f"skipped: {views.listed(cells, ', ')}\n  {error}\n  elsewhere: make retry")
     if failed:
         print(retry_help(failed))
     console.print_verdicts(found)

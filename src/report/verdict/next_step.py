@@ -13,6 +13,7 @@ from src.report.repeats import Ratio
 from src.report.verdict.answer import Answer
 from src.report.verdict.candidates import Candidate
 from src.report.verdict.objective import ACCURACY
+from src.run.status import Status
 
 REPEAT = 3
 # More repetitions than these aren't asked for: such a difference matters to nobody.
@@ -40,6 +41,9 @@ def next_step(answers: Sequence[Answer], study: Mapping[str, Any], lost: int = 0
         return f"would tell most: {_again(study, REPEAT, seeds=learning)}"
     if not learning and (times := _repetitions(known)) is not None:
         return f"as many repetitions as may tell these apart: {_again(study, times)}"
+    # What the study asks for is more than the machine has: further cells would be skipped, too.
+    if any(Status.SKIPPED in each.candidate.statuses for answer in known for each in answer.compared):
+        return _on_cores(known, study)
     return _more_devices(known) or _other_strategy(known)
 
 
@@ -110,6 +114,17 @@ def _devices_there(candidate: Candidate) -> int:
         return len(seen.get("gpus") or [])
     cores = len((seen.get("processors") or {}).get("usable") or [])
     return int(cores // (candidate.run.get("hardware.cores_per_device") or 1))
+
+
+def _on_cores(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
+    """Return how to repeat a study on a machine's cores that asks for more GPUs than there are."""
+    candidates = [each.candidate for answer in answers for each in answer.compared]
+    run = next(each.run for each in candidates if each.measured)
+    cores = len((run.environment.get("processors") or {}).get("usable") or [])
+    needed = max(each.devices for each in candidates) * (run.get("hardware.cores_per_device") or 1)
+    if run.get("hardware.device") != "gpu" or study.get("name") is None or cores < needed:
+        return ""
+    return "the whole study on this machine's cores: `CUDA_VISIBLE_DEVICES= dvc repro -f`"
 
 
 def _other_strategy(answers: Sequence[Answer]) -> str:

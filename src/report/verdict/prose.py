@@ -101,7 +101,7 @@ def _chosen(answer: Answer, objective: Objective) -> str:
         if marked := _all_disturbed(answer):
             said += f"; but other processes disturbed every run of {' and of '.join(marked)}"
         return said
-    if len(answer.compared) == 1:
+    if sum(bool(each.candidate.measured) for each in answer.compared) == 1:
         return f"only {named} was measured: {figure}"
     if answer.repeated and not chosen.candidate.alone:
         return f"use {named}: {figure}{_unsure(chosen, answer)}"
@@ -320,7 +320,12 @@ def _evidence(answers: Sequence[Answer], study: Mapping[str, Any], lost: int) ->
         if each.word is Word.UNKNOWN and each.reference is not None and not each.unfit
     ]:
         parts.append(f"too few to compare {_few(seldom)}")
-    if named := [f"{row['cell']} {row['status']}" for row in rows if row["status"] in LOST]:
+    skipped = [
+        row["run"].error or "what they ask isn't here" for row in rows if row["status"] == Status.SKIPPED
+    ]
+    parts += [f"{skipped.count(why)} skipped on this machine ({why})" for why in dict.fromkeys(skipped)]
+    failed = [row for row in rows if row["status"] in LOST and row["status"] != Status.SKIPPED]
+    if named := [f"{row['cell']} {row['status']}" for row in failed]:
         parts.append(f"without {_few(named)}")
     elif lost:
         parts.append(f"{lost} failed or missing cell{'s' if lost > 1 else ''} in the study")

@@ -517,3 +517,21 @@ def test_capacity_alone_gives_no_verdict(empty_study: Study) -> None:
     options = {"capacity": True}
     repeated(empty_study, "capacity", "capacity", workers=2, options=options, rates=scaled(1700))
     assert asked(empty_study) == []
+
+
+def test_what_a_machine_with_one_gpu_skips_is_told_with_a_way_out(empty_study: Study) -> None:
+    gpu = {"device": "gpu", "name": "local", "cores_per_device": 1}
+    many = {"processors": {"usable": [0, 1]}}
+    repeated(empty_study, "single", rates=scaled(1000), hardware=gpu, environment=many)
+    why = "workers=2: there are 1 gpu device(s) here; choose workers=1"
+    for number in (1, 2, 3):
+        folder = empty_study.run(
+            f"ddp-r{number}", "ddp", workers=2, hardware=gpu, status="skipped", error=why,
+            declared={"configuration": "ddp", "repetition": number},
+        )  # fmt: skip
+        (folder / "environment.json").unlink()
+    text = said(empty_study)
+    assert text.startswith("cnn on mnist: single. Only single was measured: 1,000 samples/s")
+    assert f"3 runs, 3 of each configuration; 3 skipped on this machine ({why})" in text
+    # Further cells would be skipped, too.
+    assert text.endswith("; the whole study on this machine's cores: `CUDA_VISIBLE_DEVICES= dvc repro -f`.")
