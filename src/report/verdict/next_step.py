@@ -35,16 +35,18 @@ def next_step(answers: Sequence[Answer], study: Mapping[str, Any], lost: int = 0
         return "what failed or is missing would tell most: `make retry`"
     if line is not None:
         return f"one device alone would tell most: {line}"
+    compared = [each.candidate for answer in known for each in answer.compared]
+    skipped = any(Status.SKIPPED in candidate.statuses for candidate in compared)
+    if skipped and sum(bool(candidate.measured) for candidate in compared) == 1:
+        return _on_cores(compared, study)
     learning = known[0].aim.name == ACCURACY
     blocks = [max(len(each.candidate.figures(answer.aim)) for each in answer.compared) for answer in known]
     if min(blocks) < REPEAT:
         return f"would tell most: {_again(study, REPEAT, seeds=learning)}"
     if not learning and (times := _repetitions(known)) is not None:
         return f"as many repetitions as may tell these apart: {_again(study, times)}"
-    # What the study asks for is more than the machine has: further cells would be skipped, too.
-    if any(Status.SKIPPED in each.candidate.statuses for answer in known for each in answer.compared):
-        return _on_cores(known, study)
-    return _more_devices(known) or _other_strategy(known)
+    # The study asks for more than the machine has: further cells would be skipped, too.
+    return "" if skipped else _more_devices(known) or _other_strategy(known)
 
 
 def _again(study: Mapping[str, Any], times: int, *, seeds: bool = False) -> str:
@@ -116,9 +118,8 @@ def _devices_there(candidate: Candidate) -> int:
     return int(cores // (candidate.run.get("hardware.cores_per_device") or 1))
 
 
-def _on_cores(answers: Sequence[Answer], study: Mapping[str, Any]) -> str:
+def _on_cores(candidates: Sequence[Candidate], study: Mapping[str, Any]) -> str:
     """Return how to repeat a study on a machine's cores that asks for more GPUs than there are."""
-    candidates = [each.candidate for answer in answers for each in answer.compared]
     run = next(each.run for each in candidates if each.measured)
     cores = len((run.environment.get("processors") or {}).get("usable") or [])
     needed = max(each.devices for each in candidates) * (run.get("hardware.cores_per_device") or 1)
