@@ -85,6 +85,37 @@ class Tied(nn.Module):
         return self.head(torch.relu(self.again(hidden)))
 
 
+class Tables(nn.Module):
+    """A table that all blocks read, as positions are, by a view of it; `kind` says what else is done to it.
+
+    With `written` the second block moves the table, with `viewed` by a view of it; with `normed` its values
+    are the statistics of BatchNorms.
+    """
+
+    def __init__(self, kind: str = "read") -> None:
+        super().__init__()
+        self.kind = kind
+        self.first, self.head = nn.Linear(784, 32), nn.Linear(32, 10)
+        self.blocks = nn.ModuleList(nn.Linear(32, 32) for _ in range(3))
+        self.register_buffer("table", torch.linspace(0.5, 1.5, 64).reshape(2, 32))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs.flatten(1))
+        for number, block in enumerate(self.blocks):
+            shift, scale = self.table.chunk(2)
+            if self.kind == "normed":
+                mean, variance = shift.squeeze(0), scale.squeeze(0)
+                hidden = functional.batch_norm(hidden, mean, variance, training=self.training)
+            else:
+                hidden = hidden + shift + scale
+            hidden = torch.tanh(block(hidden))
+            if number == 1 and self.kind == "written":
+                self.table.mul_(0.9)
+            if number == 1 and self.kind == "viewed":
+                self.table.chunk(2)[0].squeeze(0).add_(0.1)
+        return self.head(hidden)
+
+
 class OwnParameter(nn.Module):
     """`forward` reads a parameter itself; and an argument that nobody gives has a default."""
 

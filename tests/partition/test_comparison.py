@@ -343,3 +343,17 @@ def test_zeros_for_a_gradient_that_none_wants_are_found(monkeypatch: pytest.Monk
     with pytest.raises(CutDiffersError, match=r"the gradient of gate\.\w+ is there only in stages"):
         check(Gated())
     check(Model())
+
+
+def test_the_mean_of_normalised_features_is_rounding() -> None:
+    one = torch.tensor([1.0], dtype=torch.float64)
+
+    def step(mean: float) -> comparison.Step:
+        named = {"norm.running_mean": one * mean, "norm.running_var": one, "table": one * 1e-17}
+        return comparison.Step((one,), (one,), (one,), {"weight": one}, named, {})
+
+    assert comparison.first_difference(step(1e-17), step(3e-17), comparison.SHARP) is None
+    assert comparison.first_difference(step(0.1), step(0.1 + 1e-8), comparison.SHARP) is not None
+    # What has no spread beside it is compared as it is.
+    other = dataclasses.replace(step(1e-17), buffers={**step(1e-17).buffers, "table": one * 3e-17})
+    assert "the buffer table" in str(comparison.first_difference(step(1e-17), other, comparison.SHARP))

@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from src.config import ConfigError
 from src.partition import model_profile
+from src.partition.torch.evaluation import evaluation
 from src.partition.torch.graph import Graph, Value, operations
 from src.partition.torch.stage import BoundaryTensor, Stage, as_received
+from src.partition.torch.trace import traced
+from src.tasks.torch.outputs import model_outputs
 from tests.partition import models
 
 Outcome = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]
@@ -170,6 +173,38 @@ def test_shared_weights_stay_on_one_stage() -> None:
     ]
     assert len(holders) == 1
     assert [str(node.target) for node in holders[0].nodes].count("again.weight") == 2
+
+
+def test_each_stage_has_a_table_of_its_own_that_is_only_read() -> None:
+    model, inputs = models.Tables().double(), models.images(3)
+    expected = whole(model, inputs)
+    graph = operations(copy.deepcopy(model), inputs)
+    inner = [n for n in range(1, len(graph.operations)) if graph.names[n].startswith("blocks.")]
+    assert [graph.names[n] for n in inner] == ["blocks.0", "blocks.1", "blocks.2"]
+    for boundary in range(1, len(graph.operations)):
+        assert_same(cut(model, inputs, [boundary]), expected)
+    assert_same(cut(model, inputs, inner), expected)
+    # In evaluation, too, where the stages are those of the training.
+    model.eval()
+    divided = evaluation(graph, inner, traced(model, (inputs,), model_outputs))
+    values = divided.values(inputs)
+    passed: tuple[Tensor, ...] = (inputs,)
+    for number in range(len(inner) + 1):
+        stage = divided.stage(number, values)
+        sent = stage(*passed)
+        passed = (sent,) if isinstance(sent, Tensor) else sent
+    assert torch.equal(passed[0], model(inputs))
+
+
+@pytest.mark.parametrize("kind", ["written", "viewed", "normed"])
+def test_a_table_that_is_written_stays_on_one_stage(kind: str) -> None:
+    model, inputs = models.Tables(kind).double(), models.images(3)
+    graph = operations(copy.deepcopy(model), inputs)
+    holders = [op for op in graph.operations if any(t.shape == (2, 32) for t in graph.tensors(op))]
+    assert len(holders) == 1
+    expected = whole(model, inputs)
+    for boundary in range(1, len(graph.operations)):
+        assert_same(cut(model, inputs, [boundary]), expected)
 
 
 def test_what_cannot_be_cut_is_refused_with_the_reason() -> None:

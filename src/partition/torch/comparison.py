@@ -218,9 +218,18 @@ def first_difference(uncut: Step, cut: Step, bound: float) -> str | None:
         if difference := _difference(gradient, cut.gradients[name], bound, small):
             return f"the gradient of {name} {difference}"
     for name, buffer in uncut.buffers.items():
-        if difference := _difference(buffer, cut.buffers.get(name), bound):
+        if difference := _difference(buffer, cut.buffers.get(name), bound, _spread(name, uncut.buffers)):
             return f"the buffer {name} {difference}"
     return None
+
+
+def _spread(name: str, buffers: Mapping[str, Tensor]) -> float:
+    """Return the norm below which a running mean is rounding for the most part; 0 of other buffers.
+
+    That of what a layer without bias makes of normalised features is 0 but for that.
+    """
+    variance = buffers.get(name.removesuffix("mean") + "var") if name.endswith("running_mean") else None
+    return 0.0 if variance is None else SMALL * float(variance.double().sum()) ** 0.5
 
 
 def _difference(one: Tensor | None, other: Tensor | None, bound: float, least: float = 0.0) -> str | None:

@@ -86,9 +86,14 @@ def evaluation(graph: Graph, boundaries: Sequence[int], traced: Traced) -> Evalu
     """
     ends = [*boundaries, len(graph.operations)]
     homes: dict[int, int] = {}
+    tables: set[int] = set()
     for place, operation in enumerate(graph.operations):
         stage = next(number for number, end in enumerate(ends) if place < end)
-        homes |= {id(tensor): stage for tensor in graph.tensors(operation)}
+        for tensor in graph.tensors(operation):
+            # What several stages use is only read, and each has its own.
+            if homes.setdefault(id(tensor), stage) != stage:
+                tables.add(id(tensor))
+    homes = {tensor: stage for tensor, stage in homes.items() if tensor not in tables}
     module = traced.module
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
     together = _together(nodes, traced.pinned)

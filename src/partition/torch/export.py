@@ -164,7 +164,7 @@ def _write_buffers_early(graph: fx.Graph) -> None:
             graph.erase_node(node)
             continue
         readers = [user for user in buffer.users if user is not node]
-        if not node.users and not any(_may_view(reader) for reader in readers):
+        if not node.users and not any(may_view(reader) for reader in readers):
             max([value, *readers], key=order.__getitem__).append(node)
 
 
@@ -243,7 +243,7 @@ def _writes_operands(block: Any) -> bool:
     for node in block.graph.nodes if isinstance(block, fx.GraphModule) else ():
         if _written(node) in given:
             return True
-        if node.op == "placeholder" or (_may_view(node) and given.intersection(node.all_input_nodes)):
+        if node.op == "placeholder" or (may_view(node) and given.intersection(node.all_input_nodes)):
             given.add(node)
     return False
 
@@ -255,7 +255,7 @@ def _counterpart(node: fx.Node) -> Any:
     return getattr(found, overload, None)
 
 
-def _may_view(node: fx.Node) -> bool:
+def may_view(node: fx.Node) -> bool:
     """Return whether what an operation returns may be a view of its operand."""
     schema = getattr(node.target, "_schema", None)
     return schema is None or any(result.alias_info is not None for result in schema.returns)

@@ -10,6 +10,7 @@ first boundary and gives all that are live at its last, those that it merely pas
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +19,13 @@ from typing import Any
 from torch import SymInt, Tensor, fx, nn
 
 from src.partition.model_profile import LiveTensor, ModelProfile
+from src.partition.torch.export import may_view
 from src.partition.torch.simulation import Inputs, Value, results_of, tensors, values_of
 from src.partition.torch.trace import traced
 from src.partition.torch.traced import Select, Traced, graph_module
 from src.tasks.torch.outputs import model_outputs
+
+RUNNING = ("running_mean", "running_var")
 
 
 @dataclass(frozen=True)
@@ -197,19 +201,44 @@ def _cuts(
 ) -> set[int]:
     """Return the indices of nodes before which a cut is allowed.
 
-    All live values are tensors there, and no weight is used on both sides.
+    All live values are tensors there, and no weight is used on both sides. Of a table that is only read, a
+    buffer or a constant, each stage has its own.
     """
     allowed = set()
     for place in range(1, len(nodes)):
         if all(isinstance(results[node.name], Tensor) and node.op != "get_attr" for node in lives[place]):
             allowed.add(place)
     uses: dict[int, list[int]] = {}
+    changed: set[int] = set()
     for place, node in enumerate(nodes):
         for tensor in tensors_of(module, node):
             uses.setdefault(id(tensor), []).append(place)
-    for places in uses.values():
-        allowed -= set(range(places[0] + 1, places[-1] + 1))
+            if isinstance(tensor, nn.Parameter) or node.op != "get_attr" or not _only_read(node):
+                changed.add(id(tensor))
+    for tensor_id, places in uses.items():
+        if tensor_id in changed:
+            allowed -= set(range(places[0] + 1, places[-1] + 1))
     return allowed
+
+
+def _only_read(node: fx.Node) -> bool:
+    """Return whether operations write neither into a node's tensor nor into a view of it."""
+    for user in node.users:
+        if user.target is not operator.getitem:
+            schema = getattr(user.target, "_schema", None)
+            if schema is None:
+                return False
+            given = {argument.name: argument for argument in schema.arguments}
+            named = {**dict(zip(given, user.args, strict=False)), **user.kwargs}
+            holding = [given[name] for name, value in named.items() if value is node]
+            # Layers with statistics write into them, of which their schemas don't tell.
+            if any(
+                each.name in RUNNING or (each.alias_info and each.alias_info.is_write) for each in holding
+            ):
+                return False
+        if may_view(user) and not _only_read(user):
+            return False
+    return True
 
 
 def tensors_of(module: fx.GraphModule, node: fx.Node) -> list[Tensor]:
