@@ -320,9 +320,13 @@ def _choices_for(framework: str, group: str) -> list[str]:
 
 
 def whole_model_strategies() -> list[str]:
-    """Return the names of torch's strategies whose ranks hold the whole model."""
-    files = strategies()
-    return [name for name, file in files.items() if file["framework"] == "torch" and "partition" not in file]
+    """Return the names of torch's strategies that train one model, which each rank holds as a whole."""
+    left_out = {"partition", "capacity"}
+    return [
+        name
+        for name, file in strategies().items()
+        if file["framework"] == "torch" and not left_out & file.keys()
+    ]
 
 
 def plain_strategies() -> dict[str, Mapping[str, Any]]:

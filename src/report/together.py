@@ -15,12 +15,15 @@ from src.report.views import View, show
 
 # A run's key for the folder that it is from.
 MACHINE = "machine"
+# Keys of a study for its verdict.
+WISHES = ("aim", "limit", "prices")
 
 
 def read(folders: Sequence[Path]) -> tuple[dict[str, Any], list[StudyRun], list[Row]]:
     """Return a study of all runs in the folders of several, the runs, and the merged row of each.
 
     A cell is called by its folder and its name there. Speed-up and parity stand on runs of the same folder.
+    What all studies have asked for alike (`aim`, `limit`, `prices`) is asked for of the whole.
 
     Raises:
         ConfigError: for a folder without runs, or two of one name.
@@ -33,13 +36,16 @@ def read(folders: Sequence[Path]) -> tuple[dict[str, Any], list[StudyRun], list[
             raise ConfigError(f"{folder}: another folder is called {name}, too; rename one, as its machine")
     runs: list[StudyRun] = []
     rows: list[Row] = []
+    wishes: list[dict[str, Any]] = []
     for folder, name in zip(folders, names, strict=True):
         known = study.of_folder(folder)
         own = [_named(run, name) for run in load(known["cells"], folder / "runs")]
         runs += own
         rows += study.merged_rows(known, own)
+        wishes.append({key: known.get(key) for key in WISHES})
     again = f"python -m src.aggregate {shlex.join(map(str, folders))}"
-    return {"name": " + ".join(names), "cells": {}, "again": again}, runs, rows
+    wanted = wishes[0] if wishes.count(wishes[0]) == len(wishes) else {}
+    return {**wanted, "name": " + ".join(names), "cells": {}, "again": again}, runs, rows
 
 
 def _named(run: StudyRun, name: str) -> StudyRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from src import aggregate
 from src.config import ConfigError
+from src.report import study as studies
 from src.report import together
+from src.report.verdict.objective import objective
 from tests.report.conftest import Study
 from tests.report.verdict.test_verdicts import repeated, scaled
 
@@ -73,3 +76,18 @@ def test_a_wrong_folder_or_machine_is_one_sentence(folders: list[Path], tmp_path
     rows = together.read(folders)[2]
     with pytest.raises(ConfigError, match="--baseline cluod: must be one of lab, cloud; did you mean cloud"):
         together.machines_view(rows, "cluod")
+
+
+def test_what_all_studies_ask_for_is_asked_for_of_the_whole(folders: list[Path]) -> None:
+    def keep(folder: Path, **wishes: object) -> None:
+        known = studies.of_folder(folder)
+        (folder / "tables").mkdir(exist_ok=True)
+        (folder / "tables" / studies.KEPT).write_text(json.dumps({**known, **wishes}))
+
+    for folder in folders:
+        keep(folder, aim="memory", limit={"hours": 2})
+    whole = together.read(folders)[0]
+    assert (whole["aim"], whole["limit"], whole["name"]) == ("memory", {"hours": 2}, "lab + cloud")
+    assert objective(whole).aim.name == "memory"
+    keep(folders[0], aim="energy")
+    assert objective(together.read(folders)[0]).aim.name == "throughput"
