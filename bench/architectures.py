@@ -217,7 +217,7 @@ def cut_in_two(case: Case) -> dict[str, Any]:
     model.load_state_dict(start)
     cut = trained(model, inputs, staged)
     gaps = [
-        float(((a - b).abs() / a.abs().clamp(min=1)).max())
+        float(((a - b).abs() / a.abs().clamp(min=1)).max().detach())
         for a, b in zip(uncut, cut, strict=True)
         if a.numel() and a.is_floating_point()
     ]

@@ -5,9 +5,14 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+import torch
+from torch import Tensor
 
 from bench import architectures
 from bench.architectures import CASES, Case
+from src.config import ConfigError
+from src.partition.torch import comparison
+from src.partition.torch.stage import Stage
 
 
 def test_a_model_of_torchvision_is_cut_in_two_and_agrees() -> None:
@@ -16,6 +21,26 @@ def test_a_model_of_torchvision_is_cut_in_two_and_agrees() -> None:
     assert found["gap"] <= architectures.BOUND and found["share"] >= architectures.LEAST_SHARE
     row = architectures.row(CASES[number], found, [])
     assert row.startswith(f"| torchvision `squeezenet1_1` | {found['operations']} | `features.")
+
+
+def test_stages_that_compute_something_else_have_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    (case,) = [case for case in CASES if case.name == "squeezenet1_1"]
+    forward = Stage.forward
+
+    def off(self: Stage, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
+        sent = forward(self, *received)
+        return sent if isinstance(sent, Tensor) else tuple(tensor * (1 + 1e-6) for tensor in sent)
+
+    monkeypatch.setattr(Stage, "forward", off)
+    threads = torch.get_num_threads()
+    try:
+        with pytest.raises(ConfigError, match="differs by"):
+            architectures.cut_in_two(case)
+        monkeypatch.setattr(comparison, "check", lambda *_, **__: None)
+        assert architectures.cut_in_two(case)["gap"] > architectures.BOUND
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is not None, reason="timm is installed")
