@@ -48,12 +48,14 @@ class Case:
         name: of the model, within torchvision.models, of timm or of the class.
         options: what it is built with.
         side: pixels of its square images; 0 where it takes token numbers.
+        tied: what becomes of a weight that several layers share, as `strategy.tied` says it.
     """
 
     library: str
     name: str
     options: dict[str, Any] = field(default_factory=dict)
     side: int = 64
+    tied: str = "together"
 
     @property
     def title(self) -> str:
@@ -105,6 +107,7 @@ def _cases() -> Iterator[Case]:
         ),
     }
     yield from (Case("transformers", name, options, side) for name, (options, side) in made.items())
+    yield Case("transformers", "GPT2LMHeadModel", made["GPT2LMHeadModel"][0], 0, tied="reduce")
 
 
 CASES = tuple(_cases())
@@ -186,7 +189,7 @@ def cut_in_two(case: Case) -> dict[str, Any]:
     torch.set_default_dtype(torch.float64)
     model, inputs = build(case)
     started = time.perf_counter()
-    graph = operations(model, inputs)
+    graph = operations(model, inputs, tied=case.tied)
     try:
         comparison.check(model, graph, inputs, model_outputs, loss_of, bound=BOUND)
     except comparison.CutDiffersError as error:
@@ -261,7 +264,9 @@ def one(case: Case) -> dict[str, Any]:
 
 def row(case: Case, found: dict[str, Any], notes: list[str]) -> str:
     """Return the table's row of a case; a refusal is numbered among `notes`, where it is added."""
-    options = ", ".join(f"{key}={value}" for key, value in case.options.items() if key in ("aux_logits",))
+    shown = {key: case.options[key] for key in ("aux_logits",) if key in case.options}
+    shown |= {"strategy.tied": case.tied} if case.tied != "together" else {}
+    options = ", ".join(f"{key}={value}" for key, value in shown.items())
     title = f"{case.title}{f' ({options})' if options else ''}"
     if "operations" in found:
         gap = f"{found['gap']:.0e}" if found["gap"] <= BOUND else f"**{found['gap']:.0e}**"

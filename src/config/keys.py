@@ -156,7 +156,8 @@ KEYS: dict[str, Key] = {
     **_options("strategy", Changes.TRAINING, "compression", "compression_rank", "compression_ratio", "sync"),
     **_options("strategy", Changes.SPEED, "backend", "all_reduce", "bucket_mb", "compile", "partition"),
     "strategy.find_unused_parameters": Key(Changes.SPEED, Rule(bool, optional=True)),
-    **_options("strategy", Changes.SPEED, "speeds", "memory_gib", "schedule", "recompute", "servers"),
+    **_options("strategy", Changes.SPEED, "speeds", "memory_gib", "schedule", "recompute", "tied"),
+    **_options("strategy", Changes.SPEED, "servers"),
     **_options("strategy", Changes.SPEED, "reduction", "communication", "steps_per_execution", "xla"),
     **_options(
         "strategy", Changes.SPEED, "timeout_seconds", "deterministic", "sharding", "shard_kib", "loop"

@@ -81,6 +81,8 @@ class CutOptions(StrategyOptions):
         memory_gib: what one device has for the model, `None` without a limit.
         schedule: of a pipeline; `None` where one micro-batch follows the other.
         recompute: which micro-batches' activations are computed again for backward.
+        tied: whether a weight that several layers share stays on one stage (`together`), or is on each of
+            theirs, where its gradients are summed (`reduce`).
     """
 
     partition: str | Sequence[float | str]
@@ -88,6 +90,7 @@ class CutOptions(StrategyOptions):
     memory_gib: float | None = None
     schedule: str | None = None
     recompute: str = "none"
+    tied: str = "together"
 
 
 @dataclass(frozen=True)

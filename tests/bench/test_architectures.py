@@ -65,5 +65,5 @@ def test_refusals_are_numbered_and_gaps_stand_out() -> None:
 
 
 def test_each_case_stands_once() -> None:
-    titles = [(case.title, str(case.options)) for case in CASES]
+    titles = [(case.title, str(case.options), case.tied) for case in CASES]
     assert len(set(titles)) == len(titles) >= 45

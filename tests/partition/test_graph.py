@@ -175,6 +175,18 @@ def test_shared_weights_stay_on_one_stage() -> None:
     assert [str(node.target) for node in holders[0].nodes].count("again.weight") == 2
 
 
+def test_shared_weights_may_be_on_several_stages() -> None:
+    model, inputs = models.Tied().double(), models.images(3)
+    expected = whole(model, inputs)
+    twin = copy.deepcopy(model)
+    graph = operations(twin, inputs, tied="reduce")
+    (boundary,) = [n for n in range(1, len(graph.operations)) if graph.names[n].startswith("relu_1")]
+    assert graph.holders([boundary])[id(twin.again.weight)] == {0, 1}
+    assert graph.holders([boundary])[id(twin.head.weight)] == {1}
+    # Within one process the stages' parts of the gradient add up by themselves.
+    assert_same(run(graph, inputs, [boundary]), expected)
+
+
 def test_each_stage_has_a_table_of_its_own_that_is_only_read() -> None:
     model, inputs = models.Tables().double(), models.images(3)
     expected = whole(model, inputs)

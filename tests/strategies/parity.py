@@ -117,10 +117,17 @@ def read(folder: Path) -> list[Outcome]:
     ]
 
 
-def joined(outcomes: list[Outcome]) -> Outcome:
-    """The stages' tensors as one model's; every rank records the same losses."""
+def joined(outcomes: list[Outcome], *, shared: str | None = None) -> Outcome:
+    """The stages' tensors as one model's; every rank records the same losses.
+
+    Those of the parameter `shared` may be on several stages, which then have the same.
+    """
     names = [name for outcome in outcomes for name in outcome.tensors]
-    assert len(names) == len(set(names)), "a tensor is on two stages"
+    twice = {name for name in names if names.count(name) > 1}
+    assert {name.partition("/")[2] for name in twice} == ({shared} if shared else set()), "on two stages"
+    for name in twice:
+        held = [outcome.tensors[name] for outcome in outcomes if name in outcome.tensors]
+        assert all(np.array_equal(value, held[0]) for value in held), f"{name} differs between its stages"
     assert all(outcome.losses.tolist() == outcomes[0].losses.tolist() for outcome in outcomes)
     tensors = {name: value for outcome in outcomes for name, value in outcome.tensors.items()}
     return Outcome(outcomes[0].losses, tensors, outcomes[0].evaluation)

@@ -48,6 +48,7 @@ from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
 from src.runtime.torch.pipeline import stage_module, timed_stage
+from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.tasks.torch.text_detection import task as text_detection
 from tests.prepared_data import load_arrays
 
@@ -57,6 +58,7 @@ EVALUATION_BATCH = 16
 LATE_SECONDS = 0.2
 batch_indices, part = order.batch_indices, BatchSplit.part
 write_checkpoint = checkpoint.write
+sum_gradients = TiedWeights.sum_gradients
 sum_over_stages = stage_module.StageModule._sum_over_stages
 sum_over_servers = norm_exchange.NormHub.__call__
 divisor_of = feed.divisor_of
@@ -130,10 +132,13 @@ def apply(change: str | None) -> None:
     timed_stage.unmoved_buffers = unmoved_buffers
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
+    TiedWeights.sum_gradients = sum_gradients
     norm_exchange.NormHub.__call__ = sum_over_servers
     feed.divisor_of = divisor_of
     text_detection.mean_within = mean_within
-    if change == "wrong shard":
+    if change == "tied weights apart":
+        TiedWeights.sum_gradients = lambda _: None
+    elif change == "wrong shard":
         BatchSplit.part = lambda split, rank, *items: part(split, 0, *items)
     elif change == "missing average":
         DistributedDataParallel.register_comm_hook = lambda model, state, hook: register_comm_hook(

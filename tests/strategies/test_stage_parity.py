@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.strategies.parity import (
+    ADAMW,
     LIMIT_SECONDS,
     MODULE,
+    TERMS,
     Case,
     Outcome,
     differences,
@@ -103,7 +105,33 @@ FOUR = (
         ),
     ),
 )
-BY_WORLD = {1: SINGLE, 2: (*PIPELINE, *SPLIT, *WRONG), 3: THREE, 4: FOUR}
+# One weight at both ends, in all that an update may be of; the stage between doesn't hold it.
+ENDS = ("model=custom", "model.path=tests.plugin.model.tied.build", "batch=16", "microbatches=4", *TERMS)
+APART = (*ENDS, "strategy.tied=reduce")
+TIED_SINGLE = (Case("single-ends", ENDS), Case("single-ends-adamw", (*ENDS, *ADAMW)))
+TIED = {
+    2: (
+        Case(
+            "ends-pipeline",
+            ("strategy=pipeline", "workers=2", *APART, "strategy.schedule=1f1b", "strategy.partition=layers"),
+        ),
+        Case("ends-model_split", ("strategy=model_split", "workers=2", *APART)),
+        Case("ends-missing-sum", ("strategy=model_split", "workers=2", *APART), "tied weights apart"),
+    ),
+    3: (
+        Case("ends-3", ("strategy=pipeline", "workers=3", *APART, "strategy.partition=[middle,decoder]")),
+        Case(
+            "ends-3-adamw",
+            ("strategy=pipeline", "workers=3", *APART, *ADAMW, "strategy.partition=[middle,decoder]"),
+        ),
+    ),
+}
+BY_WORLD = {
+    1: (*SINGLE, *TIED_SINGLE),
+    2: (*PIPELINE, *SPLIT, *WRONG, *TIED[2]),
+    3: (*THREE, *TIED[3]),
+    4: FOUR,
+}
 
 
 def train_cases(folder: Path) -> None:
@@ -144,6 +172,20 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: C
         assert differing == ["buffers"]
     else:
         assert {"losses", "parameters"} <= set(differing)
+
+
+@pytest.mark.parametrize(
+    "case", [case for of_world in TIED.values() for case in of_world], ids=lambda c: c.name
+)
+def test_a_weight_on_several_stages_is_that_of_single(trained: dict[str, list[Outcome]], case: Case) -> None:
+    expected = trained["single-ends-adamw" if "adamw" in case.name else "single-ends"][0]
+    if case.change is not None:
+        with pytest.raises(AssertionError, match="differs between its stages"):
+            joined(trained[case.name], shared="encoder.weight")
+        return
+    whole_model = joined(trained[case.name], shared="encoder.weight")
+    assert not differences(whole_model, expected), gaps(whole_model, expected)
+    assert whole_model.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 
 
 def test_every_stage_held_something(trained: dict[str, list[Outcome]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import fx
+from torch import fx, nn
 
 from src.config import ConfigError
 from src.partition.torch.graph import Graph, computes, tensors_of
@@ -85,20 +85,17 @@ def evaluation(graph: Graph, boundaries: Sequence[int], traced: Traced) -> Evalu
         ConfigError: for a model that uses its weights in another order than in training.
     """
     ends = [*boundaries, len(graph.operations)]
-    homes: dict[int, int] = {}
-    tables: set[int] = set()
-    for place, operation in enumerate(graph.operations):
-        stage = next(number for number, end in enumerate(ends) if place < end)
-        for tensor in graph.tensors(operation):
-            # What several stages use is only read, and each has its own.
-            if homes.setdefault(id(tensor), stage) != stage:
-                tables.add(id(tensor))
-    homes = {tensor: stage for tensor, stage in homes.items() if tensor not in tables}
+    homes = graph.holders(boundaries)
     module = traced.module
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
     together = _together(nodes, traced.pinned)
+    # A table that several stages use is only read, and each rank has it.
     needs = {
-        node: [homes[id(tensor)] for tensor in tensors_of(module, node) if id(tensor) in homes]
+        node: [
+            homes[id(tensor)]
+            for tensor in tensors_of(module, node)
+            if id(tensor) in homes and (len(homes[id(tensor)]) == 1 or isinstance(tensor, nn.Parameter))
+        ]
         for node in nodes
     }
     stage_of: dict[fx.Node, int] = {}
@@ -106,14 +103,14 @@ def evaluation(graph: Graph, boundaries: Sequence[int], traced: Traced) -> Evalu
         if node not in stage_of:
             group = together.get(node, [node])
             before = [stage_of.get(each, 0) for one in group for each in one.all_input_nodes]
-            needed = [stage for each in group for stage in needs[each]]
+            needed = [min(holders) for each in group for holders in needs[each]]
             stage_of |= dict.fromkeys(group, max([*needed, *before], default=0))
     for node in reversed(nodes):
         users = [stage_of[user] for user in node.users if user in stage_of]
         if users and (not node.all_input_nodes or not computes(node)):
             # Weights, sizes and constants are read where they are needed.
             stage_of[node] = min(users)
-        if any(stage != stage_of[node] for stage in needs[node]):
+        if any(stage_of[node] not in holders for holders in needs[node]):
             raise ConfigError(
                 f"the model can't be cut here: in evaluation it uses {node.target} at another place than in "
                 "training; choose another strategy.partition"

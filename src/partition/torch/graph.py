@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,16 @@ class Graph:
         """Return the parameters and buffers that an operation uses."""
         return [tensor for node in operation.nodes for tensor in tensors_of(self.module, node)]
 
+    def holders(self, boundaries: Sequence[int]) -> dict[int, set[int]]:
+        """Return the stages, between these boundaries, that use each parameter and buffer, by its `id`."""
+        ends = [*boundaries, len(self.operations)]
+        found: dict[int, set[int]] = {}
+        for place, operation in enumerate(self.operations):
+            stage = next(number for number, end in enumerate(ends) if place < end)
+            for tensor in self.tensors(operation):
+                found.setdefault(id(tensor), set()).add(stage)
+        return found
+
     def stage(self, start: int, stop: int) -> fx.GraphModule:
         """Make a module of operations `start` to `stop` - 1, between the live values of its boundaries.
 
@@ -101,7 +111,9 @@ class Graph:
         return graph_module(self.module, graph, f"Stage{start}To{stop}")
 
 
-def operations(model: nn.Module, inputs: Inputs, outputs: Select = model_outputs) -> Graph:
+def operations(
+    model: nn.Module, inputs: Inputs, outputs: Select = model_outputs, *, tied: str = "together"
+) -> Graph:
     """Trace a model that trains and divide it into operations.
 
     Args:
@@ -109,6 +121,7 @@ def operations(model: nn.Module, inputs: Inputs, outputs: Select = model_outputs
         inputs: those of a micro-batch like those that the model will see: images [batch, channels, height,
             width].
         outputs: picks the outputs among what the model returns.
+        tied: `together` keeps all uses of a weight in one operation; `reduce` allows cuts between them.
 
     Raises:
         ConfigError: for a model that can't be cut, with the reason.
@@ -118,7 +131,7 @@ def operations(model: nn.Module, inputs: Inputs, outputs: Select = model_outputs
     results = results_of(module, inputs)
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
     lives = _lives(module, nodes)
-    allowed = _cuts(module, nodes, lives, results) - _pinned(nodes, trained)
+    allowed = _cuts(module, nodes, lives, results, tied) - _pinned(nodes, trained)
     starts = [place for place in range(len(nodes)) if place == 0 or place in allowed]
     groups = [tuple(nodes[a:b]) for a, b in zip(starts, [*starts[1:], len(nodes)], strict=True)]
     live = [lives[place] for place in [*starts, len(nodes)]]
@@ -197,12 +210,16 @@ def _lives(module: fx.GraphModule, nodes: list[fx.Node]) -> list[tuple[fx.Node, 
 
 
 def _cuts(
-    module: fx.GraphModule, nodes: list[fx.Node], lives: list[tuple[fx.Node, ...]], results: dict[str, Any]
+    module: fx.GraphModule,
+    nodes: list[fx.Node],
+    lives: list[tuple[fx.Node, ...]],
+    results: dict[str, Any],
+    tied: str,
 ) -> set[int]:
     """Return the indices of nodes before which a cut is allowed.
 
-    All live values are tensors there, and no weight is used on both sides. Of a table that is only read, a
-    buffer or a constant, each stage has its own.
+    All live values are tensors there, and no weight is used on both sides, unless tied weights may be
+    (`reduce`). Of a table that is only read, a buffer or a constant, each stage has its own.
     """
     allowed = set()
     for place in range(1, len(nodes)):
@@ -213,7 +230,8 @@ def _cuts(
     for place, node in enumerate(nodes):
         for tensor in tensors_of(module, node):
             uses.setdefault(id(tensor), []).append(place)
-            if isinstance(tensor, nn.Parameter) or node.op != "get_attr" or not _only_read(node):
+            kept = isinstance(tensor, nn.Parameter) and tied == "together"
+            if kept or node.op != "get_attr" or not _only_read(node):
                 changed.add(id(tensor))
     for tensor_id, places in uses.items():
         if tensor_id in changed:

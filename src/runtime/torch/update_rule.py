@@ -37,7 +37,10 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def clip(
-    parameters: Iterable[Tensor], limit: float, total: Callable[[Tensor], Tensor] = lambda squares: squares
+    parameters: Iterable[Tensor],
+    limit: float,
+    total: Callable[[Tensor], Tensor] = lambda squares: squares,
+    counts: Callable[[Tensor], bool] = lambda parameter: True,
 ) -> None:
     """Scale gradients so that the norm of the whole model's gradient is `limit`, if it is larger.
 
@@ -47,7 +50,9 @@ def clip(
         parameters: those whose gradients are changed in place; there may be none.
         limit: the greatest norm.
         total: returns the squared norm [] of the whole model's gradient, from that of `parameters`' alone.
+        counts: whether a parameter's gradient is a part of that norm, and not counted by another rank.
     """
     having = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = utils.get_total_norm([parameter.grad for parameter in having if parameter.grad is not None])
+    counted = [parameter.grad for parameter in having if parameter.grad is not None and counts(parameter)]
+    norm = utils.get_total_norm(counted)
     utils.clip_grads_with_norm_(having, limit, total(norm.double().square()).sqrt())

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from src.config import ConfigError, choices
+from src.partition.plan import CutOptions
 from src.partition.torch import comparison
 from src.partition.torch.graph import operations
 from src.runtime.common.context import RankContext
@@ -39,7 +40,7 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
     def check(model: nn.Module, inputs: Tensors, bound: float | None = None) -> None:
         comparison.check(
             model,
-            operations(model, inputs, task.outputs),
+            operations(model, inputs, task.outputs, tied=CutOptions.of(context.config).tied),
             inputs,
             task.outputs,
             lambda outputs: task.loss(outputs, targets) / count,

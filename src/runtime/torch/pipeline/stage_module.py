@@ -45,6 +45,7 @@ from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
+from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 from src.runtime.torch.tensors import Tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
@@ -153,7 +154,7 @@ class StageModule(TrainingModule):
         cutting.check_batchnorm(context, whole)
         inputs = cutting.example_inputs(context, context.config.microbatch, device)
         seen = model_look.facts(whole, inputs, precision=context.config.precision)
-        graph = operations(whole, inputs, setup.make_task(context).outputs)
+        graph = operations(whole, inputs, setup.make_task(context).outputs, tied=options.tied)
         plan = cutting.make_plan(context, graph, inputs, overlaps=overlaps)
         recorder.note(planning.show(plan))
         try:
@@ -168,6 +169,7 @@ class StageModule(TrainingModule):
         super().__init__(context, stage)
         self.automatic_optimization = False
         self.tied = checkpoint.tied_names(whole)
+        self._tied_weights = TiedWeights(graph, plan.boundaries, context.rank, recorder)
         state = whole.state_dict()
         self.unstaged = {name: state[name] for name in state.keys() - graph.module.state_dict().keys()}
         self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
@@ -235,9 +237,12 @@ class StageModule(TrainingModule):
         # torch's schedules divide one tensor of targets; there may be several, so it is their places.
         places = torch.arange(len(self._step_targets[0])) if self.last else None
         self._schedule.step(*(batch.inputs or ()), target=places, return_outputs=False)
+        if self._tied_weights.here:
+            self.timeline.mark("wait")
+            self._tied_weights.sum_gradients()
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             self.timeline.mark("wait")
-            update_rule.clip(self.parameters(), limit, self._sum_over_stages)
+            update_rule.clip(self.parameters(), limit, self._sum_over_stages, self._tied_weights.counts)
         self.timeline.mark("optimizer")
         optimizer.step()
         self.timeline.end_step()

@@ -1,0 +1,72 @@
+"""Keep the copies of a weight equal that several stages hold, as an embedding that is also the head.
+
+Each stage's backward pass gives a part of the weight's gradient. The stages that hold it sum the parts, and
+then all make the same update (Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU
+Clusters Using Megatron-LM, whose first and last stage do so with the embedding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from src.measure.recorder import Recorder
+from src.partition.torch.graph import Graph
+
+
+class TiedWeights:
+    """The weights of this rank's stage that other stages hold, too."""
+
+    def __init__(self, graph: Graph, boundaries: Sequence[int], rank: int, recorder: Recorder) -> None:
+        """Find the weights; all ranks call this, for those that share some make a process group.
+
+        Args:
+            graph: the whole model.
+            boundaries: the inner ones of its cut; a stage has its number as rank.
+            rank: this one.
+            recorder: counts every byte that is exchanged.
+        """
+        holders = graph.holders(boundaries)
+        shared = [
+            (parameter, tuple(sorted(holders[id(parameter)])))
+            for parameter in graph.module.parameters()
+            if parameter.requires_grad and len(holders.get(id(parameter), ())) > 1
+        ]
+        groups: dict[tuple[int, ...], Any] = {
+            ranks: dist.new_group(ranks) for ranks in sorted({ranks for _, ranks in shared})
+        }
+        self._recorder = recorder
+        self._own = [(parameter, groups[ranks]) for parameter, ranks in shared if rank in ranks]
+        self._counted_elsewhere = {id(parameter) for parameter, ranks in shared if rank in ranks[1:]}
+        self._have: list[bool] | None = None
+
+    @property
+    def here(self) -> bool:
+        """Return whether this rank's stage has such weights."""
+        return bool(self._own)
+
+    def counts(self, parameter: Tensor) -> bool:
+        """Return whether this rank counts a parameter's gradient in the model's norm, as one holder does."""
+        return id(parameter) not in self._counted_elsewhere
+
+    def sum_gradients(self) -> None:
+        """Sum the weights' gradients over the stages that hold them, which call this at the same step."""
+        if self._have is None:
+            self._have = [self._any_has(parameter, group) for parameter, group in self._own]
+        for (parameter, group), has in zip(self._own, self._have, strict=True):
+            if has:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad, group=group)
+                self._recorder.payload_bytes += parameter.grad.nbytes
+
+    @staticmethod
+    def _any_has(parameter: nn.Parameter, group: Any) -> bool:
+        """Return whether a stage has a gradient of the parameter, which it then has at every step."""
+        found = torch.tensor(float(parameter.grad is not None), device=parameter.device)
+        dist.all_reduce(found, group=group)
+        return bool(found)
