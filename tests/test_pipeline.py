@@ -27,7 +27,7 @@ from src.report import findings, tables
 from src.report.runs import StudyRun, labels
 from src.run.variables import FORK_SERVERS
 from tests.report.recompute import differences
-from tests.report.recompute_page import wrong_numbers
+from tests.report.recompute_page import wrong_figures, wrong_numbers
 from tests.support import ROOT, instances
 
 pytestmark = pytest.mark.timed
@@ -414,6 +414,16 @@ def test_one_repetition_more_runs_no_other_again_and_its_ratios_are_the_runs_own
         page.write_text(f"{honest[:place]}{(digit + 1) % 10}{honest[place + 1 :]}")
         assert wrong_numbers(results), f"a wrong {honest[place - 60 : place + 10]} isn't found"
     page.write_text(honest)
+    # And in what charts draw: of each number the first digit.
+    charts = re.compile(
+        r'download="(throughput|speed-up|what-speed-costs)\.csv" href="data:text/csv[^,]*,([^"]*)"'
+    )
+    drawn = {chart[1]: chart for chart in charts.finditer(honest)}
+    assert "throughput" in drawn
+    for chart in drawn.values():
+        for number in re.finditer(r",(\d)[\d.]*(?=%0A|,)", chart[2]):
+            place, digit = chart.start(2) + number.start(1), int(number.group(1))
+            assert wrong_figures(results, f"{honest[:place]}{(digit + 1) % 10}{honest[place + 1 :]}")
     with (results / "tables" / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))
     ordered = sorted(rows, key=lambda row: int(row["order"]))

@@ -7,8 +7,12 @@ Nothing of `src` is used: headings, formulas and roundings stand here again, as 
 
 from __future__ import annotations
 
+import csv
+import html
+import io
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +20,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
@@ -148,8 +153,77 @@ def wrong_numbers(study: Path) -> list[str]:
                     mine = shown(figures[row["cell"]])
                 if text.rstrip(MARKS) != mine:
                     found.append(f"{row['cell']}: {heading} {text}, and the runs give {mine}")
+    found += wrong_figures(study, (study / "report.html").read_text())
     shown_cuts = [row[1:] for name, (_, *rows) in page.tables if name == "cuts" for row in rows]
     return found + ([] if shown_cuts == cuts(study) else ["the cuts are others"])
+
+
+# Charts of which a row is one run, or the median of a configuration's: the column, and the metric in it.
+DRAWN = {
+    "throughput": ("training samples/s", "samples_per_second"),
+    "time-of-an-epoch": ("seconds of training per epoch", "seconds_per_epoch"),
+    "final-accuracy": ("test accuracy", "accuracy"),
+}
+AGAINST = {
+    "samples/s": ("samples_per_second", 1.0),
+    "test accuracy": ("accuracy", 1.0),
+    "peak memory of a device, MiB": ("memory_peak_bytes", 2.0**20),
+}
+
+
+def wrong_figures(study: Path, page: str) -> list[str]:
+    """Return which numbers that charts draw, by their CSV, aren't those of the runs' files."""
+    listed = {row["cell"]: row for row in read(study / "tables" / "runs.csv")}
+    scaling, figures = read(study / "tables" / "scaling.csv"), recompute(study)
+    groups = [runs_of(study, row["runs"]) for row in scaling]
+    rates = {cell: own.metrics[0]["samples_per_second"] for cell in listed for own in [runs_of(study, cell)]}
+    found = []
+    for name, address in re.findall(r'download="([\w-]+)\.csv" href="data:text/csv[^,]*,([^"]*)"', page):
+        for row in csv.DictReader(io.StringIO(unquote(html.unescape(address)))):
+            pairs: list[tuple[str, float | None]] = []
+            alike = _group(row["run"], groups)
+            if name in DRAWN:
+                column, key = DRAWN[name]
+                own = runs_of(study, row["run"]) if row["run"] in listed else alike
+                pairs = [(row[column], own and own.middle(key))]
+            elif name == "what-speed-costs":
+                known = {column: AGAINST[column] for column in AGAINST if row.get(column)}
+                pairs = [
+                    (row[column], alike and (alike.middle(key) or 0) / unit)
+                    for column, (key, unit) in known.items()
+                ]
+            elif name == "speed-up" and row["run"] in listed and row["speed-up"]:
+                bases = [rates[cell] for cell in listed[row["run"]]["baseline"].split()]
+                same = [
+                    rates[cell]
+                    for cell in listed[row["run"]]["baseline"].split()
+                    if listed[cell]["repetition"] == listed[row["run"]]["repetition"]
+                ]
+                own = runs_of(study, row["run"])
+                pairs = [(row["speed-up"], rates[row["run"]] / median(same or bases))]
+                pairs.append((row["workers"], own.metrics[0]["workers"]))
+            elif name == "speed-up" and row["run"].endswith(", median"):
+                label = row["run"].removesuffix(", median").replace("measured capacity", "capacity")
+                known_rows = [r for r in scaling if (r["strategy"], r["workers"]) == (label, row["workers"])]
+                figure = figures[known_rows[0]["cell"]] if known_rows else {}
+                columns = {"speed-up": "speedup", "95 % from": "low", "to": "high"}
+                pairs = [(row[column], figure.get(key)) for column, key in columns.items()]
+            found += [
+                f"{name}: {row['run']} {text}, and the runs give {value}"
+                for text, value in pairs
+                if value is None or text != f"{value:.5g}"
+            ]
+    return found
+
+
+def _group(name: str, groups: Sequence[Runs]) -> Runs | None:
+    """Return the runs that a chart calls so, as `ddp, 2 w, median of 3`."""
+    for runs in groups:
+        first = runs.metrics[0]
+        weak = ", weak" if first["scaling"] == "weak" else ""
+        if name.partition(", median of ")[0] == f"{first['strategy']}, {first['workers']} w{weak}":
+            return runs
+    return None
 
 
 def cuts(study: Path) -> list[list[str]]:
