@@ -157,11 +157,9 @@ KEYS: dict[str, Key] = {
     **_options("strategy", Changes.SPEED, "backend", "all_reduce", "bucket_mb", "compile", "partition"),
     "strategy.find_unused_parameters": Key(Changes.SPEED, Rule(bool, optional=True)),
     **_options("strategy", Changes.SPEED, "speeds", "memory_gib", "schedule", "recompute", "tied"),
-    **_options("strategy", Changes.SPEED, "servers"),
     **_options("strategy", Changes.SPEED, "reduction", "communication", "steps_per_execution", "xla"),
-    **_options(
-        "strategy", Changes.SPEED, "timeout_seconds", "deterministic", "sharding", "shard_kib", "loop"
-    ),
+    **_options("strategy", Changes.SPEED, "servers", "timeout_seconds", "deterministic", "sharding"),
+    **_options("strategy", Changes.SPEED, "shard_kib", "loop"),
     "strategy.mpiexec": Key(Changes.SPEED, _TEXT),
     "strategy.max_restarts": Key(Changes.WATCH),
     **_described("strategy", "framework", "entry", "serve", "launcher", "exchange", "loopback"),

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from src.report import canvas, figures
 from src.report.canvas import Drawing, Look, Point, Series
+from src.report.pareto import pareto
 from src.report.verdict.objective import COST
 
 RATE = "samples_per_second"
@@ -83,21 +84,16 @@ def _draw(
     canvas.legend(axis)
 
 
-def front(marks: Sequence[tuple[float, ...]], *, more: bool) -> list[tuple[float, ...]]:
+def front(marks: Sequence[tuple[float, ...]], *, more: bool) -> list[tuple[float, float]]:
     """Return the Pareto front of (throughput, other figure), from the largest throughput down.
 
-    A mark is on it if no other one has as much throughput and as good a figure, and of one of them a better
-    one. With `more` a larger figure is the better one.
+    With `more` a larger figure is the better one.
     """
-    sign = 1 if more else -1
-    best: list[tuple[float, ...]] = []
-    for x, y in sorted(set(marks), key=lambda mark: (mark[0], sign * mark[1]), reverse=True):
-        if not best or sign * y > sign * best[-1][1]:
-            best.append((x, y))
-    return best
+    sign = -1 if more else 1
+    return [(-x, sign * y) for x, y in pareto((-x, sign * y) for x, y in marks)]
 
 
-def _join(axis: Axes, best: Sequence[tuple[float, ...]]) -> None:
+def _join(axis: Axes, best: Sequence[tuple[float, float]]) -> None:
     xs, ys = zip(*best, strict=True)
     axis.plot(xs, ys, color=canvas.SOFT, linewidth=1, zorder=1, label="Pareto front")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from src.report.pareto import pareto
 from src.report.verdict import words
 from src.report.verdict.answer import Answer
 from src.report.verdict.candidates import Candidate
@@ -13,8 +14,10 @@ from src.report.views import show
 
 
 def front(answers: Sequence[Answer], objective: Objective) -> list[Sentence]:
-    """Return a sentence on the front of cost and training time; none where devices
-    have no prices, or an aim compares runs of other lengths."""
+    """Return a sentence on the front of cost and training time, the cheapest first.
+
+    There is none where devices have no prices, or an aim compares runs of other lengths.
+    """
     if objective.prices is None or not objective.aim.whole:
         return []
     known = {
@@ -23,7 +26,9 @@ def front(answers: Sequence[Answer], objective: Objective) -> list[Sentence]:
         for each in answer.compared
         if not each.unfit and None not in _point(each.candidate)
     }
-    efficient = pareto([candidate for candidate, _ in known.values()])
+    best = pareto(_point(candidate) for candidate, _ in known.values())
+    on_front = (candidate for candidate, _ in known.values() if _point(candidate) in best)
+    efficient = sorted(on_front, key=_point)
     shown = [
         f"{words.name(*known[id(each)])} {each.middle(COST):.3g} {objective.prices.currency} in "
         f"{show(each.middle('train_seconds'), 'seconds')}"
@@ -35,19 +40,6 @@ def front(answers: Sequence[Answer], objective: Objective) -> list[Sentence]:
     text = f"Cost and time, of which no other configuration has less of both: {', '.join(shown)} "
     text += f"(prices of {prices.date}, {prices.source})."
     return [Sentence(text, tuple(cell for each in efficient for cell in each.cells))]
-
-
-def pareto(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the configurations whose cost and time no other one undercuts in both, the cheapest first."""
-    points = {id(each): _point(each) for each in candidates}
-
-    def beaten(each: Candidate) -> bool:
-        cost, time = points[id(each)]
-        return any(
-            other[0] <= cost and other[1] <= time and other != (cost, time) for other in points.values()
-        )
-
-    return sorted((each for each in candidates if not beaten(each)), key=lambda each: points[id(each)])
 
 
 def _point(candidate: Candidate) -> tuple[float, float]:
