@@ -123,6 +123,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> schedul
     return scheduling.TimedApart(config, log)
 
 
+@pytest.fixture(autouse=True)
+def default_type() -> Iterator[None]:
+    """No test leaves another type of numbers than fp32 to those after it, which then fail or wait forever."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_default_dtype() != torch.float32:
+        torch.set_default_dtype(torch.float32)
+        pytest.fail("left another default dtype of torch")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start."""

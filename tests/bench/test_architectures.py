@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -13,6 +14,15 @@ from bench.architectures import CASES, Case
 from src.config import ConfigError
 from src.partition.torch import comparison
 from src.partition.torch.stage import Stage
+
+
+@pytest.fixture(autouse=True)
+def process_as_before() -> Iterator[None]:
+    """A case sets up its process, which as a rule is its own."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(threads)
 
 
 def test_a_model_of_torchvision_is_cut_in_two_and_agrees() -> None:
@@ -32,15 +42,10 @@ def test_stages_that_compute_something_else_have_a_gap(monkeypatch: pytest.Monke
         return sent if isinstance(sent, Tensor) else tuple(tensor * (1 + 1e-6) for tensor in sent)
 
     monkeypatch.setattr(Stage, "forward", off)
-    threads = torch.get_num_threads()
-    try:
-        with pytest.raises(ConfigError, match="differs by"):
-            architectures.cut_in_two(case)
-        monkeypatch.setattr(comparison, "check", lambda *_, **__: None)
-        assert architectures.cut_in_two(case)["gap"] > architectures.BOUND
-    finally:
-        torch.set_default_dtype(torch.float32)
-        torch.set_num_threads(threads)
+    with pytest.raises(ConfigError, match="differs by"):
+        architectures.cut_in_two(case)
+    monkeypatch.setattr(comparison, "check", lambda *_, **__: None)
+    assert architectures.cut_in_two(case)["gap"] > architectures.BOUND
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is not None, reason="timm is installed")
