@@ -59,6 +59,7 @@ def _run(path: Path, cores: tuple[int, ...]) -> Status:
         try:
             if variables.SERVES in os.environ:
                 serve: Service = _import(config.strategy["serve"])
+                _enter_audit(config)
                 serve(config, cores, folder)
             else:
                 _train(config, path.parent, cores)
@@ -80,6 +81,7 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     folder = files.rank_folder(out, rank)
     phases.announce(folder, phases.importing(config.framework))
     strategy: Strategy = _import(config.strategy["entry"])
+    _enter_audit(config)
     from src.data import prepared
     from src.measure.recorder import Recorder, RecordListener
     from src.runtime.common import step_profiler
@@ -102,6 +104,14 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
     if not recorder.finished:
         raise RuntimeError(f"{config.strategy['entry']} returned without recorder.finish(status)")
+
+
+def _enter_audit(config: Config) -> None:
+    """Change this process as an audit asks for, before it builds anything."""
+    if config.audit is not None and config.framework == "torch":
+        from src.runtime.torch.audit import changes
+
+        changes.enter(config)
 
 
 def _import(path: str) -> Any:

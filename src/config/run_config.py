@@ -152,6 +152,10 @@ class Config:
 
     Each of the groups `strategy`, `model`, `dataset` and `task` is the mapping of the chosen file in `conf/`;
     `hardware` may be given as that, too.
+
+    `audit` is `None` but in a run of `src.audit`, which no user types: its `precision` (`fp64` or `own`), the
+    number of its `steps`, the `changes` by which a cause is tested, and whether each part of a batch holds
+    the first one's samples (`alike`).
     """
 
     strategy: Mapping[str, Any]
@@ -179,6 +183,7 @@ class Config:
     checkpoint_keep: int = 1
     resume: str | None = None
     profiler: bool = False
+    audit: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         """Make the hardware of its mapping."""
@@ -189,6 +194,12 @@ class Config:
     def framework(self) -> str:
         """Return the strategy's framework, `torch` or `tensorflow`."""
         return self.strategy["framework"]
+
+    @property
+    def changes(self) -> Sequence[str]:
+        """Return the changes by which an audit tests a cause; none in other runs."""
+        changes: Sequence[str] = self.audit["changes"] if self.audit else ()
+        return changes
 
     @cached_property
     def supports(self) -> Supports:

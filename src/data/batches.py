@@ -19,7 +19,18 @@ from src.data.samples import Samples
 
 def training_order(config: Config, samples: int, epoch: int) -> np.ndarray:
     """Return the configured order of all training samples in an epoch, from 0: int64 [samples]."""
-    return order.epoch_order(samples, config.seed, epoch, config.dataset.get("shuffle_window"))
+    permutation = order.epoch_order(samples, config.seed, epoch, config.dataset.get("shuffle_window"))
+    if (parts := _parts_alike(config)) > 1:
+        steps = order.steps_per_epoch(samples, config.global_batch)
+        whole = permutation[: steps * config.global_batch].reshape(steps, parts, -1)
+        # The first of them takes the place of the others.
+        whole[:] = whole[:, :1]
+    return permutation
+
+
+def _parts_alike(config: Config) -> int:
+    """Return of how many equal parts a batch is made, by an audit that asks for it; else 1."""
+    return config.audit["alike"] if config.audit else 1
 
 
 def training_batches(config: Config, samples: int, first: int, last: int) -> Iterator[np.ndarray]:
@@ -27,8 +38,13 @@ def training_batches(config: Config, samples: int, first: int, last: int) -> Ite
 
     The order is the configured one, of `samples` training samples.
     """
-    window = config.dataset.get("shuffle_window")
-    return order.batches(samples, config.global_batch, config.seed, first, last, window)
+    per_epoch = order.steps_per_epoch(samples, config.global_batch)
+    permutation = None
+    for done in range(first, last):
+        epoch, step = divmod(done, per_epoch)
+        if permutation is None or step == 0:
+            permutation = training_order(config, samples, epoch)
+        yield order.batch_indices(permutation, step, config.global_batch)
 
 
 def training_samples(

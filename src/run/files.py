@@ -21,6 +21,7 @@
     exchange.json                             process -> parent: what its backend's exchanges took
     memory.json                               serving process -> coordinator: its memory after imports
     alive                                     rank -> other ranks: locked for as long as it lives
+    audit.json audit-<step>.npz               rank -> `src.audit`: what a watched step did
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ PHASE = "phase.txt"
 MISTAKE = f"{Status.MISTAKE}.txt"
 READY = "ready"
 MEMORY = "memory.json"
+AUDITED = "audit.json"
+AUDITED_STEP = "audit-{step}.npz"
 ALIVE = "alive"
 
 

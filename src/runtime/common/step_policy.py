@@ -21,6 +21,8 @@ class StepPolicy:
     def __init__(self, config: Config, steps_per_epoch: int) -> None:
         self.steps_per_epoch = steps_per_epoch
         self.last_step = steps_per_epoch * config.epochs
+        if config.audit is not None:
+            self.last_step = min(self.last_step, config.audit["steps"])
         self._evaluate_every = config.evaluate_every
         self._checkpoint_every = config.checkpoint_every
         self._max_seconds = config.max_minutes * 60

@@ -18,6 +18,7 @@ from src.measure.rank_record import RankRecord
 from src.models import adapt
 from src.runtime.common.context import RankContext
 from src.runtime.torch import memory_format, model_cost, model_look, step_seeds
+from src.runtime.torch.audit import changes
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
 from src.tasks.torch.task import Task
@@ -50,9 +51,11 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     torch.manual_seed(seed)
     step_seeds.seed_others(seed)
     arrays = context.arrays
-    model: nn.Module = adapt.build(
-        context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
-    )
+    with changes.building():
+        model: nn.Module = adapt.build(
+            context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
+        )
+    changes.apply(context.config, model)
     if not model.training:
         model.train()
     example = input_tensors(context, arrays.test.read(slice(1)).inputs, torch.device("cpu"))

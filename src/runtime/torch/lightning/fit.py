@@ -25,6 +25,7 @@ from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.watching import AuditCallback
 
 # Called with the module around each evaluation of it.
 Evaluating = Callable[[TrainingModule], AbstractContextManager[None]]
@@ -86,13 +87,16 @@ def fit_module(
         own = getattr(strategy, "process_group_backend", None)
         process_group.join(context, own or setup.process_group_backend(context))
     callback = TrainingCallback(context, recorder, feed, lambda: evaluating(module), resumed)
-    make_trainer(context, strategy, feed, callback).fit(module, feed)
+    watching = []
+    if config.audit is not None:
+        watching = [AuditCallback(context, parts=feed.parts, prefix=module.prefix)]
+    make_trainer(context, strategy, feed, callback, *watching).fit(module, feed)
 
 
-def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, callback: pl.Callback) -> pl.Trainer:
+def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, *callbacks: pl.Callback) -> pl.Trainer:
     """Make the trainer of a module that is fed by `feed`, under a Lightning strategy, as configured.
 
-    What follows a completed step is left to `callback`.
+    What follows a completed step is left to `callbacks`.
     """
     config = context.config
     gpu = feed.device.type == "cuda"
@@ -105,7 +109,7 @@ def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, callback:
         # An epoch that is resumed in its middle is shorter than the next ones.
         reload_dataloaders_every_n_epochs=1 if feed.skip else 0,
         accumulate_grad_batches=feed.parts,
-        callbacks=[callback],
+        callbacks=list(callbacks),
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

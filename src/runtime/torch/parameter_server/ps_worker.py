@@ -17,6 +17,7 @@ from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.messages import Message
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import peak, setup, step_seeds
+from src.runtime.torch.audit.watch import watched
 from src.runtime.torch.parameter_server import pushes
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import CONNECT_SECONDS, ServerGroup
@@ -77,7 +78,8 @@ class Worker(ABC):
             return [], peak.facts(self._context, setup.root_device(self._context))
         assert request.kind == "train"
         step_seeds.seed(self._context.config, self._context.rank, request.figures["step"])
-        done = self.train(request.arrays[0], **request.figures)
+        with watched(self._context, self._replica.model, request.figures["step"]):
+            done = self.train(request.arrays[0], **request.figures)
         self._clock.tick()
         if self._profiler is not None:
             with self._clock.off_clock():

@@ -1,0 +1,185 @@
+"""Read what the ranks of an audited run wrote, and find where two runs begin to differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from src.run import files
+from src.run.tables import read_mapping, read_table
+
+# Kinds of what is compared, in the order in which a step has them, as they are called in a sentence.
+KINDS = {"weights": "weight", "buffers": "buffer", "loss": "loss", "gradients": "gradient"}
+# A tensor is compared with its own norm, or with this part of that of all tensors of its kind together: what
+# is zero but for rounding has no norm to speak of.
+FLOOR = 1e-5
+
+Tensors = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the ranks of one run did.
+
+    Attributes:
+        losses: the loss of each step, of all ranks together [steps].
+        steps: by rank, each step's sketches by kind and name (`weights/conv.weight`); may be empty.
+        facts: what rank 0 found of the model.
+        rounding_gap: what rounding alone does to the losses; `None` where that isn't known.
+    """
+
+    losses: tuple[float, ...]
+    steps: Mapping[int, Sequence[Tensors]]
+    facts: Mapping[str, Any]
+    rounding_gap: float | None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The largest difference of one kind in one step.
+
+    Attributes:
+        step: the step, from 1.
+        kind: one of `KINDS`.
+        name: of the tensor, empty of a loss.
+        size: the difference, relative as `Gap.between` has it.
+        rank: whose tensor it is.
+        count: how many tensors of this kind differ by more than the bound.
+        among: of how many.
+    """
+
+    step: int
+    kind: str
+    name: str
+    size: float
+    rank: int = 0
+    count: int = 1
+    among: int = 1
+
+    def __str__(self) -> str:
+        """Return the gap in words."""
+        if self.kind == "loss":
+            return f"the loss of step {self.step}, by {self.size:.1e}"
+        of = f" of rank {self.rank}" if self.rank else ""
+        others = f", the most of {self.count} of {self.among}" if self.count > 1 else ""
+        before = "before" if self.kind in ("weights", "buffers") else "in"
+        return f"{KINDS[self.kind]} {self.name}{of} {before} step {self.step}, by {self.size:.1e}{others}"
+
+
+def read(out: Path, *, shares_batch: bool) -> Record:
+    """Read a run in the directory `out`, whose ranks share each batch if `shares_batch` says so."""
+    ranks = sorted(files.of_every_rank(out, files.STEPS))
+    tables = [read_table(files.rank_folder(out, rank) / files.STEPS) for rank in ranks]
+    losses = []
+    for rows in zip(*tables, strict=False):
+        weights = [row["samples"] if shares_batch else 1 for row in rows]
+        known = [math.nan if row["loss"] is None else row["loss"] for row in rows]
+        losses.append(float(np.average(known, weights=weights)))
+    folder = files.rank_folder(out, 0)
+    record = read_mapping(folder / files.RECORD)
+    return Record(
+        tuple(losses),
+        {rank: list(_steps(files.rank_folder(out, rank), len(losses))) for rank in ranks},
+        {**record, **read_mapping(folder / files.AUDITED)},
+        record.get("rounding_gap"),
+    )
+
+
+def _steps(folder: Path, count: int) -> Iterator[Tensors]:
+    for step in range(1, count + 1):
+        path = folder / files.AUDITED_STEP.format(step=step)
+        if path.exists():
+            with np.load(path) as saved:
+                yield dict(saved)
+
+
+def summed(record: Record) -> Record:
+    """Return a record whose gradients are those of all ranks together, where each had its part of them."""
+    together = []
+    for steps in zip(*record.steps.values(), strict=True):
+        tensors: Tensors = dict(steps[0])
+        for more in steps[1:]:
+            for name, value in more.items():
+                if name.startswith("gradients/"):
+                    tensors[name] = tensors.get(name, 0.0) + value
+        together.append(tensors)
+    return Record(record.losses, {0: together}, record.facts, record.rounding_gap)
+
+
+def joined(record: Record) -> Record:
+    """Return a record of the whole model, of whose stages each rank had its own."""
+    whole = [
+        {name: value for tensors in steps for name, value in tensors.items()}
+        for steps in zip(*record.steps.values(), strict=True)
+    ]
+    return Record(record.losses, {0: whole}, record.facts, record.rounding_gap)
+
+
+def gaps(run: Record, reference: Record) -> Iterator[Gap]:
+    """Yield the largest gap of each kind in each step, in the order in which they come about.
+
+    Every rank's tensors are compared with those of the same rank of the reference, or of its only one.
+    """
+    for step, (loss, known) in enumerate(zip(run.losses, reference.losses, strict=False), 1):
+        for kind in KINDS:
+            if kind == "loss":
+                yield Gap(step, kind, "", _relative(abs(loss - known), max(1.0, abs(known))))
+                continue
+            sizes: dict[tuple[str, int], float] = {}
+            for rank, steps in run.steps.items():
+                expected = reference.steps.get(rank, reference.steps.get(0, ()))
+                if step <= len(steps) and step <= len(expected):
+                    found = _tensor_gaps(steps[step - 1], expected[step - 1], kind)
+                    sizes |= {(name, rank): size for name, size in found.items()}
+            if sizes:
+                (name, rank), size = max(sizes.items(), key=lambda item: item[1])
+                yield Gap(step, kind, name, size, rank, among=len({each for each, _ in sizes}))
+
+
+def first_gap(run: Record, reference: Record, bound: float) -> Gap | None:
+    """Return the first gap above `bound`, and how many tensors are beyond it there; `None` without one."""
+    if len(run.losses) != len(reference.losses):
+        return Gap(min(len(run.losses), len(reference.losses)) + 1, "loss", "", math.inf)
+    first = next((gap for gap in gaps(run, reference) if not gap.size <= bound), None)
+    if first is None or first.kind == "loss":
+        return first
+    beyond: set[str] = set()
+    for rank, steps in run.steps.items():
+        expected = reference.steps.get(rank, reference.steps.get(0, ()))
+        if first.step <= min(len(steps), len(expected)):
+            found = _tensor_gaps(steps[first.step - 1], expected[first.step - 1], first.kind)
+            beyond |= {name for name, size in found.items() if not size <= bound}
+    return Gap(first.step, first.kind, first.name, first.size, first.rank, len(beyond), first.among)
+
+
+def _tensor_gaps(run: Tensors, reference: Tensors, kind: str) -> dict[str, float]:
+    """Return the relative difference of each tensor of a kind; one that the other lacks counts as zero."""
+    own, known = ({k: v for k, v in each.items() if k.startswith(f"{kind}/")} for each in (run, reference))
+    together = math.sqrt(sum(float(np.dot(value, value)) for value in known.values()))
+    sizes = {}
+    for key in {**known, **own}:
+        zero = np.zeros_like(next(iter((own or known).values())))
+        one, other = own.get(key, zero), known.get(key, zero)
+        scale = max(float(np.linalg.norm(other)), FLOOR * together)
+        sizes[key.partition("/")[2]] = _relative(float(np.linalg.norm(one - other)), scale)
+    return sizes
+
+
+def _relative(difference: float, scale: float) -> float:
+    """Return a difference over its scale; infinity for one that is no number, or without a scale."""
+    if difference == 0:
+        return 0.0
+    return difference / scale if math.isfinite(difference) and scale else math.inf
+
+
+def largest(run: Record, reference: Record) -> dict[str, float]:
+    """Return the largest gap of each kind over all steps."""
+    found: dict[str, float] = {}
+    for gap in gaps(run, reference):
+        found[gap.kind] = max(found.get(gap.kind, 0.0), gap.size)
+    return found

@@ -1,0 +1,89 @@
+"""Run the trainings of an audit, each in fresh processes, and read what their ranks wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import time
+from pathlib import Path
+
+from src.audit import records
+from src.audit.records import Record
+from src.config import Config
+from src.config.mistakes import CommandError
+from src.launch.launcher import launcher_of
+from src.launch.supervise.failure import mistake_of, report_failure
+from src.launch.supervise.supervisor import Supervisor
+from src.machine.device_locks import Lease
+from src.run import leases
+from src.run.directory import RunDirectory
+from src.run.status import Status
+from src.tracking.live_tracker import ParentTracker
+
+
+class RunFailed(CommandError):
+    """The error where a training of the audit failed; its text is one sentence."""
+
+    exit_status = 1
+
+
+class Runner:
+    """Runs trainings, one after the other, in folders of their own; the same one is run once.
+
+    Attributes:
+        seconds: what each took, by its title, in the order in which they were run.
+    """
+
+    def __init__(self, folder: Path, lease: Lease) -> None:
+        """Run in folders below `folder`, on the devices of `lease`."""
+        self.seconds: dict[str, float] = {}
+        self._folder = folder
+        self._lease = lease
+        self._known: dict[str, Record] = {}
+
+    def run(self, config: Config, title: str, *, again: bool = False) -> Record:
+        """Train as configured, and return what the ranks did.
+
+        Args:
+            config: the configuration.
+            title: names the run for those who wait.
+            again: whether it is trained though it was before.
+
+        Raises:
+            RunFailed: where the training doesn't come to its end.
+        """
+        key = json.dumps(dataclasses.asdict(config), sort_keys=True, default=str)
+        if again:
+            return self._run(config, title)
+        if key not in self._known:
+            self._known[key] = self._run(config, title)
+        return self._known[key]
+
+    def _run(self, config: Config, title: str) -> Record:
+        begun = time.time()
+        print(f"  {title}", end="", flush=True)
+        config = dataclasses.replace(config, out=str(self._folder / f"{len(self.seconds):02d}"))
+        launcher_of(config).prepare(config)
+        directory = RunDirectory.claim(config)
+        devices = self._lease.of(leases.request_of(config))
+        supervisor = Supervisor(config, directory.work, ParentTracker(config), devices)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            job = supervisor.run(started=begun, sweep=False)
+        if job.interrupted:
+            print(flush=True)
+            raise KeyboardInterrupt
+        self.seconds[title] = time.time() - begun
+        print(f": {self.seconds[title]:.0f} s", flush=True)
+        if job.status is not Status.OK:
+            mistake = mistake_of(job, directory.work)
+            if mistake is None and (blamed := job.blamed()) is not None:
+                text = blamed.log.read_text(errors="replace") if blamed.log.exists() else ""
+                lines = [line for line in text.splitlines() if line.strip()]
+                mistake = f"{job.describe_failure()}: {lines[-1].strip()}" if lines else None
+            if mistake is None:
+                report_failure(job, directory.work)
+            raise RunFailed(f"{title}: {mistake or 'failed'}")
+        return records.read(directory.work, shares_batch=config.supports.shares_batch)

@@ -1,0 +1,174 @@
+"""Audit one strategy: hold it against one device, and search for the cause where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from src.audit import cells, records
+from src.audit.causes import CAUSES, Cause
+from src.audit.finding import Finding
+from src.audit.records import Gap, Record, first_gap, largest
+from src.audit.runs import RunFailed, Runner
+from src.config import Config
+from src.measure.arithmetic import PARITY_STEPS, parity_gap, parity_holds
+
+# What rounding does to ten steps in float64 stays below this.
+SHARP_BOUND = 1e-9
+SHARP, OWN = "fp64", "own"
+
+
+class Audit:
+    """An audit of one strategy, by a runner that all of a command's audits share."""
+
+    def __init__(self, runner: Runner, config: Config, plain: Config) -> None:
+        """Audit `config` against `plain`, the same work on one device."""
+        self._runner = runner
+        self._config = config
+        self._plain = plain
+        self._label = f"{config.strategy['name']} on {config.workers}"
+        self._gap: Gap | None = None
+
+    def find(self) -> Finding:
+        """Run both in float64 and in the run's own precision, search for the cause, and return all of it."""
+        config = self._config
+        follows = config.strategy["name"] in cells.RULES
+        against = "one process that follows its rule" if follows else "one device"
+        finding = Finding(self._label, against, config.precision)
+        if not config.synchronous and not follows:
+            finding.by_design = str(config.strategy["parity"])
+            config = self._config = cells.one_at_a_time(config)
+            finding.name += " (audited with one worker)"
+        if config.framework != "torch":
+            self._losses_alone(finding)
+            return finding
+        sharp = True
+        try:
+            reference = self._reference(SHARP)
+        except RunFailed as error:
+            # The model itself can't, where it can in its own precision; else that run says so.
+            sharp = False
+            finding.notes.append(f"It was not audited in float64, for {error}.")
+        if sharp:
+            run = self._run(SHARP)
+            finding.gaps[SHARP] = largest(run, reference)
+            self._gap = first_gap(run, reference, SHARP_BOUND)
+            finding.same[SHARP] = self._gap is None
+            if self._gap is not None:
+                finding.first = [self._gap, *self._gradient_of(run, reference)]
+        self._in_own_precision(finding)
+        if self._gap is not None:
+            self._search(finding, {**reference.facts, **_of_both(run.facts, reference.facts)})
+        return finding
+
+    def _in_own_precision(self, finding: Finding) -> None:
+        reference, run = self._reference(OWN), self._run(OWN)
+        finding.gaps[OWN] = largest(run, reference)
+        finding.rounding_gap = reference.rounding_gap
+        gap = parity_gap(run.losses, reference.losses)
+        if gap is None:
+            gap = finding.gaps[OWN].get("loss", 0.0)
+        finding.same[OWN] = parity_holds(gap, reference.rounding_gap)
+        if finding.same[OWN] is None:
+            finding.notes.append("Its losses are unstable: rounding alone changes them as much.")
+
+    def _losses_alone(self, finding: Finding) -> None:
+        """Compare the losses of strategies whose tensors aren't watched."""
+        self._in_own_precision(finding)
+        finding.notes.append(
+            f"Of TensorFlow's strategies the losses of {PARITY_STEPS} steps are compared, no cause is tested."
+        )
+        if finding.same[OWN] is False:
+            self._gap = first_gap(self._run(OWN), self._reference(OWN), 1e-4)
+            finding.first = [] if self._gap is None else [self._gap]
+
+    def _search(self, finding: Finding, facts: Mapping[str, object]) -> None:
+        """Test the plausible causes one by one; where none alone is it, test which of them together are."""
+        plain = self._prepared(self._plain, SHARP)
+        repeated = self._runner.run(plain, "one device once more", again=True)
+        reproducible = first_gap(repeated, self._reference(SHARP), SHARP_BOUND) is None
+        if not reproducible:
+            finding.notes.append("One device doesn't compute the same twice.")
+        plausible = [
+            cause for cause in CAUSES if cause.refines is None and cause.plausible(self._config, facts)
+        ]
+        for cause in plausible:
+            if self._test([cause], finding):
+                finding.causes = [self._refined(cause, finding, facts)]
+                return
+        if len(plausible) > 1 and self._test(plausible, finding):
+            needed = [each for each in plausible if not self._test(_without(plausible, each), finding)]
+            finding.causes = needed or plausible
+
+    def _refined(self, cause: Cause, finding: Finding, facts: Mapping[str, object]) -> Cause:
+        """Return the cause that is more special than a confirmed one and is confirmed too, or this one."""
+        for finer in CAUSES:
+            plausible = finer.refines == cause.name and finer.plausible(self._config, facts)
+            if plausible and self._test([finer], finding):
+                return finer
+        return cause
+
+    def _test(self, causes: Sequence[Cause], finding: Finding) -> bool:
+        """Change what these causes are about, on both sides; return whether the runs are the same then."""
+        run, reference = self._prepared(self._config, SHARP), self._prepared(self._plain, SHARP)
+        for cause in causes:
+            if cause.reference is not None:
+                reference = cause.reference(reference, run)
+        for cause in causes:
+            run = cause.audited(run)
+        change = " and ".join(cause.change for cause in causes)
+        try:
+            known = self._runner.run(cells.following(reference, run), f"one device, {change}")
+            found = self._of_whole_model(self._runner.run(run, f"{self._label}, {change}"))
+        except RunFailed as error:
+            finding.tested.append(
+                {"causes": [c.name for c in causes], "change": change, "failed": str(error)}
+            )
+            return False
+        gap = first_gap(found, known, SHARP_BOUND)
+        finding.tested.append(
+            {
+                "causes": [cause.name for cause in causes],
+                "change": change,
+                "same": gap is None,
+                "first_difference": None if gap is None else str(gap),
+            }
+        )
+        return gap is None
+
+    def _gradient_of(self, run: Record, reference: Record) -> list[Gap]:
+        """Return the largest gap of a gradient in the step where the loss begins to differ."""
+        assert self._gap is not None
+        if self._gap.kind != "loss":
+            return []
+        step = self._gap.step
+        of_step = [gap for gap in records.gaps(run, reference) if gap.step == step]
+        return [gap for gap in of_step if gap.kind == "gradients" and not gap.size <= SHARP_BOUND]
+
+    def _prepared(self, config: Config, precision: str) -> Config:
+        return cells.prepared(config, precision)
+
+    def _reference(self, precision: str) -> Record:
+        plain, run = self._prepared(self._plain, precision), self._prepared(self._config, precision)
+        shown = "float64" if precision == SHARP else self._config.precision
+        return self._runner.run(cells.following(plain, run), f"one device in {shown}")
+
+    def _run(self, precision: str) -> Record:
+        config = self._prepared(self._config, precision)
+        shown = "float64" if precision == SHARP else self._config.precision
+        return self._of_whole_model(self._runner.run(config, f"{self._label} in {shown}"))
+
+    def _of_whole_model(self, record: Record) -> Record:
+        """Return a record of the whole model, where each rank had a part of it or of its gradients."""
+        if "serve" in self._config.strategy:
+            return records.summed(record)
+        return records.joined(record) if "partition" in self._config.strategy else record
+
+
+def _of_both(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
+    """Return what either run found of the model."""
+    keys = ("without_gradient", "attributes", "moves_buffers")
+    return {key: one.get(key) or other.get(key) for key in keys}
+
+
+def _without(causes: Sequence[Cause], left_out: Cause) -> list[Cause]:
+    return [cause for cause in causes if cause is not left_out]

@@ -1,0 +1,225 @@
+"""Change one thing in a rank of an audited run, so that a cause of a difference can be tested.
+
+Which changes these are is in the configuration (`Config.audit`). Each makes runs on one and on several
+devices equal if it alone had them differ, and leaves both the same otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from src.compat.torch import BatchNorm
+from src.config import Config
+
+FREEZE_BATCHNORM = "freeze_batchnorm"
+DROPOUT_OFF = "dropout_off"
+CONSTANT_DRAWS = "constant_draws"
+SAME_GENERATORS = "same_generators"
+ZERO_GRADIENTS = "zero_gradients"
+UNDO_STATE = "undo_state"
+
+# Functions of torch.nn.functional that return their input where nothing is dropped.
+DROPPING = (
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+    "feature_dropout",
+)
+DROPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+# What a module may keep a state in, beside its buffers.
+COPIED = (bool, int, float, str, list, dict, Tensor)
+# Whether the model is being built, when it draws its weights as ever.
+_building = False
+
+
+def enter(config: Config) -> None:
+    """Change the process before anything is built, as the configuration says."""
+    if config.audit is None:
+        return
+    if config.audit["precision"] == "fp64":
+        torch.set_default_dtype(torch.float64)
+    if DROPOUT_OFF in config.changes or CONSTANT_DRAWS in config.changes:
+        _drop_nothing()
+    if CONSTANT_DRAWS in config.changes:
+        _draw_constants()
+    if SAME_GENERATORS in config.changes:
+        _seed_alike()
+
+
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """Have a model that is built within the block draw its weights as in any run."""
+    global _building
+    before, _building = _building, True
+    try:
+        yield
+    finally:
+        _building = before
+
+
+def apply(config: Config, model: nn.Module) -> None:
+    """Change a model that was just built, as the configuration says."""
+    if config.audit is None:
+        return
+    if config.audit["precision"] == "fp64":
+        model.double()
+    for layer in model.modules():
+        if FREEZE_BATCHNORM in config.changes and isinstance(layer, BatchNorm):
+            layer.eval()
+        if DROPOUT_OFF in config.changes or CONSTANT_DRAWS in config.changes:
+            if isinstance(layer, DROPPED):
+                layer.p = 0.0
+            elif isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
+                layer.dropout = 0.0
+
+
+def _drop_nothing() -> None:
+    """Have torch's functions of dropout return what they are given."""
+    for name in DROPPING:
+        if hasattr(functional, name):
+            setattr(functional, name, _unchanged)
+    attend = functional.scaled_dot_product_attention
+
+    def attend_to_all(query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Tensor:
+        mask, _, *rest = (*more, None, None)[: max(2, len(more))]
+        if len(more) > 1:
+            more = (mask, 0.0, *rest)
+        named = {**named, "dropout_p": 0.0} if len(more) < 2 else named
+        return attend(query, key, value, *more, **named)
+
+    functional.scaled_dot_product_attention = attend_to_all
+
+
+def _unchanged(input: Tensor, *_: Any, **__: Any) -> Tensor:
+    return input
+
+
+def _draw_constants() -> None:
+    """Have torch's functions that draw random numbers return what they would on average."""
+    of_shape: dict[str, float] = {"rand": 0.5, "randn": 0.0}
+    for name, value in of_shape.items():
+        _replace(torch, name, lambda *size, _value=value, **named: _full(size, _value, named))
+        _replace(torch, f"{name}_like", lambda like, _value=value, **named: torch.full_like(like, _value))
+    _replace(torch, "randint", lambda *arguments, **named: _integers(arguments, named))
+    _replace(torch, "randperm", lambda count, **named: torch.arange(count, device=named.get("device")))
+    _replace(torch, "bernoulli", lambda probabilities, *_, **__: probabilities.clone())
+    _replace(torch, "normal", lambda mean, *_, **__: mean + torch.zeros(()) if _is_tensor(mean) else mean)
+    _replace(torch, "multinomial", lambda weights, count, *_, **__: weights.topk(count, -1).indices)
+    within: dict[str, Callable[..., float | Tensor]] = {
+        "uniform_": lambda low=0.0, high=1.0, **_: (low + high) / 2,
+        "normal_": lambda mean=0.0, *_, **__: mean,
+        "exponential_": lambda rate=1.0, **_: 1 / rate,
+        "bernoulli_": lambda probability=0.5, **_: probability,
+        "log_normal_": lambda *_, **__: 1.0,
+        "cauchy_": lambda median=0.0, *_, **__: median,
+        "geometric_": lambda probability, **_: 1 / probability,
+        "random_": lambda *_, **__: 0,
+    }
+    for name, value_of in within.items():
+        _replace(
+            Tensor, name, lambda tensor, *given, _of=value_of, **named: _fill(tensor, _of(*given, **named))
+        )
+
+
+def _fill(tensor: Tensor, value: float | Tensor) -> Tensor:
+    return tensor.copy_(value.expand_as(tensor)) if isinstance(value, Tensor) else tensor.fill_(value)
+
+
+def _full(size: tuple[Any, ...], value: float, named: dict[str, Any]) -> Tensor:
+    shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    kept = {key: named[key] for key in ("dtype", "device") if key in named}
+    return torch.full(tuple(named.get("size", shape)), value, **kept)
+
+
+def _integers(arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """Return the middle of the numbers that `torch.randint` would draw, in its shape."""
+    numbers = [each for each in arguments if isinstance(each, int)]
+    size = named.get("size") or next(each for each in arguments if not isinstance(each, int))
+    high = named.get("high", numbers[-1] if numbers else 1)
+    low = named.get("low", numbers[0] if len(numbers) > 1 else 0)
+    return torch.full(tuple(size), (low + high) // 2, dtype=torch.int64, device=named.get("device"))
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _replace(owner: Any, name: str, constant: Callable[..., Any]) -> None:
+    """Have a function of torch's draw constants, but not while a model is built."""
+    own = getattr(owner, name)
+
+    def draw(*arguments: Any, **named: Any) -> Any:
+        return own(*arguments, **named) if _building else constant(*arguments, **named)
+
+    setattr(owner, name, draw)
+
+
+def _seed_alike() -> None:
+    """Have generators of random numbers that a model makes for itself begin alike in every process."""
+    make, legacy, plain = np.random.default_rng, np.random.RandomState, random.Random
+    np.random.default_rng = lambda *_: make(0)
+    np.random.RandomState = lambda *_: legacy(0)  # type: ignore[assignment, misc]
+    random.Random = lambda *_: plain(0)  # type: ignore[assignment, misc]
+
+    class Generator(torch.Generator):
+        """A generator whose seed is always 0."""
+
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed(0)
+
+        def seed(self) -> int:
+            super().manual_seed(0)
+            return 0
+
+    def of_device(device: Any = "cpu") -> torch.Generator:
+        return Generator(device).manual_seed(0)
+
+    torch.Generator = of_device  # type: ignore[assignment, misc]
+    own = torch.manual_seed
+    torch.manual_seed = lambda seed: own(seed if _building else 0)
+
+
+def fill_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Give each parameter of an optimizer that has no gradient one of zeros."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+
+@contextlib.contextmanager
+def state_kept(config: Config, model: nn.Module) -> Iterator[None]:
+    """Put back within the block's end what `model` keeps from one forward pass to the next, if asked for.
+
+    Those are buffers, but BatchNorm's, and Python attributes. The model works on copies of its buffers, of
+    which the backward pass may keep some.
+    """
+    if UNDO_STATE not in config.changes:
+        yield
+        return
+    kept = []
+    for module in model.modules():
+        own = {} if isinstance(module, BatchNorm) else dict(module.named_buffers(recurse=False))
+        plain = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        attributes = {name: copy.copy(each) for name, each in plain.items() if isinstance(each, COPIED)}
+        kept.append((module, own | attributes))
+        for name, buffer in own.items():
+            setattr(module, name, buffer.clone())
+    try:
+        yield
+    finally:
+        for module, values in kept:
+            for name, value in values.items():
+                setattr(module, name, value)
