@@ -1,10 +1,11 @@
 """Say whether a distributed training computes what one device does: `python -m src.audit strategy=ddp ...`.
 
-Words are those of `src.train`; several strategies, `strategy=ddp,pipeline`, are audited one after the other.
+Words are those of `src.train`; several values, `strategy=ddp,pipeline`, are audited one after the other.
 Each takes ten steps in float64, and then in the run's own precision, beside one device with the same samples.
 Where they differ, the first difference is named, and each cause that may be at work is tested by changing it
-alone. `out` is the folder of `audit.json` (`runs/audit-<strategies>`). The exit status is 0 where all are the
-same, 3 where one isn't.
+alone. With `--resume` a run that is stopped after five steps and goes on at its checkpoint is held against
+one that isn't stopped, too. `out` is the folder of `audit.json` (`runs/audit-<strategies>`). The exit status
+is 0 where all are the same, and 3 where one isn't.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from src.launch.supervise import inspection
 from src.run import exit_lines, leases
 from src.run.tables import write_text
 
-USAGE = "usage: python -m src.audit strategy=ddp[,pipeline,...] workers=2 model=... dataset=... [out=FOLDER]"
+USAGE = "usage: python -m src.audit strategy=ddp[,pipeline,...] workers=2 model=... dataset=... [--resume]"
 AUDIT = "audit.json"
+RESUME = "--resume"
 
 
 def main() -> int:
@@ -45,15 +47,14 @@ def main() -> int:
 def _audit(given: Sequence[str]) -> int:
     """Audit each cell of the command line, print what was found, and write it; return the exit status."""
     out = next((word.partition("=")[2] for word in given if word.startswith("out=")), "")
-    words = [word for word in given if not word.startswith("out=")]
-    audited = cells.audited(words)
-    pairs = [(cell, cells.plain(cell, cells.words_of(cell, words))) for cell in audited]
-    both = [config for pair in pairs for config in pair]
+    words = [word for word in given if not word.startswith("out=") and word != RESUME]
+    pairs = cells.pairs(words)
+    both = [config for pair in pairs for config in (pair.run, pair.plain)]
     for config in both:
-        _check(config)
+        _check(config, resumes=RESUME in given)
     bring_data(both)
     inspection.inspect(both)
-    names = "-".join(dict.fromkeys(cell.strategy["name"] for cell in audited))
+    names = "-".join(dict.fromkeys(cell.strategy["name"] for cell in both[::2]))
     path = Path(out or f"runs/audit-{names}", AUDIT)
     found: list[Finding] = []
     with (
@@ -61,9 +62,12 @@ def _audit(given: Sequence[str]) -> int:
         tempfile.TemporaryDirectory(prefix="scaleguide-") as folder,
     ):
         runner = Runner(Path(folder), lease)
-        for cell, plain in pairs:
-            print(f"{cell.strategy['name']} on {cell.workers}, {cells.STEPS} steps:", flush=True)
-            found.append(Audit(runner, cell, plain).find())
+        for pair in pairs:
+            print(f"{pair.label}, {cells.STEPS} steps:", flush=True)
+            audit = Audit(runner, pair)
+            found.append(audit.find())
+            if RESUME in given:
+                found.append(audit.find_resumed())
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "steps": cells.STEPS,
@@ -76,11 +80,15 @@ def _audit(given: Sequence[str]) -> int:
     return max(finding.status for finding in found)
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, *, resumes: bool) -> None:
     """Raise `ConfigError` where a configuration can't be audited, here or at all."""
     if config.strategy.get("capacity"):
         raise ConfigError(
             f"strategy={config.strategy['name']}: trains a model on each device, and no common one"
+        )
+    if resumes and not config.supports.checkpoints:
+        raise ConfigError(
+            f"{RESUME}: strategy {config.strategy['name']} writes no checkpoints; leave it away"
         )
     try:
         check_launch(config)
@@ -96,11 +104,10 @@ def _print(found: Sequence[Finding]) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     headings = ["", *KINDS.values(), found[0].precision, "rounding", "", "cause"]
-    table = Table(*headings, box=None, pad_edge=False)
-    table.title, table.title_justify = (
-        "largest relative gaps in float64, and of the loss in the run's own precision",
-        "left",
-    )
+    title = "largest relative gaps in float64, and of the loss in the run's own precision"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
     for finding in found:
         table.add_row(*finding.row())
     print(flush=True)

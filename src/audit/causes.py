@@ -124,20 +124,20 @@ CAUSES = (
         **_both("freeze_batchnorm"),
     ),
     Cause(
+        "missing_gradients",
+        "parameters that get no gradient in some steps: one device leaves them alone, where others add zeros",
+        "a gradient of zeros for those on both sides",
+        "have each parameter take part in every step, or use an optimizer without momentum and weight decay",
+        plausible=lambda _, facts: bool(facts.get("without_gradient")),
+        **_both("zero_gradients"),
+    ),
+    Cause(
         "dropout",
         "dropout's streams: each part of a batch draws its own mask",
         "dropout off on both sides",
         "nothing is wrong: masks differ as they do between seeds; compare accuracies instead of losses",
         plausible=lambda _, facts: bool(facts.get("draws_random_numbers")),
         **_both("dropout_off"),
-    ),
-    Cause(
-        "draws",
-        "random numbers that the model draws for each part of a batch",
-        "the average in the place of what is drawn, on both sides",
-        "nothing is wrong if they are noise; draw them per sample by a seed of its own if they must be equal",
-        plausible=lambda _, facts: bool(facts.get("draws_random_numbers")),
-        **_both("constant_draws"),
     ),
     Cause(
         "own_generators",
@@ -148,12 +148,12 @@ CAUSES = (
         **_both("same_generators"),
     ),
     Cause(
-        "missing_gradients",
-        "parameters that get no gradient in some steps: one device leaves them alone, where others add zeros",
-        "a gradient of zeros for those on both sides",
-        "have each parameter take part in every step, or use an optimizer without momentum and weight decay",
-        plausible=lambda _, facts: bool(facts.get("without_gradient")),
-        **_both("zero_gradients"),
+        "draws",
+        "random numbers that the model draws for each part of a batch",
+        "the average in the place of what is drawn, on both sides",
+        "nothing is wrong if they are noise; draw them per sample by a seed of its own if they must be equal",
+        plausible=lambda _, facts: bool(facts.get("draws_random_numbers")),
+        **_both("constant_draws"),
     ),
     Cause(
         "clip",
@@ -166,7 +166,7 @@ CAUSES = (
     ),
     Cause(
         "state",
-        "a buffer or Python attribute that `forward` changes, by each rank's own samples",
+        "a buffer or Python attribute that `forward` changes",
         "what forward changes is undone after each step, on both sides",
         "compute it outside of forward, or average it over the ranks yourself",
         plausible=lambda config, facts: _keeps_whole(config) and _changes_state(config, facts),
@@ -199,4 +199,14 @@ CAUSES = (
         audited=lambda config: config,
         reference=_in_parts,
     ),
+)
+
+# Of a run that is stopped and goes on.
+RESUMED = Cause(
+    "resume",
+    "optimizer state that isn't resumed",
+    "optimizer.name=sgd without momentum, which has none",
+    "restore it with the weights, as `TrainingModule.restore` does",
+    plausible=lambda config, _: config.supports.checkpoints,
+    audited=lambda config: config,
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from src.compat.hydra import split_sweep
 from src.config import Config, ConfigError, choices, command_line, compose
 
 # What is said of how the work is divided, which one device doesn't have.
@@ -18,33 +19,49 @@ TESTED = 2
 RULES = {"local_sgd": "src.strategies.torch.local_sgd_alone.train"}
 
 
-def audited(words: Sequence[str]) -> list[Config]:
-    """Return the checked configurations that a command line asks for; raise `ConfigError` for a mistake."""
-    return compose.cells(command_line.parse(["-m", *words]))
+@dataclass(frozen=True)
+class Pair:
+    """A run that is audited, and what it is held against.
+
+    Attributes:
+        run: the configuration of the run.
+        plain: that of the same work on one device.
+        label: what the run is called: its strategy, workers, and what else the command line varies.
+    """
+
+    run: Config
+    plain: Config
+    label: str
 
 
-def words_of(config: Config, words: Sequence[str]) -> list[str]:
-    """Return the words of a sweep that made one of its configurations, those that give one value alone.
+def pairs(words: Sequence[str]) -> list[Pair]:
+    """Return what a command line asks for; several values of a key, as `strategy=ddp,mpi`, are as many pairs.
 
     Raises:
-        ConfigError: where anything but strategies is swept.
+        ConfigError: for a mistake.
     """
-    for override in command_line.parse_overrides(list(words)):
-        if override.is_sweep_override() and override.key_or_group != "strategy":
-            raise ConfigError(
-                f"{override.input_line}: one value at a time is audited; several strategies may be named"
-            )
-    return list(words)
+    line = command_line.parse(["-m", *words])
+    flags = [] if line.config_dir is None else ["--config-dir", line.config_dir]
+    # All of them first, as any sweep is checked.
+    runs = compose.cells(line)
+    parsed = command_line.parse_overrides(line.overrides)
+    varied = {str(each.key_or_group) for each in parsed if each.is_sweep_override()} - {"strategy", "workers"}
+    found = []
+    for run, row in zip(runs, split_sweep(parsed), strict=True):
+        label = f"{run.strategy['name']} on {run.workers}"
+        label = ", ".join([label, *(word for word in row if word.lstrip("+").partition("=")[0] in varied)])
+        found.append(Pair(run, plain(run, [*flags, *row]), label))
+    return found
 
 
-def plain(config: Config, words: Sequence[str]) -> Config:
-    """Return the configuration of the one device that a configuration of these words is held against."""
+def plain(config: Config, row: Sequence[str]) -> Config:
+    """Return the configuration of one device that does the same work as one which is made of these words."""
     strategy = next(
         name
         for name in choices.plain_strategies()
-        if choices.read(choices.find("strategy", name, []))["framework"] == config.framework
+        if choices.read(choices.find("strategy", name))["framework"] == config.framework
     )
-    kept = [word for word in words if not _divides(word)]
+    kept = [word for word in row if not _divides(word)]
     line = command_line.parse([*kept, f"strategy={strategy}", f"batch={config.global_batch}"])
     (found,) = compose.cells(line)
     return found
@@ -93,3 +110,15 @@ def following(reference: Config, run: Config) -> Config:
     strategy: Mapping[str, Any] = {**reference.strategy, "entry": rule}
     follows = {**dataclasses.asdict(run), "audit": None}
     return replace(reference, strategy=strategy, audit={**reference.audit, "follows": follows})
+
+
+def stopped(config: Config) -> Config:
+    """Return the configuration of an audited run that is stopped in its middle, and writes a checkpoint."""
+    assert config.audit is not None
+    half = config.audit["steps"] // 2
+    return replace(config, audit={**config.audit, "steps": half}, checkpoint_every=half)
+
+
+def without_state(config: Config) -> Config:
+    """Return the configuration with an optimizer that has no state: plain SGD."""
+    return replace(config, optimizer={**config.optimizer, "name": "sgd", "momentum": 0.0})

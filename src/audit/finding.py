@@ -73,11 +73,11 @@ class Finding:
             if not tried:
                 return ["No cause was tested."]
             return [f"None of the causes tested explains it ({tried}): look at the strategy itself."]
-        titles = " together with ".join(cause.title for cause in self.causes)
+        titles = ", together with ".join(cause.title for cause in self.causes)
         changes = " and ".join(cause.change for cause in self.causes)
         advice = "; ".join(cause.advice for cause in self.causes)
         return [
-            f"The cause is {titles}: with {changes} alone changed the difference goes.",
+            f"The cause is {titles}: with {changes}, and nothing else changed, the difference goes.",
             f"What to do: {advice}.",
         ]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,14 @@ class Record:
     """What the ranks of one run did.
 
     Attributes:
-        losses: the loss of each step, of all ranks together [steps].
-        steps: by rank, each step's sketches by kind and name (`weights/conv.weight`); may be empty.
+        losses: the loss of each step, from 1, of all ranks together.
+        steps: by rank and step, sketches by kind and name (`weights/conv.weight`); may be empty.
         facts: what rank 0 found of the model.
         rounding_gap: what rounding alone does to the losses; `None` where that isn't known.
     """
 
-    losses: tuple[float, ...]
-    steps: Mapping[int, Sequence[Tensors]]
+    losses: Mapping[int, float]
+    steps: Mapping[int, Mapping[int, Tensors]]
     facts: Mapping[str, Any]
     rounding_gap: float | None
 
@@ -75,49 +75,52 @@ def read(out: Path, *, shares_batch: bool) -> Record:
     """Read a run in the directory `out`, whose ranks share each batch if `shares_batch` says so."""
     ranks = sorted(files.of_every_rank(out, files.STEPS))
     tables = [read_table(files.rank_folder(out, rank) / files.STEPS) for rank in ranks]
-    losses = []
+    losses = {}
     for rows in zip(*tables, strict=False):
         weights = [row["samples"] if shares_batch else 1 for row in rows]
         known = [math.nan if row["loss"] is None else row["loss"] for row in rows]
-        losses.append(float(np.average(known, weights=weights)))
+        losses[int(rows[0]["step"])] = float(np.average(known, weights=weights))
     folder = files.rank_folder(out, 0)
     record = read_mapping(folder / files.RECORD)
     return Record(
-        tuple(losses),
-        {rank: list(_steps(files.rank_folder(out, rank), len(losses))) for rank in ranks},
+        losses,
+        {rank: dict(_steps(files.rank_folder(out, rank), losses)) for rank in ranks},
         {**record, **read_mapping(folder / files.AUDITED)},
         record.get("rounding_gap"),
     )
 
 
-def _steps(folder: Path, count: int) -> Iterator[Tensors]:
-    for step in range(1, count + 1):
+def _steps(folder: Path, steps: Iterable[int]) -> Iterator[tuple[int, Tensors]]:
+    for step in steps:
         path = folder / files.AUDITED_STEP.format(step=step)
         if path.exists():
             with np.load(path) as saved:
-                yield dict(saved)
+                yield step, dict(saved)
 
 
 def summed(record: Record) -> Record:
     """Return a record whose gradients are those of all ranks together, where each had its part of them."""
-    together = []
-    for steps in zip(*record.steps.values(), strict=True):
-        tensors: Tensors = dict(steps[0])
-        for more in steps[1:]:
-            for name, value in more.items():
-                if name.startswith("gradients/"):
-                    tensors[name] = tensors.get(name, 0.0) + value
-        together.append(tensors)
-    return Record(record.losses, {0: together}, record.facts, record.rounding_gap)
+
+    def add(parts: Sequence[Tensors]) -> Tensors:
+        tensors = dict(parts[0])
+        for more in parts[1:]:
+            gradients = {name: value for name, value in more.items() if name.startswith("gradients/")}
+            tensors |= {name: tensors.get(name, 0.0) + value for name, value in gradients.items()}
+        return tensors
+
+    return _as_one(record, add)
 
 
 def joined(record: Record) -> Record:
     """Return a record of the whole model, of whose stages each rank had its own."""
-    whole = [
-        {name: value for tensors in steps for name, value in tensors.items()}
-        for steps in zip(*record.steps.values(), strict=True)
-    ]
-    return Record(record.losses, {0: whole}, record.facts, record.rounding_gap)
+    return _as_one(record, lambda parts: {name: value for part in parts for name, value in part.items()})
+
+
+def _as_one(record: Record, unite: Callable[[Sequence[Tensors]], Tensors]) -> Record:
+    """Return a record of one rank, whose tensors in a step are united of those of all ranks."""
+    known = [steps for _, steps in sorted(record.steps.items())]
+    united = {step: unite([steps[step] for steps in known if step in steps]) for step in known[0]}
+    return Record(record.losses, {0: united}, record.facts, record.rounding_gap)
 
 
 def gaps(run: Record, reference: Record) -> Iterator[Gap]:
@@ -125,36 +128,34 @@ def gaps(run: Record, reference: Record) -> Iterator[Gap]:
 
     Every rank's tensors are compared with those of the same rank of the reference, or of its only one.
     """
-    for step, (loss, known) in enumerate(zip(run.losses, reference.losses, strict=False), 1):
+    for step, loss in run.losses.items():
         for kind in KINDS:
             if kind == "loss":
+                known = reference.losses.get(step, math.nan)
                 yield Gap(step, kind, "", _relative(abs(loss - known), max(1.0, abs(known))))
-                continue
-            sizes: dict[tuple[str, int], float] = {}
-            for rank, steps in run.steps.items():
-                expected = reference.steps.get(rank, reference.steps.get(0, ()))
-                if step <= len(steps) and step <= len(expected):
-                    found = _tensor_gaps(steps[step - 1], expected[step - 1], kind)
-                    sizes |= {(name, rank): size for name, size in found.items()}
-            if sizes:
+            elif sizes := _sizes(run, reference, step, kind):
                 (name, rank), size = max(sizes.items(), key=lambda item: item[1])
                 yield Gap(step, kind, name, size, rank, among=len({each for each, _ in sizes}))
 
 
 def first_gap(run: Record, reference: Record, bound: float) -> Gap | None:
     """Return the first gap above `bound`, and how many tensors are beyond it there; `None` without one."""
-    if len(run.losses) != len(reference.losses):
-        return Gap(min(len(run.losses), len(reference.losses)) + 1, "loss", "", math.inf)
     first = next((gap for gap in gaps(run, reference) if not gap.size <= bound), None)
     if first is None or first.kind == "loss":
         return first
-    beyond: set[str] = set()
+    sizes = _sizes(run, reference, first.step, first.kind)
+    return replace(first, count=len({name for (name, _), size in sizes.items() if not size <= bound}))
+
+
+def _sizes(run: Record, reference: Record, step: int, kind: str) -> dict[tuple[str, int], float]:
+    """Return the gap of each tensor of a kind in a step, by its name and its rank."""
+    found: dict[tuple[str, int], float] = {}
     for rank, steps in run.steps.items():
-        expected = reference.steps.get(rank, reference.steps.get(0, ()))
-        if first.step <= min(len(steps), len(expected)):
-            found = _tensor_gaps(steps[first.step - 1], expected[first.step - 1], first.kind)
-            beyond |= {name for name, size in found.items() if not size <= bound}
-    return Gap(first.step, first.kind, first.name, first.size, first.rank, len(beyond), first.among)
+        expected = reference.steps.get(rank, reference.steps.get(0, {}))
+        if step in steps and step in expected:
+            sizes = _tensor_gaps(steps[step], expected[step], kind)
+            found |= {(name, rank): size for name, size in sizes.items()}
+    return found
 
 
 def _tensor_gaps(run: Tensors, reference: Tensors, kind: str) -> dict[str, float]:
@@ -163,9 +164,10 @@ def _tensor_gaps(run: Tensors, reference: Tensors, kind: str) -> dict[str, float
     together = math.sqrt(sum(float(np.dot(value, value)) for value in known.values()))
     sizes = {}
     for key in {**known, **own}:
-        zero = np.zeros_like(next(iter((own or known).values())))
-        one, other = own.get(key, zero), known.get(key, zero)
-        scale = max(float(np.linalg.norm(other)), FLOOR * together)
+        there = known.get(key, own.get(key))
+        assert there is not None
+        one, other = (each.get(key, np.zeros_like(there)) for each in (own, known))
+        scale = max(float(np.linalg.norm(there)), FLOOR * together)
         sizes[key.partition("/")[2]] = _relative(float(np.linalg.norm(one - other)), scale)
     return sizes
 

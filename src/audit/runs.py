@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import io
 import json
+import sys
 import time
 from pathlib import Path
 
-from src.audit import records
+from src.audit import cells, records
 from src.audit.records import Record
 from src.config import Config
 from src.config.mistakes import CommandError
@@ -17,7 +18,7 @@ from src.launch.launcher import launcher_of
 from src.launch.supervise.failure import mistake_of, report_failure
 from src.launch.supervise.supervisor import Supervisor
 from src.machine.device_locks import Lease
-from src.run import leases
+from src.run import files, leases
 from src.run.directory import RunDirectory
 from src.run.status import Status
 from src.tracking.live_tracker import ParentTracker
@@ -42,6 +43,7 @@ class Runner:
         self._folder = folder
         self._lease = lease
         self._known: dict[str, Record] = {}
+        self._last = ""
 
     def run(self, config: Config, title: str, *, again: bool = False) -> Record:
         """Train as configured, and return what the ranks did.
@@ -61,22 +63,34 @@ class Runner:
             self._known[key] = self._run(config, title)
         return self._known[key]
 
+    def stopped(self, config: Config, title: str) -> str:
+        """Train half of the steps, and return the path of the checkpoint."""
+        self._run(cells.stopped(config), title)
+        path = files.checkpoint_in(self._folder / self._last)
+        if path is None:
+            raise RunFailed(f"{title}: wrote no checkpoint")
+        return str(path)
+
     def _run(self, config: Config, title: str) -> Record:
         begun = time.time()
-        print(f"  {title}", end="", flush=True)
-        config = dataclasses.replace(config, out=str(self._folder / f"{len(self.seconds):02d}"))
+        # A terminal shows how far the run is, where other outputs have one line of it.
+        shown = sys.stderr if sys.stderr.isatty() else io.StringIO()
+        if not sys.stderr.isatty():
+            print(f"  {title}", end="", flush=True)
+        self._last = f"{len(self.seconds):03d}"
+        config = dataclasses.replace(config, out=str(self._folder / self._last))
         launcher_of(config).prepare(config)
         directory = RunDirectory.claim(config)
         devices = self._lease.of(leases.request_of(config))
         supervisor = Supervisor(config, directory.work, ParentTracker(config), devices)
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(shown):
             job = supervisor.run(started=begun, sweep=False)
         if job.interrupted:
             print(flush=True)
             raise KeyboardInterrupt
         self.seconds[title] = time.time() - begun
-        print(f": {self.seconds[title]:.0f} s", flush=True)
+        begin = f"  {title}" if sys.stderr.isatty() else ""
+        print(f"{begin}: {self.seconds[title]:.0f} s", flush=True)
         if job.status is not Status.OK:
             mistake = mistake_of(job, directory.work)
             if mistake is None and (blamed := job.blamed()) is not None:

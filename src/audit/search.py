@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from src.audit import cells, records
-from src.audit.causes import CAUSES, Cause
+from src.audit.causes import CAUSES, RESUMED, Cause
+from src.audit.cells import Pair
 from src.audit.finding import Finding
 from src.audit.records import Gap, Record, first_gap, largest
 from src.audit.runs import RunFailed, Runner
 from src.config import Config
-from src.measure.arithmetic import PARITY_STEPS, parity_gap, parity_holds
+from src.measure.arithmetic import PARITY_BOUND, PARITY_STEPS, parity_gap, parity_holds
 
 # What rounding does to ten steps in float64 stays below this.
 SHARP_BOUND = 1e-9
+# What rounding does to them in fp32 does, where a model can't be run in float64.
+OWN_BOUND = 1e-3
 SHARP, OWN = "fp64", "own"
 
 
 class Audit:
     """An audit of one strategy, by a runner that all of a command's audits share."""
 
-    def __init__(self, runner: Runner, config: Config, plain: Config) -> None:
-        """Audit `config` against `plain`, the same work on one device."""
+    def __init__(self, runner: Runner, pair: Pair) -> None:
+        """Audit the run of a pair, by a runner that is shared with other audits."""
         self._runner = runner
-        self._config = config
-        self._plain = plain
-        self._label = f"{config.strategy['name']} on {config.workers}"
+        self._config = pair.run
+        self._plain = pair.plain
+        self._label = pair.label
         self._gap: Gap | None = None
+        # In what precision causes are searched for, and what is a gap there.
+        self._precision, self._bound = SHARP, SHARP_BOUND
 
     def find(self) -> Finding:
-        """Run both in float64 and in the run's own precision, search for the cause, and return all of it."""
+        """Run both in float64 and in the run's own precision, search for the cause, and return all of it.
+
+        Raises:
+            RunFailed: where a training doesn't come to its end.
+        """
         config = self._config
         follows = config.strategy["name"] in cells.RULES
         against = "one process that follows its rule" if follows else "one device"
@@ -41,30 +51,48 @@ class Audit:
         if config.framework != "torch":
             self._losses_alone(finding)
             return finding
-        sharp = True
         try:
-            reference = self._reference(SHARP)
+            self._reference(SHARP)
         except RunFailed as error:
             # The model itself can't, where it can in its own precision; else that run says so.
-            sharp = False
-            finding.notes.append(f"It was not audited in float64, for {error}.")
-        if sharp:
-            run = self._run(SHARP)
-            finding.gaps[SHARP] = largest(run, reference)
-            self._gap = first_gap(run, reference, SHARP_BOUND)
-            finding.same[SHARP] = self._gap is None
-            if self._gap is not None:
-                finding.first = [self._gap, *self._gradient_of(run, reference)]
+            self._precision, self._bound = OWN, OWN_BOUND
+            finding.notes.append(f"It was not audited in float64: {error}.")
         self._in_own_precision(finding)
-        if self._gap is not None:
+        reference, run = self._reference(self._precision), self._run(self._precision)
+        self._gap = first_gap(run, reference, self._bound)
+        if self._precision == SHARP:
+            finding.gaps = {SHARP: largest(run, reference), **finding.gaps}
+            finding.same[SHARP] = self._gap is None
+        if self._gap is not None and not finding.is_same:
+            finding.first = [self._gap, *self._gradient_of(run, reference)]
             self._search(finding, {**reference.facts, **_of_both(run.facts, reference.facts)})
         return finding
+
+    def find_resumed(self) -> Finding:
+        """Hold a run that goes on at the checkpoint of its middle against one that isn't stopped."""
+        finding = Finding(f"{self._label}, resumed", "a run that isn't stopped", self._config.precision)
+        gap, finding.gaps[SHARP] = self._resumed(self._prepared(self._config, SHARP), "")
+        finding.same = {SHARP: gap is None}
+        finding.first = [] if gap is None else [gap]
+        if gap is not None:
+            change = cells.without_state(self._prepared(self._config, SHARP))
+            again, _ = self._resumed(change, f", {RESUMED.change}")
+            finding.tested.append({"causes": [RESUMED.name], "change": RESUMED.change, "same": again is None})
+            finding.causes = [RESUMED] if again is None else []
+        return finding
+
+    def _resumed(self, config: Config, change: str) -> tuple[Gap | None, dict[str, float]]:
+        """Return the first gap of the resumed run to the one that isn't stopped, and the largest ones."""
+        whole = self._runner.run(config, f"{self._label} in float64{change}")
+        stopped = self._runner.stopped(config, f"{self._label}, stopped{change}")
+        resumed = self._runner.run(replace(config, resume=stopped), f"{self._label}, resumed{change}")
+        return first_gap(resumed, whole, SHARP_BOUND), largest(resumed, whole)
 
     def _in_own_precision(self, finding: Finding) -> None:
         reference, run = self._reference(OWN), self._run(OWN)
         finding.gaps[OWN] = largest(run, reference)
         finding.rounding_gap = reference.rounding_gap
-        gap = parity_gap(run.losses, reference.losses)
+        gap = parity_gap(list(run.losses.values()), list(reference.losses.values()))
         if gap is None:
             gap = finding.gaps[OWN].get("loss", 0.0)
         finding.same[OWN] = parity_holds(gap, reference.rounding_gap)
@@ -78,14 +106,14 @@ class Audit:
             f"Of TensorFlow's strategies the losses of {PARITY_STEPS} steps are compared, no cause is tested."
         )
         if finding.same[OWN] is False:
-            self._gap = first_gap(self._run(OWN), self._reference(OWN), 1e-4)
+            self._gap = first_gap(self._run(OWN), self._reference(OWN), PARITY_BOUND)
             finding.first = [] if self._gap is None else [self._gap]
 
     def _search(self, finding: Finding, facts: Mapping[str, object]) -> None:
         """Test the plausible causes one by one; where none alone is it, test which of them together are."""
-        plain = self._prepared(self._plain, SHARP)
+        plain = self._prepared(self._plain, self._precision)
         repeated = self._runner.run(plain, "one device once more", again=True)
-        reproducible = first_gap(repeated, self._reference(SHARP), SHARP_BOUND) is None
+        reproducible = first_gap(repeated, self._reference(self._precision), self._bound) is None
         if not reproducible:
             finding.notes.append("One device doesn't compute the same twice.")
         plausible = [
@@ -96,8 +124,13 @@ class Audit:
                 finding.causes = [self._refined(cause, finding, facts)]
                 return
         if len(plausible) > 1 and self._test(plausible, finding):
-            needed = [each for each in plausible if not self._test(_without(plausible, each), finding)]
-            finding.causes = needed or plausible
+            needed = list(plausible)
+            # The more general ones first: what a special one explains is not theirs.
+            for cause in reversed(plausible):
+                fewer = _without(needed, cause)
+                if fewer and self._test(fewer, finding):
+                    needed = fewer
+            finding.causes = needed
 
     def _refined(self, cause: Cause, finding: Finding, facts: Mapping[str, object]) -> Cause:
         """Return the cause that is more special than a confirmed one and is confirmed too, or this one."""
@@ -109,7 +142,7 @@ class Audit:
 
     def _test(self, causes: Sequence[Cause], finding: Finding) -> bool:
         """Change what these causes are about, on both sides; return whether the runs are the same then."""
-        run, reference = self._prepared(self._config, SHARP), self._prepared(self._plain, SHARP)
+        run, reference = (self._prepared(each, self._precision) for each in (self._config, self._plain))
         for cause in causes:
             if cause.reference is not None:
                 reference = cause.reference(reference, run)
@@ -124,7 +157,7 @@ class Audit:
                 {"causes": [c.name for c in causes], "change": change, "failed": str(error)}
             )
             return False
-        gap = first_gap(found, known, SHARP_BOUND)
+        gap = first_gap(found, known, self._bound)
         finding.tested.append(
             {
                 "causes": [cause.name for cause in causes],
@@ -142,7 +175,7 @@ class Audit:
             return []
         step = self._gap.step
         of_step = [gap for gap in records.gaps(run, reference) if gap.step == step]
-        return [gap for gap in of_step if gap.kind == "gradients" and not gap.size <= SHARP_BOUND]
+        return [gap for gap in of_step if gap.kind == "gradients" and not gap.size <= self._bound]
 
     def _prepared(self, config: Config, precision: str) -> Config:
         return cells.prepared(config, precision)

@@ -21,7 +21,8 @@ def unfit(candidate: Candidate, objective: Objective) -> str:
         return str(max(candidate.statuses, key=list(Status).index))
     if "BROKEN" in candidate.known("parity"):
         gap = max(candidate.known("parity_gap"))
-        return f"computes something else: its first losses are {show(gap, 'gap')} off (parity BROKEN)"
+        off = show(gap, "gap")
+        return f"computes something else: its first losses are {off} off (parity BROKEN; src.audit says why)"
     return _beyond_limits(candidate, objective) or _without_figure(candidate, objective)
 
 

@@ -51,7 +51,7 @@ class Copy:
             self._batches = iter(self.feed)
         rate = self._rate(step)
         config, parts = self._context.config, self.feed.parts
-        self._watch.begin()
+        self._watch.begin(step + 1)
         step_seeds.seed(config, self._context.rank, step)
         self._optimizer.zero_grad()
         for part in range(parts):

@@ -40,8 +40,12 @@ DROPPING = (
 DROPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # What a module may keep a state in, beside its buffers.
 COPIED = (bool, int, float, str, list, dict, Tensor)
+# Types of generators that are seeded by a method of that name.
+LEGACY = (np.random.RandomState, random.Random)
 # Whether the model is being built, when it draws its weights as ever.
 _building = False
+# The generators that a model has made for itself, where they are to draw alike.
+_generators: list[Any] = []
 
 
 def enter(config: Config) -> None:
@@ -167,28 +171,45 @@ def _replace(owner: Any, name: str, constant: Callable[..., Any]) -> None:
 
 
 def _seed_alike() -> None:
-    """Have generators of random numbers that a model makes for itself begin alike in every process."""
-    make, legacy, plain = np.random.default_rng, np.random.RandomState, random.Random
-    np.random.default_rng = lambda *_: make(0)
-    np.random.RandomState = lambda *_: legacy(0)  # type: ignore[assignment, misc]
-    random.Random = lambda *_: plain(0)  # type: ignore[assignment, misc]
+    """Have a model's own generators of random numbers be remembered, so that `reseed` knows them."""
+    make = np.random.default_rng
 
-    class Generator(torch.Generator):
-        """A generator whose seed is always 0."""
+    def default_rng(*arguments: Any, **named: Any) -> np.random.Generator:
+        _generators.append(made := make(*arguments, **named))
+        return made
 
-        def manual_seed(self, seed: int) -> torch.Generator:
-            return super().manual_seed(0)
-
-        def seed(self) -> int:
-            super().manual_seed(0)
-            return 0
-
-    def of_device(device: Any = "cpu") -> torch.Generator:
-        return Generator(device).manual_seed(0)
-
-    torch.Generator = of_device  # type: ignore[assignment, misc]
+    np.random.default_rng = default_rng
+    for owner, name in ((np.random, "RandomState"), (random, "Random"), (torch, "Generator")):
+        setattr(owner, name, _remembering(getattr(owner, name)))
     own = torch.manual_seed
     torch.manual_seed = lambda seed: own(seed if _building else 0)
+
+
+def _remembering(kind: type) -> type:
+    """Return a class that makes generators of a kind and remembers them; all of those are its instances."""
+
+    class Alike(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, kind)
+
+    class Remembering(kind, metaclass=Alike):
+        def __new__(cls, *arguments: Any, **named: Any) -> Any:
+            made: Any = kind(*arguments, **named) if cls is Remembering else super().__new__(cls)
+            _generators.append(made)
+            return made
+
+    return Remembering
+
+
+def reseed(step: int) -> None:
+    """Have the model's own generators draw alike in every process in a step, where an audit asks for that."""
+    for generator in _generators:
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = type(generator.bit_generator)(step).state
+        elif isinstance(generator, LEGACY):
+            generator.seed(step)
+        else:
+            generator.manual_seed(step)
 
 
 def fill_gradients(optimizer: torch.optim.Optimizer) -> None:
@@ -214,12 +235,14 @@ def state_kept(config: Config, model: nn.Module) -> Iterator[None]:
         own = {} if isinstance(module, BatchNorm) else dict(module.named_buffers(recurse=False))
         plain = {name: value for name, value in vars(module).items() if not name.startswith("_")}
         attributes = {name: copy.copy(each) for name, each in plain.items() if isinstance(each, COPIED)}
-        kept.append((module, own | attributes))
+        kept.append((module, own | attributes, set(vars(module))))
         for name, buffer in own.items():
             setattr(module, name, buffer.clone())
     try:
         yield
     finally:
-        for module, values in kept:
+        for module, values, names in kept:
+            for name in set(vars(module)) - names:
+                delattr(module, name)
             for name, value in values.items():
                 setattr(module, name, value)

@@ -58,8 +58,9 @@ class Watch:
         known = read_mapping(folder / files.AUDITED)
         self._facts: dict[str, list[str]] = {"without_gradient": [], "attributes": [], **known}
 
-    def begin(self) -> None:
-        """Look at the weights and buffers before a step."""
+    def begin(self, step: int) -> None:
+        """Look at the weights and buffers before a step, from 1."""
+        changes.reseed(step)
         self._tensors = {}
         self.look_at_weights()
         buffers = dict(self._model.named_buffers())
@@ -104,7 +105,7 @@ def watched(context: RankContext, model: nn.Module, step: int) -> Iterator[None]
         yield
         return
     watch = Watch(files.rank_folder(context.folder, context.rank), model)
-    watch.begin()
+    watch.begin(step + 1)
     with changes.state_kept(context.config, model):
         yield
     watch.look_at_weights()

@@ -89,7 +89,8 @@ def fit_module(
     callback = TrainingCallback(context, recorder, feed, lambda: evaluating(module), resumed)
     watching = []
     if config.audit is not None:
-        watching = [AuditCallback(context, parts=feed.parts, prefix=module.prefix)]
+        done = feed.epoch * feed.steps + feed.skip
+        watching = [AuditCallback(context, first=done, parts=feed.parts, prefix=module.prefix)]
     make_trainer(context, strategy, feed, callback, *watching).fit(module, feed)
 
 

@@ -20,18 +20,21 @@ from src.runtime.torch.audit.watch import Watch
 class AuditCallback(pl.Callback):
     """A Lightning callback that watches one rank of an audited run."""
 
-    def __init__(self, context: RankContext, *, parts: int, prefix: str) -> None:
+    def __init__(self, context: RankContext, *, first: int, parts: int, prefix: str) -> None:
         """Watch the rank of `context`.
 
         Args:
             context: the rank's context.
+            first: how many steps a resumed run has done.
             parts: batches of Lightning's, which are micro-batches, in a step.
             prefix: what names of the rank's part of the model have before those in the whole model.
         """
         self._context = context
         self._parts = parts
         self._prefix = prefix
-        self._step = 0
+        self._step = first
+        assert context.config.audit is not None
+        self._steps = context.config.audit["steps"]
         self._watch: Watch | None = None
         self._undo: AbstractContextManager[None] = contextlib.nullcontext()
         self._hook: Any = None
@@ -54,7 +57,7 @@ class AuditCallback(pl.Callback):
         """Look at the weights before the first micro-batch of a step."""
         assert self._watch is not None
         if index % self._parts == 0:
-            self._watch.begin()
+            self._watch.begin(self._step + 1)
         assert isinstance(module.model, nn.Module)
         self._undo = changes.state_kept(self._context.config, module.model)
         self._undo.__enter__()
@@ -76,7 +79,7 @@ class AuditCallback(pl.Callback):
             self._step += 1
             self._watch.end(self._step)
             # All ranks end with this step, without an agreement.
-            trainer.should_stop |= self._step == self._context.config.audit["steps"]
+            trainer.should_stop |= self._step == self._steps
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Leave the optimizers of the process alone again."""

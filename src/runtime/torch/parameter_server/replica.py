@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from src.config import ConfigError
 from src.data.batches import training_samples
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
@@ -35,6 +36,11 @@ class Replica:
         # What gets no gradient is trained by nobody, and stays.
         self.names = [name for name in named if name in reached]
         self._parameters = [named[name] for name in self.names]
+        self._others = {
+            name: parameter
+            for name, parameter in named.items()
+            if name not in reached and parameter.requires_grad
+        }
         compilation.compile_model(context, self.model)
 
     def warm_up(self) -> None:
@@ -103,6 +109,7 @@ class Replica:
             # The micro-batch's contribution to the global batch's mean, whatever its size.
             (loss / divisor).backward()
             total += sums.cpu()
+        self._check_others()
         share = len(indices) / context.config.global_batch
         if terms.clip_norm is not None:
             update_rule.clip(self._parameters, terms.clip_norm, lambda squares: squares / share**2)
@@ -114,6 +121,15 @@ class Replica:
         gradient = vectors.to_vector(parts).cpu()
         loss_sum, _, trained, *own = total.tolist()
         return gradient, loss_sum / trained, own
+
+    def _check_others(self) -> None:
+        """Raise `ConfigError` where a parameter has a gradient that had none when the model was looked at."""
+        late = next((name for name, each in self._others.items() if each.grad is not None), None)
+        if late is not None:
+            raise ConfigError(
+                f"{late} gets a gradient in some steps and got none in the first ones, so that no server has "
+                "it; strategies that keep the model whole, as ddp, train it"
+            )
 
     def score(self, first: int, last: int) -> np.ndarray:
         """Return the sums over test samples `first` to before `last`, as `scoring.test_sums` does."""

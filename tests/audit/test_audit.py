@@ -1,0 +1,174 @@
+"""`python -m src.audit`, as a user types it, on models and strategies that differ for a reason, or don't."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from src.audit.__main__ import AUDIT
+from tests.support import ROOT
+
+pytestmark = pytest.mark.timed
+MODELS = "tests.plugin.model.differing"
+LIMIT = 400
+
+
+def audit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command, ended, in a folder that holds what it writes."""
+    return subprocess.run(
+        [sys.executable, "-m", "src.audit", *words, f"out={folder}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def findings(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / AUDIT).read_text())["findings"]
+
+
+def causes(finding: dict[str, Any]) -> list[str]:
+    return [cause["name"] for cause in finding["causes"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "usage: python -m src.audit strategy="),
+        (("strategy=capacity", "scaling=weak"), "trains a model on each device, and no common one"),
+        (("strategy=dpp",), "did you mean ddp?"),
+        (("strategy=ddp", "workers=3", "batch=64"), "must divide by workers"),
+        (("strategy=local_sgd", "--resume"), "--resume: strategy local_sgd writes no checkpoints"),
+        (("strategy=sandblaster_lbfgs", "workers=two"), "workers=two"),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_starts(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "src.audit", *words]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2 and said in done.stdout + done.stderr
+    assert len((done.stdout + done.stderr).strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_strategies_that_compute_the_same_are_said_to(tmp_path: Path) -> None:
+    words = ("strategy=mpi,pipeline,parameter_server,local_sgd,hogwild", "model=cnn", "dataset=mnist")
+    done = audit(tmp_path, *words, "workers=2", "optimizer.momentum=0.9")
+    assert done.returncode == 0, done.stderr
+    found = findings(tmp_path)
+    assert [finding["same"] for finding in found] == [True] * 5
+    for finding in found:
+        assert max(finding["largest_gaps"]["fp64"].values()) < 1e-12
+        assert finding["largest_gaps"]["fp64"].keys() == {"weights", "loss", "gradients"}
+        assert not finding["causes"] and not finding["tested"]
+    assert found[3]["against"] == "one process that follows its rule"
+    assert found[4]["by_design"] == "asynchronous"
+    assert "hogwild on 2 (audited with one worker) differs from one device by design" in done.stdout
+
+
+# Model -> what is to be found.
+EXPECTED = {
+    "Net": [],
+    "Normalised": ["batchnorm"],
+    "Dropped": ["dropout"],
+    "Noisy": ["draws"],
+    "RanksGenerator": ["own_generators"],
+    "Centred": ["over_batch"],
+    "MovingBuffer": ["state"],
+    "MovingAttribute": ["state"],
+    "NormalisedAndDropped": ["batchnorm", "dropout"],
+}
+
+
+@pytest.mark.slow
+def test_the_cause_is_named_and_none_where_there_is_none(tmp_path: Path) -> None:
+    paths = ",".join(f"{MODELS}.{name}" for name in EXPECTED)
+    done = audit(
+        tmp_path, "strategy=ddp", "workers=2", "model=custom", f"model.path={paths}", "dataset=mnist"
+    )
+    assert done.returncode == 3, done.stderr
+    found = findings(tmp_path)
+    assert dict(zip(EXPECTED, map(causes, found), strict=True)) == EXPECTED
+    assert [finding["same"] for finding in found] == [not each for each in EXPECTED.values()]
+    # A confirmed cause was tested, and the runs were the same then.
+    for finding in found[1:]:
+        assert finding["tested"][-1]["same"] or len(finding["causes"]) > 1
+    assert found[1]["first_difference"][0]["kind"] == "loss" and found[1]["first_difference"][0]["step"] == 1
+    assert "buffer seen before step 2" in done.stdout
+
+
+@pytest.mark.slow
+def test_losses_of_the_users_own_are_told_apart(tmp_path: Path) -> None:
+    words = ("--config-dir", str(ROOT / "tests/plugin/conf"), "strategy=ddp", "workers=2", "dataset=mnist")
+    own = ("model=custom", f"model.path={MODELS}.Net", "task=ignoring,contrastive")
+    done = audit(tmp_path, *words, *own)
+    assert done.returncode == 3, done.stderr
+    assert [causes(finding) for finding in findings(tmp_path)] == [["counts"], ["over_batch"]]
+
+
+@pytest.mark.slow
+def test_parameters_that_a_step_leaves_out_are_named_under_parameter_servers(tmp_path: Path) -> None:
+    own = ("model=custom", f"model.path={MODELS}.SometimesSkipped", "optimizer.momentum=0.9")
+    done = audit(tmp_path, "strategy=parameter_server", "workers=2", "dataset=mnist", *own)
+    assert done.returncode == 3, done.stderr
+    (finding,) = findings(tmp_path)
+    assert causes(finding) == ["missing_gradients"]
+    assert {gap["name"] for gap in finding["first_difference"]} <= {"layer.bias", "layer.weight"}
+
+
+# Fault -> cause, and what differs first in the run and in the resumed one: kind, name, rank.
+FAULTS = {
+    "none": ([], None, None),
+    "wrong_shard": ([], ("loss", "", 0), None),
+    "kept_bias": ([], ("gradient", "first.bias", 1), ("weight", "first.bias", 1)),
+    "stale_weight": ([], ("weight", "last.weight", 1), ("weight", "last.weight", 1)),
+    "clipped_parts": (["clip"], ("gradient", "first.weight", 0), None),
+    "forgotten_state": ([], None, ("weight", "first.weight", 0)),
+}
+
+
+@pytest.mark.slow
+def test_a_fault_of_a_strategy_is_found_with_the_right_tensor(tmp_path: Path) -> None:
+    conf = ("--config-dir", str(ROOT / "tests/plugin/conf"))
+    words = (
+        "strategy=faulty",
+        f"strategy.fault={','.join(FAULTS)}",
+        "workers=2",
+        "dataset=mnist",
+        "--resume",
+    )
+    own = ("model=custom", f"model.path={MODELS}.Net", "optimizer.clip_norm=0.2", "optimizer.momentum=0.9")
+    done = audit(tmp_path, *conf, *words, *own)
+    assert done.returncode == 3, done.stderr
+    found = findings(tmp_path)
+    for (fault, (cause, first, resumed)), run, again in zip(
+        FAULTS.items(), found[::2], found[1::2], strict=True
+    ):
+        assert causes(run) == cause, fault
+        for finding, expected in ((run, first), (again, resumed)):
+            assert finding["same"] is (expected is None), fault
+            if expected is not None:
+                gap = finding["first_difference"][0]
+                assert (gap["kind"], gap["name"], gap["rank"]) == expected, fault
+    assert causes(found[-1]) == ["resume"]
+
+
+@pytest.mark.slow
+def test_a_model_that_float64_does_not_suit_is_audited_in_its_own_precision(tmp_path: Path) -> None:
+    own = ("model=custom", f"model.path={MODELS}.Single")
+    done = audit(tmp_path, "strategy=ddp", "workers=2", "dataset=mnist", *own)
+    (finding,) = findings(tmp_path)
+    assert done.returncode == 3 and causes(finding) == ["over_batch"]
+    assert "It was not audited in float64: " in done.stdout and "same dtype" in done.stdout
