@@ -108,10 +108,8 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
 
 def _enter_audit(config: Config) -> None:
     """Change this process as an audit asks for, before it builds anything."""
-    if config.audit is not None and config.framework == "torch":
-        from src.runtime.torch.audit import changes
-
-        changes.enter(config)
+    if config.audit is not None and config.audit["enter"] is not None:
+        _import(config.audit["enter"])(config)
 
 
 def _import(path: str) -> Any:

@@ -201,7 +201,7 @@ CAUSES = (
     ),
 )
 
-# Of a run that is stopped and goes on.
+# This one is tested where a run is stopped and goes on.
 RESUMED = Cause(
     "resume",
     "optimizer state that isn't resumed",

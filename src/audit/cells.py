@@ -16,6 +16,9 @@ DIVISION = ("strategy", "workers", "microbatches", "batch_shares", "scaling", "b
 STEPS = 10
 # Test samples that are evaluated at the end, for each worker.
 TESTED = 2
+# What changes a process of torch's as an audit asks for.
+ENTER = "src.runtime.torch.audit.changes.enter"
+# Strategies that are held against a rule of their own, in one process.
 RULES = {"local_sgd": "src.strategies.torch.local_sgd_alone.train"}
 
 
@@ -74,7 +77,8 @@ def _divides(word: str) -> bool:
 
 def prepared(config: Config, precision: str) -> Config:
     """Return the configuration of an audited run in a precision, `fp64` or `own`, and nothing else to do."""
-    audit: dict[str, Any] = {"precision": precision, "steps": STEPS, "changes": [], "alike": 1}
+    enter = ENTER if config.framework == "torch" else None
+    audit = {"precision": precision, "steps": STEPS, "changes": [], "alike": 1, "enter": enter}
     return replace(
         config,
         audit=audit,

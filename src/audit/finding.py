@@ -14,7 +14,7 @@ SAME, DIFFERENT = 0, 3
 
 @dataclass
 class Finding:
-    """What was found of one strategy.
+    """A finding of one strategy.
 
     Attributes:
         name: the strategy and its workers, as in tables.

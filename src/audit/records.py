@@ -24,7 +24,7 @@ Tensors = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Record:
-    """What the ranks of one run did.
+    """A record of what the ranks of one run did.
 
     Attributes:
         losses: the loss of each step, from 1, of all ranks together.

@@ -146,6 +146,8 @@ KEYS: dict[str, Key] = {
     "resume": Key(Changes.EXTENT, _TEXT),
     "out": Key(Changes.PLACE, _TEXT, named="no"),
     "overwrite": Key(Changes.PLACE, Rule(bool), named="no"),
+    # Nobody types it: `src.audit` does.
+    "audit": Key(Changes.WATCH, named="no", fixed=True),
     "profiler": Key(Changes.WATCH, Rule(bool), named="no"),
     "tracking.backend": Key(Changes.PLACE, Rule(str, ("sqlite", "server", "none")), named="no"),
     "tracking.study": Key(Changes.PLACE, _TEXT, named="no"),

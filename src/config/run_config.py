@@ -154,8 +154,8 @@ class Config:
     `hardware` may be given as that, too.
 
     `audit` is `None` but in a run of `src.audit`, which no user types: its `precision` (`fp64` or `own`), the
-    number of its `steps`, the `changes` by which a cause is tested, and whether each part of a batch holds
-    the first one's samples (`alike`).
+    number of its `steps`, the `changes` by which a cause is tested, of how many parts with the same samples a
+    batch is made (`alike`), and the import path of what changes a process so (`enter`).
     """
 
     strategy: Mapping[str, Any]

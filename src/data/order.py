@@ -72,22 +72,6 @@ def batch_indices(order: np.ndarray, step: int, batch: int) -> np.ndarray:
     return order[step * batch : (step + 1) * batch]
 
 
-def batches(
-    samples: int, batch: int, seed: int, first: int, last: int, window: int | None = None
-) -> Iterator[np.ndarray]:
-    """Yield the indices, int64 [batch], of steps `first` to before `last`, counted over all epochs.
-
-    The order of an epoch is that of `epoch_order`, with the same `seed` and `window`.
-    """
-    per_epoch = steps_per_epoch(samples, batch)
-    permutation = None
-    for done in range(first, last):
-        epoch, step = divmod(done, per_epoch)
-        if permutation is None or step == 0:
-            permutation = epoch_order(samples, seed, epoch, window)
-        yield batch_indices(permutation, step, batch)
-
-
 def pieces(part: slice, most: int) -> Iterator[slice]:
     """Yield `part` in contiguous slices of at most `most` items."""
     for start in range(part.start, part.stop, most):

@@ -39,8 +39,8 @@ def test_every_key_has_an_entry_and_every_entry_is_a_key() -> None:
     keys = set(known_keys())
     assert [key for key in sorted(keys) if find(key) is None] == []
     parts = {".".join(key.split(".")[:count]) for key in keys for count in range(1, key.count(".") + 2)}
-    # What a user's own files hold is seen by a command.
-    assert KEYS.keys() - parts == {"hydra", "dataset.content", "dataset.code"}
+    # What a user's own files hold is seen by a command, and an audit is one by itself.
+    assert KEYS.keys() - parts == {"audit", "hydra", "dataset.content", "dataset.code"}
 
 
 def test_a_key_of_a_users_own_file_changes_the_work() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from src.data.order import WINDOW_BLOCKS, batch_indices, batches, epoch_order, even_slice, steps_per_epoch
+from src.data.batches import training_batches, training_order
+from src.data.order import WINDOW_BLOCKS, batch_indices, epoch_order, even_slice, steps_per_epoch
+from tests.support import config
 
 
 @pytest.mark.parametrize("world", range(1, 20))
@@ -81,5 +85,15 @@ def test_a_window_mixes_samples_and_epochs() -> None:
 
 def test_batches_take_the_windows_order() -> None:
     order = epoch_order(100, 3, 1, 32)
-    taken = list(batches(100, 10, 3, first=12, last=15, window=32))
+    chosen = config("batch=10", "seed=3", "dataset.shuffle_window=32")
+    taken = list(training_batches(chosen, 100, first=12, last=15))
     np.testing.assert_array_equal(np.concatenate(taken), order[20:50])
+
+
+def test_parts_of_a_batch_are_alike_where_an_audit_asks_for_it() -> None:
+    audit = {"precision": "own", "steps": 10, "changes": [], "alike": 2, "enter": None}
+    chosen = dataclasses.replace(config("batch=10", "seed=3"), audit=audit)
+    plain = training_order(config("batch=10", "seed=3"), 25, 0).reshape(5, 5)
+    alike = training_order(chosen, 25, 0).reshape(5, 5)
+    # Two whole batches of two parts each, and the samples that are left over.
+    np.testing.assert_array_equal(alike, plain[[0, 0, 2, 2, 4]])

@@ -1,1 +1,1 @@
-"""What a rank does for an audit (`src.audit`): it is watched, and changed where a cause is tested."""
+"""Watch a rank for an audit (`src.audit`), and change it where a cause is tested."""

@@ -26,7 +26,7 @@ changes.enter(changed(%r))
 
 def changed(*named: str):
     """The configuration of an audited run with these changes."""
-    audit = {"precision": "own", "steps": 10, "changes": list(named), "alike": 1}
+    audit = {"precision": "own", "steps": 10, "changes": list(named), "alike": 1, "enter": None}
     return dataclasses.replace(config("strategy=single"), audit=audit)
 
 
