@@ -51,7 +51,11 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     step_seeds.seed_others(seed)
     arrays = context.arrays
     model: nn.Module = adapt.build(
-        context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
+        context.config,
+        classes=arrays.classes,
+        shape=arrays.shape,
+        train_samples=arrays.train_samples,
+        vocabulary=arrays.vocabulary,
     )
     if not model.training:
         model.train()
