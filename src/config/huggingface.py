@@ -15,7 +15,7 @@ from src.config.run_config import Config
 INSTALL = "pip install -c constraints.txt -e '.[huggingface]'"
 CONFIG = "config.json"
 # A name at a hub: an owner's, or none, and a model's.
-HUB_NAME = r"([\w.-]+/)?[\w.-]+"
+HUB_NAME = r"(\w[\w.-]*/)?\w[\w.-]*"
 
 
 def architecture_of(architecture: str | None, config: str | None, pretrained: str | None) -> str | None:

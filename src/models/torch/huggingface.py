@@ -27,6 +27,8 @@ TEXT, IMAGES = "input_ids", "pixel_values"
 IMAGE_AXES = 3
 # Fields of every configuration that a user may set besides its own.
 COMMON = ("num_labels", "attn_implementation")
+# What transformers raises of a configuration that makes no model.
+REFUSALS = (ValueError, TypeError, KeyError, AttributeError, AssertionError, ZeroDivisionError)
 PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -63,9 +65,25 @@ def build(
     _check_inputs(kind, shape)
     settings = _settings(kind, given, options, _demands(kind, classes, shape, vocabulary))
     if pretrained is None:
-        return _checked(kind(settings), kind)
-    with _hub(pretrained, "pretrained") as source:
-        return _checked(_loaded(kind, settings, source, pretrained), kind)
+        model = _random(kind, settings)
+    else:
+        with _hub(pretrained, "pretrained") as source:
+            model = _loaded(kind, settings, source, pretrained)
+    if model.base_model is model:
+        raise ConfigError(
+            f"model.architecture={kind.__name__}: gives features and no logits; choose one with a head, as "
+            "GPT2LMHeadModel or ViTForImageClassification"
+        )
+    return model
+
+
+def _random(kind: type[PreTrainedModel], settings: PretrainedConfig) -> PreTrainedModel:
+    """Return a model with weights that torch's generator draws."""
+    try:
+        return kind(settings)
+    except REFUSALS as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"model.architecture={kind.__name__}: can't be built so: {reason}") from error
 
 
 def _loaded(
@@ -150,6 +168,11 @@ def _settings(
     """Return the configuration: the given one or the class's, with the options, and fitted to the data."""
     of_class: Any = kind.config_class
     plain = of_class() if given is None else given
+    if plain.is_encoder_decoder:
+        raise ConfigError(
+            f"model.architecture={kind.__name__}: has an encoder and a decoder, which takes tokens of its "
+            "own; choose a model of one part, as GPT2LMHeadModel or BertForSequenceClassification"
+        )
     fields = {*plain.to_dict(), *plain.attribute_map, *COMMON}
     for name in options:
         if name not in fields:
@@ -201,21 +224,6 @@ def _check(word: str, field: str, value: Any, wanted: Any) -> None:
         )
 
 
-def _checked(model: PreTrainedModel, kind: type[PreTrainedModel]) -> PreTrainedModel:
-    """Return a model that gives logits; raise `ConfigError` for one without a head."""
-    if model.base_model is model:
-        raise ConfigError(
-            f"model.architecture={kind.__name__}: gives features and no logits; choose one with a head, as "
-            "GPT2LMHeadModel or ViTForImageClassification"
-        )
-    if model.config.is_encoder_decoder:
-        raise ConfigError(
-            f"model.architecture={kind.__name__}: has an encoder and a decoder, which takes tokens of its "
-            "own; choose a model of one part, as GPT2LMHeadModel or BertForSequenceClassification"
-        )
-    return model
-
-
 def _read(named: str, key: str) -> PretrainedConfig:
     """Read a configuration from a file or folder, or of a hub."""
     with _hub(named, key) as source:
@@ -231,7 +239,8 @@ def _read(named: str, key: str) -> PretrainedConfig:
 def _hub(named: str, key: str) -> Iterator[str]:
     """Give the block what it reads a model from, and raise `ConfigError` where a hub doesn't have it.
 
-    What a hub has given once is read from its cache; a run, whose processes have no network, can't fetch.
+    What a hub has given once is read from its cache: so the look before a run fetches, and ranks, which may
+    have no network, all read the same.
     """
     if not is_at_hub(named):
         yield str(os.path.expanduser(named))
