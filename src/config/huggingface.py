@@ -58,7 +58,7 @@ def check(config: Config) -> None:
     if importlib.util.find_spec(package) is None:
         raise ConfigError(f"model={model['name']}: needs {package}, which isn't installed: {INSTALL}")
     for key in ("config", "pretrained"):
-        if (named := model[key]) is not None and not is_at_hub(named):
+        if (named := model.get(key)) is not None and not is_at_hub(named):
             _check_file(f"model.{key}={named}", named, folder=key == "pretrained")
 
 

@@ -195,7 +195,7 @@ def _settings(
         elif field != "max_position_embeddings" or getattr(plain, field) < wanted:
             values[field] = wanted
     values.setdefault("use_cache", False)
-    # Of such a model the answer is that of the last token that is no padding, which has the number 0 here.
+    # Such a model answers by the last token that is no padding, which has the number 0 here.
     if "ForSequenceClassification" in kind.__name__ and plain.pad_token_id is None:
         values.setdefault("pad_token_id", 0)
     try:
