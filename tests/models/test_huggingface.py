@@ -109,6 +109,8 @@ def test_weights_of_a_folder_are_taken_where_they_fit(
     for classes in (5, 3):
         torch.manual_seed(2)
         model = build(None, {**CLASSES, "classes": classes}, pretrained=str(tmp_path))
+        # They were saved in half precision, and train in the run's.
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
         own, theirs = model.state_dict(), saved.state_dict()
         different = [name for name in own if own[name].shape != theirs[name].shape]
         assert different == ([] if classes == 5 else ["score.weight"])
