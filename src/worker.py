@@ -101,6 +101,7 @@ def _train(config: Config, out: Path, cores: tuple[int, ...]) -> None:
     recorder.facts["import_seconds"] = imported - started
     phases.announce(folder, phases.MODEL)
     arrays = prepared.load(config.dataset)
+    recorder.facts["tokens_per_sample"] = arrays.tokens
     strategy(RankContext(config, rank, variables.world_size(), arrays, out, cores), recorder)
     if not recorder.finished:
         raise RuntimeError(f"{config.strategy['entry']} returned without recorder.finish(status)")

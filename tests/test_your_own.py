@@ -24,7 +24,11 @@ from tests.test_pipeline import CAPS, Tree
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
 FILES = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SETUP = re.findall(r"^    ((?:git clone|make install|\.) ?.*)$", PAGE, re.MULTILINE)
-TORCH, KERAS = re.findall(r"^    python -m src\.train (.+)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^    python -m src\.train (.+)$", PAGE, re.MULTILINE)
+TORCH, KERAS, HUGGINGFACE = (
+    next(command for command in COMMANDS if word in command)
+    for word in ("mine.net.build", "mine.keras_net.build", "model=huggingface")
+)
 # The README's own way to a verdict: its file, and its commands but for where to clone from.
 README = (ROOT / "README.md").read_text()
 (README_FILE,) = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -121,4 +125,26 @@ def test_the_keras_model_trains_as_the_page_has_it(
     completed = commands.run(*shlex.split(KERAS), *MORE, PYTHONPATH=f"{ROOT}:{commands.folder}")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert completed.stdout.count("  ok: accuracy ") == 2
+    assert commands.left() == []
+
+
+@pytest.mark.slow
+def test_the_hugging_face_model_trains_as_the_page_has_it_and_equals_one_device(
+    module_commands: Callable[[], Commands], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALEGUIDE_CACHE", str(tmp_path / "cache"))
+    commands = module_commands()
+    # The dictionary's stand-in, and a few of its sequences.
+    short = (
+        "dataset.source=generated",
+        "dataset.options.length=32",
+        "dataset.limit=320",
+        "dataset.test_limit=32",
+    )
+    completed = commands.run(*shlex.split(HUGGINGFACE), *MORE, *short)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert completed.stdout.count("  ok: perplexity ") == 3
+    table = completed.stdout.partition("\nsweep, ")[2]
+    parity = {line.split()[0]: line for line in table.splitlines() if line.startswith(("ddp ", "pipeline "))}
+    assert len(parity) == 2 and all(" holds " in line for line in parity.values())
     assert commands.left() == []

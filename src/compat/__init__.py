@@ -23,6 +23,8 @@ torch        DistributedDataParallel                  what a step under DDP comp
              ._inside_ddp_forward                     a public way to compile ahead
 torch        distributed_c10d                         the work of a call that is done already; a public
              ._create_work_from_future                constructor of `Work`
+torch        ops.aten._scaled_dot_product_            FLOPs of attention on a CPU; formulas in torch's
+             flash_attention_for_cpu                  own counter
 torch        UntypedStorage._cdata                    whether tensors without data share memory
 mlflow       RunData._metric_objs                     the last step of each metric of a run; a public
                                                       property

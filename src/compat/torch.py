@@ -1,9 +1,10 @@
-"""Wrap private parts of torch: BatchNorm's base, fake tensors, storages, trees, DDP's graphs, works."""
+"""Wrap private parts of torch: BatchNorm's base, fake tensors, storages, DDP's graphs, works, attention."""
 
 from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 __all__ = [
     "BatchNorm",
@@ -20,6 +22,7 @@ __all__ = [
     "HigherOrderOperator",
     "as_in_ddp",
     "completed_work",
+    "flop_counter",
     "has_batch_statistics",
     "storage_id",
 ]
@@ -46,6 +49,23 @@ def as_in_ddp(model: nn.Module | None) -> AbstractContextManager[None]:
     if not isinstance(model, DistributedDataParallel):
         return contextlib.nullcontext()
     return model._inside_ddp_forward()
+
+
+def flop_counter() -> FlopCounterMode:
+    """Return torch's counter of FLOPs, which counts attention on a CPU, too: torch's own counts 0 there."""
+
+    def forward(*shapes: Any, **_: Any) -> int:
+        return sdpa_flop_count(*shapes[:3])
+
+    def backward(*shapes: Any, **_: Any) -> int:
+        return sdpa_backward_flop_count(*shapes[:4])
+
+    aten = torch.ops.aten
+    counted = {
+        aten._scaled_dot_product_flash_attention_for_cpu: forward,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
+    }
+    return FlopCounterMode(display=False, custom_mapping=counted)
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from src.config import datasets
+from src.config import datasets, huggingface
 from src.config.batch_shares import check_batch_shares
 from src.config.choices import check_framework, check_model_and_task, check_parity, check_target
 from src.config.devices import check_cluster, check_compiler, check_devices, check_speeds
@@ -65,6 +65,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         check_cluster,
         check_slurm,
         check_framework,
+        huggingface.check,
         check_model_and_task,
         check_target,
         _check_batch,
@@ -219,7 +220,8 @@ def _check_files(config: Config) -> None:
             f"model.pretrained={config.model['pretrained']}: is a torch state dict, and strategy "
             f"{config.strategy['name']} trains under {config.framework}"
         )
-    for key, path in (("resume", config.resume), ("model.pretrained", config.model.get("pretrained"))):
+    weights = None if "package" in config.model else config.model.get("pretrained")
+    for key, path in (("resume", config.resume), ("model.pretrained", weights)):
         if path is not None:
             _check_file(key, path)
 

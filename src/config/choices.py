@@ -277,7 +277,7 @@ def check_model_and_task(config: Config) -> None:
     """Raise `ConfigError` for a model of the project's that doesn't give what the task takes."""
     model, task = config.model["name"], config.task["name"]
     fitting = config.task.get("models") or ()
-    if model in fitting or config.model.get("path") is not None:
+    if model in fitting or config.model.get("path") is not None or "package" in config.model:
         return
     files = [read(path) for path in sorted((CONF / "task").glob("*.yaml"))]
     if meant := [file["name"] for file in files if model in (file.get("models") or ())]:

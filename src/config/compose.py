@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, command_line, dataset_content, datasets
+from src.config import choices, command_line, dataset_content, datasets, huggingface
 from src.config.checks import resolve
 from src.config.command_line import CommandLine, explain, first_line, no_such_key
 from src.config.keys import GROUPS, key_of
@@ -150,6 +150,7 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
         raise ConfigError(
             "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
         )
+    huggingface.check_named(raw["model"])
     check_types(raw, defaults)
     _check_effect(raw, overrides)
     datasets.check(raw["dataset"], defaults["dataset"])
@@ -316,3 +317,4 @@ def _folders() -> list[Path]:
 
 
 OmegaConf.register_new_resolver("task_of", task_of, replace=True)
+OmegaConf.register_new_resolver("architecture_of", huggingface.architecture_of, replace=True)

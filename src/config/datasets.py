@@ -35,6 +35,8 @@ DEFAULTS: dict[str, Any] = {
     "limit": None,
     "test_limit": None,
 }
+# What a compressed file's name ends with; that of a dictionary is gzip's format, too.
+GZIPPED = (".gz", ".dz")
 # Options of a stand-in alone, by which it becomes another one.
 STAND_IN = ("fraction", "generator_seed")
 
@@ -68,7 +70,7 @@ def _check_data_dir(dataset: Mapping[str, Any]) -> None:
 
 def find_file(folder: Path, file: str) -> Path | None:
     """Return the path of one of a dataset's files in a user's folder, maybe compressed; else `None`."""
-    paths = (folder / file, folder / f"{file}.gz")
+    paths = (folder / file, *(folder / f"{file}{suffix}" for suffix in GZIPPED))
     return next((path for path in paths if path.is_file()), None)
 
 

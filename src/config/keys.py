@@ -173,7 +173,10 @@ KEYS: dict[str, Key] = {
     # A model of the user's own has the name of what the path leads to.
     "model.path": Key(Changes.WORK, _TEXT, named="no"),
     "model.pretrained": Key(Changes.WORK, _TEXT),
-    **_described("model", "torch", "tensorflow", "draws", "allowed"),
+    # One of transformers has its architecture's.
+    "model.architecture": Key(Changes.WORK, _TEXT, named="no"),
+    "model.config": Key(Changes.WORK, _TEXT),
+    **_described("model", "torch", "tensorflow", "draws", "package", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
     "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
     **_described("task", "torch", "tensorflow", "models", "metrics", "higher_is_better", "allowed"),

@@ -62,6 +62,7 @@ class Arrays:
         mean: mean of all training pixels / 255, by channel; empty where the first input isn't images.
         std: standard deviation of the same.
         data_source: `original` or `generated`.
+        vocabulary: how many tokens there are, where inputs are sequences of them; else `None`.
     """
 
     train: Split
@@ -71,6 +72,7 @@ class Arrays:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_source: str
+    vocabulary: int | None = None
 
     @property
     def classes(self) -> int:
@@ -81,6 +83,11 @@ class Arrays:
     def train_samples(self) -> int:
         """Return the number of training samples."""
         return len(self.train)
+
+    @property
+    def tokens(self) -> int | None:
+        """Return how many tokens a sample has; `None` where it is no sequence of them."""
+        return self.shape[0] if self.vocabulary is not None else None
 
     @property
     def test_samples(self) -> int:
@@ -128,6 +135,7 @@ def load(folder: Path, limit: int | None = None, test_limit: int | None = None) 
         mean=tuple(meta["mean"]),
         std=tuple(meta["std"]),
         data_source=meta["data_source"],
+        vocabulary=meta.get("vocabulary"),
     )
     return arrays.first(limit, test_limit)
 

@@ -95,6 +95,7 @@ def build(dataset: Mapping[str, Any], raw: Path, target: Path, work: Path) -> No
         "inputs": layout.described("inputs"),
         "targets": layout.described("targets"),
         "names": list(splits.names),
+        "vocabulary": splits.vocabulary,
         "mean": mean,
         "std": std,
         "train_samples": sum(note.rows for note in notes["train"]),

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 KINDS = ("inputs", "targets")
+# The types of tokens' numbers, which models take as int64.
+TOKENS = (np.uint16, np.uint32)
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Samples:
 
     Attributes:
         inputs: one array [samples, ...] for each of the model's inputs. Images are uint8
-            [samples, height, width, channels].
+            [samples, height, width, channels]; sequences of tokens are uint16 or uint32 [samples, length].
         targets: one array [samples, ...] for each target. Labels of classes are int64 [samples].
         damaged: "name: reason" for each sample that was left out because it can't be read.
     """
@@ -64,6 +66,12 @@ class Layout:
         """Return whether the first input is an image, uint8 [height, width, channels]."""
         dtype, shape = self.inputs[0]
         return np.dtype(dtype) == np.uint8 and len(shape) == 3 and 0 not in shape
+
+    @property
+    def has_tokens(self) -> bool:
+        """Return whether the first input is a sequence of tokens, uint16 or uint32 [length]."""
+        dtype, shape = self.inputs[0]
+        return np.dtype(dtype) in TOKENS and len(shape) == 1 and 0 not in shape
 
     @property
     def has_labels(self) -> bool:
@@ -126,9 +134,11 @@ class Splits:
         test: the test samples.
         names: one name for each class, in the order of the labels, or for each number that is predicted.
         warnings: what the user should know of the files, a few words each.
+        vocabulary: how many tokens there are, where inputs are sequences of them.
     """
 
     train: SampleSource
     test: SampleSource
     names: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    vocabulary: int | None = None

@@ -241,7 +241,7 @@ def _raw_file(stored: Path, file: str, work: Path, *own: Path) -> Path:
     """
     raw = work / "raw"
     try:
-        if stored.suffix == ".gz" and not file.endswith(".gz"):
+        if stored.suffix in datasets.GZIPPED and not file.endswith(datasets.GZIPPED):
             with gzip.open(stored) as source, raw.open("wb") as target:
                 shutil.copyfileobj(source, target, CHUNK)
         elif stored.parent in (work, *own):

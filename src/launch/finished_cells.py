@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
+from src.config.huggingface import is_at_hub
 from src.machine.devices import processor
 from src.measure.arithmetic import disturbed
 from src.measure.environment import driver, gpu_names
@@ -37,8 +38,9 @@ def is_finished(config: Config) -> bool:
     seen, metrics = read_mapping(out / files.ENVIRONMENT), read_mapping(out / files.METRICS)
     if disturbed(metrics) and len(seen.get("attempts") or ()) < config.attempts:
         return False
-    weights = config.model.get("pretrained")
-    if weights is not None and _changed(Path(weights)) > _changed(out / files.METRICS):
+    named = [config.model.get(key) for key in ("pretrained", "config")]
+    given = [Path(each).expanduser() for each in named if each is not None and not is_at_hub(each)]
+    if any(_changed(path) > _changed(out / files.METRICS) for path in given):
         return False
     return config.on_cluster or config.hardware.scheduler is not None or _same_machine(config, seen)
 
@@ -69,8 +71,11 @@ def _is_edited(library: str) -> bool:
 
 
 def _changed(path: Path) -> float:
-    """Return when a file was written, in seconds since 1970; infinity for one that isn't there."""
+    """Return when a file, or the last one in a folder, was written, in seconds since 1970.
+
+    It is infinity for one that isn't there.
+    """
     try:
-        return path.expanduser().stat().st_mtime
+        return max(each.stat().st_mtime for each in (path, *(path.iterdir() if path.is_dir() else ())))
     except OSError:
         return math.inf

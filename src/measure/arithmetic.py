@@ -177,6 +177,12 @@ def occupancy(cpu_seconds: float, wall: float, cores: int) -> float | None:
     return None if wall <= 0 else cpu_seconds / (wall * cores)
 
 
+def product(*factors: float | None) -> float | None:
+    """Return the product of factors, `None` if one of them is unknown."""
+    known = [factor for factor in factors if factor is not None]
+    return math.prod(known) if len(known) == len(factors) else None
+
+
 def fraction(part: float | None, whole: float | None) -> float | None:
     """Return part / whole, both in the same unit; `None` when either is missing or the whole is 0."""
     if part is None or not whole:

@@ -28,7 +28,7 @@ KEYS = (
     "clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap",
     "task", "metric", "score", "train_loss", "batches", "timed_steps",
     "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms",
-    "wire_seconds", "wire_seconds_in_turn", "router_fraction",
+    "wire_seconds", "wire_seconds_in_turn", "router_fraction", "tokens_per_second",
 )  # fmt: skip
 # Figures that rank 0 has recorded for all.
 FIRST_RANK = (
@@ -111,6 +111,9 @@ def metrics_of(
     metrics = {key: known.get(key) for key in KEYS}
     metrics["model_flops_utilization"] = arithmetic.model_flops_utilization(
         metrics["flops_per_sample"], metrics["samples_per_second"], config.workers, first.get("peak_flops")
+    )
+    metrics["tokens_per_second"] = arithmetic.product(
+        metrics["samples_per_second"], first.get("tokens_per_sample")
     )
     return {key: None if _is_no_number(value) else value for key, value in metrics.items()}
 

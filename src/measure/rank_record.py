@@ -44,6 +44,7 @@ class RankRecord(TypedDict, total=False):
     steps_to_target: float
     steps_per_epoch: int
     parameters: int
+    tokens_per_sample: int | None  # where samples are sequences of tokens
     batch_statistics: bool  # whether the model normalises by statistics of a batch
     draws_random_numbers: bool  # whether a forward pass in training does
     moves_buffers: list[str]  # names of those that a forward pass in training changes, but BatchNorm's

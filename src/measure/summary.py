@@ -33,11 +33,14 @@ def summarize(metrics: Mapping[str, Any]) -> str:
     def show(key: str, format_spec: str) -> str:
         return "-" if metrics[key] is None else format(metrics[key], format_spec)
 
+    tokens = (
+        "" if metrics.get("tokens_per_second") is None else f" ({show('tokens_per_second', ',.0f')} tokens/s)"
+    )
     # A run that was recorded before there were tasks has no `metric`.
     metric, key = (metrics["metric"], "score") if "metric" in metrics else ("accuracy", "accuracy")
     line = (
         f"  {metrics['status']}: {metric} {show(key, '.4f')}, loss {show('loss', '.4f')}, "
-        f"{show('samples_per_second', ',.0f')} samples/s, trained {show('train_seconds', '.1f')} s, "
+        f"{show('samples_per_second', ',.0f')} samples/s{tokens}, trained {show('train_seconds', '.1f')} s, "
         f"started in {show('startup_seconds', '.1f')} s, total {show('total_seconds', '.1f')} s"
     )
     lines = [line]

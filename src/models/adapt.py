@@ -34,11 +34,18 @@ def accepted(signature: inspect.Signature, arguments: Mapping[str, Any]) -> dict
     }
 
 
-def build(config: Config, *, classes: int, shape: tuple[int, ...], train_samples: int | None = None) -> Any:
-    """Build the configured model, of images with `shape` (height, width, channels).
+def build(
+    config: Config,
+    *,
+    classes: int,
+    shape: tuple[int, ...],
+    train_samples: int | None = None,
+    vocabulary: int | None = None,
+) -> Any:
+    """Build the configured model, of inputs with `shape`: (height, width, channels) of images.
 
-    The builder is called with the options of the model's YAML, and with the number of training samples if it
-    takes `train_samples`. It draws weights from the framework's
+    The builder is called with the options of the model's YAML, and with the number of training samples and of
+    the text's tokens if it takes `train_samples` and `vocabulary`. It draws weights from the framework's
     generator, which the caller seeds.
 
     Raises:
@@ -47,7 +54,9 @@ def build(config: Config, *, classes: int, shape: tuple[int, ...], train_samples
     options = {key: value for key, value in config.model.items() if not key_of(f"model.{key}").fixed}
     builder = resolve(f"model.{config.framework}", config.model[config.framework])
     try:
-        counted = accepted(inspect.signature(builder), {"train_samples": train_samples})
+        counted = accepted(
+            inspect.signature(builder), {"train_samples": train_samples, "vocabulary": vocabulary}
+        )
         return builder(classes=classes, shape=shape, **counted, **options)
     except Exception as error:
         if not namespaces.inside() or (failure := _network_failure(error)) is None:

@@ -18,6 +18,9 @@ import numpy as np
 
 from src.config import ConfigError
 
+# What a cut where the model's authors would cut may cost more than the best one.
+PREFERENCE = 0.05
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -75,8 +78,10 @@ def costliest(problem: Problem, boundaries: Sequence[int]) -> float:
     return max(problem.stage_cost(s, a, b) for s, (a, b) in enumerate(itertools.pairwise(ends)))
 
 
-def best(problem: Problem) -> list[int]:
+def best(problem: Problem, preferred: Sequence[int] = ()) -> list[int]:
     """Find the inner boundaries of the best cut.
+
+    One at `preferred` boundaries alone is taken where its costliest stage costs at most `PREFERENCE` more.
 
     Raises:
         ConfigError: when there are more stages than operations, or no cut fits in memory.
@@ -95,7 +100,14 @@ def best(problem: Problem) -> list[int]:
         )
     within = [np.where(costs <= bound * (1 + 1e-12), 0.0, np.inf) for costs in table]
     _, cut = _search(lambda s, i, j: within[s][i, j] + problem.sent[j] * (j < count), np.add, count, stages)
-    return cut
+    chosen = [False, *(place in preferred for place in range(1, count)), False]
+    if sum(chosen) < stages - 1:
+        return cut
+    between = np.where(chosen, 0.0, np.inf)
+    between[[0, count]] = 0.0
+    own = [costs + between[:, None] + between[None, :] for costs in table]
+    bound_there, cut_there = _search(lambda s, i, j: own[s][i, j], np.maximum, count, stages)
+    return cut_there if bound_there <= bound * (1 + PREFERENCE) else cut
 
 
 def _costs(problem: Problem) -> list[np.ndarray]:

@@ -26,11 +26,13 @@ class LiveTensor:
 class ModelProfile:
     """The names of a model's operations, and the tensors that cross each boundary.
 
-    Boundary b lies before operation b; the last boundary lies after all operations.
+    Boundary b lies before operation b; the last boundary lies after all operations. Those of `preferred`, if
+    there are any, are where its authors would cut it.
     """
 
     names: tuple[str, ...]
     crossing: tuple[tuple[LiveTensor, ...], ...]
+    preferred: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

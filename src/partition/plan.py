@@ -177,7 +177,7 @@ def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -
     if partition == "layers":
         return balance.by_share(count, [1.0] * stages)
     if partition == "optimal":
-        return balance.best(problem)
+        return balance.best(problem, model.preferred)
     measured = costs.parameters if partition == "size" else costs.seconds
     free = np.zeros(count + 1)
     plain = Problem(
@@ -189,7 +189,7 @@ def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -
         speeds=[1.0] * stages,
         in_flight=demands.in_flight,
     )
-    return balance.best(plain)
+    return balance.best(plain, model.preferred)
 
 
 def _named(model: ModelProfile, names: Sequence[str]) -> list[int]:

@@ -34,7 +34,7 @@ SCALING = (
     "speedup", "scaling_efficiency", "speedup_own", "efficiency_own", "train_time_efficiency",
     "bubble_fraction", "bubble_ideal", "busy_fraction", "probe_flag", "shared_device",
     "repetitions", "speedup_low", "speedup_high", "speedup_word", "baseline", "baseline_note", "runs",
-    "cpu_wait_fraction", "steal_fraction", "disturbed", "bound", "few_steps",
+    "cpu_wait_fraction", "steal_fraction", "disturbed", "bound", "few_steps", "tokens_per_second",
 )  # fmt: skip
 ACCURACY = (
     "cell", "status", "framework", "strategy", "model", "dataset", "data_source", "workers", "batch",

@@ -60,11 +60,13 @@ DISTURBED, PROBE = "\N{DAGGER}", "*"
 INPUT = "\N{DOUBLE DAGGER}"
 # This marks rates of few steps that took long.
 FEW = "\N{SECTION SIGN}"
+# What runs on text have besides samples/s.
+_TOKENS = Column("tokens_per_second", "tokens/s", "rate")
 # Columns of tasks that have another first metric than the accuracy.
 OF_OTHER_TASKS = ("metric", "score")
 VIEWS: dict[str, tuple[Column, ...]] = {
     "scaling": (
-        *_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate"),
+        *_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate"), _TOKENS,
         Column("step_seconds_median", "step", "seconds"), Column("seconds_per_epoch", "epoch", "seconds"),
         _SPEEDUP, Column("over", "over"), Column("scaling_efficiency", "effic.", "percent"),
         Column("efficiency_own", "own eff.", "percent"),
@@ -111,7 +113,8 @@ VIEWS[NETWORK] = (
 # A view of the cells of a sweep, which have no study.
 SWEEP = "sweep"
 VIEWS[SWEEP] = (
-    *_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate"), _SPEEDUP, Column("over", "over"),
+    *_RUN, *_SIZE, Column("samples_per_second", "samples/s", "rate"), _TOKENS, _SPEEDUP,
+    Column("over", "over"),
     Column("accuracy", "accuracy", "accuracy"), Column("metric", "metric"), Column("score", "score", "loss"),
     Column("parity", "parity"), _STATUS,
 )  # fmt: skip
@@ -126,7 +129,13 @@ ONCE = {"over": "speed-up over"}
 # Columns that are left out when every run has the same value.
 UNSAID = ("hardware", "machine")
 # Columns whose figures a disturbance changes, and those that are ratios to other runs.
-RATES = ("samples_per_second", "step_seconds_median", "seconds_per_epoch", "seconds_to_target")
+RATES = (
+    "samples_per_second",
+    "tokens_per_second",
+    "step_seconds_median",
+    "seconds_per_epoch",
+    "seconds_to_target",
+)
 RATIOS = ("speedup", "scaling_efficiency", "efficiency_own", "train_time_efficiency")
 
 
@@ -158,6 +167,8 @@ def view(name: str, rows: Sequence[Row]) -> View:
     only_accuracy = {row.get("metric") for row in rows} <= {None, "accuracy"}
     for column in VIEWS[name]:
         if column.key in OF_OTHER_TASKS and only_accuracy:
+            continue
+        if column == _TOKENS and all(row.get(column.key) is None for row in rows):
             continue
         # A text may be empty; a seed of 0 is one.
         known = [row.get(column.key) for row in rows if row["status"] != Status.MISSING]

@@ -15,6 +15,7 @@ from src.config import Config
 from src.measure.contention import RankReading, Reading
 from src.measure.merge import merge
 from src.measure.metrics import KEYS
+from src.measure.summary import summarize
 from src.run.tables import EPOCH_FIELDS, STEP_FIELDS
 from tests.support import config
 
@@ -111,6 +112,22 @@ def test_throughput_times_and_losses_of_two_ranks(run: Written) -> None:
     assert (metrics["loss"], metrics["accuracy"], metrics["train_accuracy"]) == (1.1, 0.8, 0.7)
     assert (metrics["workers"], metrics["batch"], metrics["mlflow_run_id"]) == (2, 8, "abc")
     assert not (run.folder / "ranks").exists()
+
+
+def test_tokens_a_second_are_those_of_samples_that_have_tokens(run: Written) -> None:
+    for rank, seconds in ((0, 0.2), (1, 0.25)):
+        run.rank(rank, steps(seconds, 4, 2.0), **OK, tokens_per_sample=128)
+    metrics = run.merge()
+    assert metrics["tokens_per_second"] == pytest.approx(36 * 128)
+    assert "36 samples/s (4,608 tokens/s), trained" in summarize(metrics)
+
+
+def test_images_have_no_tokens(run: Written) -> None:
+    run.rank(0, steps(0.2, 8, 2.0), **OK, tokens_per_sample=None)
+    run.rank(1, steps(0.2, 8, 2.0), **OK, tokens_per_sample=None)
+    metrics = run.merge()
+    assert metrics["samples_per_second"] is not None and metrics["tokens_per_second"] is None
+    assert "tokens" not in summarize(metrics)
 
 
 def test_the_global_loss_is_weighted_by_samples_in_every_ranks_row(run: Written) -> None:

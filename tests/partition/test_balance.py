@@ -39,6 +39,19 @@ def test_a_crossing_counts_for_both_of_its_stages() -> None:
     assert balance.costliest(problem([2, 2, 2, 2], 2, crossing=crossing), [2]) == 7
 
 
+def test_a_preferred_boundary_is_taken_where_it_costs_a_twentieth_more_at_most() -> None:
+    # The best cut is 100 | 100; at boundary 3 it is 105 | 95, at boundary 1 of the others 106 | 94.
+    assert balance.best(problem([95, 5, 5, 95], 2)) == [2]
+    assert balance.best(problem([95, 5, 5, 95], 2), preferred=[3]) == [3]
+    assert balance.best(problem([94, 6, 6, 94], 2), preferred=[3]) == [2]
+    # There are too few of them for three stages.
+    instance = problem([95, 5, 5, 95], 3)
+    assert balance.best(instance, preferred=[3]) == balance.best(instance)
+    # None fits into memory.
+    limited = problem([95, 5, 5, 95], 2, weights=np.array([1.0, 1.0, 1.0, 1.0]), limit=2.0)
+    assert balance.best(limited, preferred=[3]) == [2]
+
+
 def test_a_slower_device_gets_less() -> None:
     # At speeds 1 and 1/3 the first of four equal operations' three quarters: 3 and 1 x 3.
     assert balance.best(problem([1, 1, 1, 1], 2, speeds=[1.0, 1 / 3])) == [3]

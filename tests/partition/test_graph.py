@@ -253,3 +253,33 @@ def test_strides_of_sizes_of_one_do_not_cross_a_boundary() -> None:
     packed = as_received(crossing.pack(value.as_strided(value.shape, (10, 1, 10, 10))))
     assert packed.stride() == crossing.buffer(value.device).stride()
     assert torch.equal(crossing.unpack(packed), value)
+
+
+class HeadIsEmbedding(nn.Module):
+    """Its head is its embedding, before which stands an operation without weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layer = nn.Embedding(9, 4), nn.Linear(4, 4)
+        self.head = nn.Linear(4, 9, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.layer(self.embedding(tokens))))
+
+
+def test_a_weight_on_several_stages_is_evaluated_on_one_that_has_it_wherever_the_cut_is() -> None:
+    torch.manual_seed(0)
+    model, tokens = HeadIsEmbedding().double(), torch.arange(6).reshape(2, 3)
+    graph = operations(model, tokens, tied="reduce")
+    assert graph.names == ("embedding", "layer", "tanh", "head")
+    whole = model.eval()(tokens)
+    evaluated = traced(model, (tokens,), model_outputs)
+    for boundaries in ([1, 2, 3], [1], [2], [3], [1, 3]):
+        divided = evaluation(graph, boundaries, evaluated)
+        values = divided.values(tokens)
+        passed: Sequence[Tensor] = (tokens,)
+        for number in range(len(boundaries) + 1):
+            result = divided.stage(number, values).eval()(*passed)
+            passed = (result,) if isinstance(result, Tensor) else result
+        assert torch.equal(passed[0], whole), boundaries

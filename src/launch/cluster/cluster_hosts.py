@@ -142,8 +142,8 @@ class ClusterHosts(Hosts):
         brought = {str(path.relative_to(out)): path for path in recorded}
         described = yaml.safe_load((out / files.CONFIG).read_text())
         for number, (mapping, key) in enumerate(((described, "resume"), (described["model"], "pretrained"))):
-            if mapping.get(key) is not None:
-                path = Path(mapping[key])
+            # A folder of weights, or a hub's name, is each host's own.
+            if mapping.get(key) is not None and (path := Path(mapping[key])).is_file():
                 name = f"{GIVEN}/{number}-{path.name}"
                 brought[name], mapping[key] = path, str(host.folder(out) / name)
         for name, path in brought.items():

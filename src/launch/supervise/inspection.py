@@ -49,7 +49,7 @@ def is_needed(config: Config) -> bool:
     paths += [config.model[config.framework], config.task[config.framework]]
     foreign = any(path is not None and not import_paths.is_own(path) for path in paths)
     files = (config.resume, config.model.get("path"), config.model.get("pretrained"))
-    return foreign or any(value is not None for value in files)
+    return foreign or "package" in config.model or any(value is not None for value in files)
 
 
 def _key(config: Config) -> str:

@@ -103,8 +103,10 @@ def evaluation(graph: Graph, boundaries: Sequence[int], traced: Traced) -> Evalu
         if node not in stage_of:
             group = together.get(node, [node])
             before = [stage_of.get(each, 0) for one in group for each in one.all_input_nodes]
-            needed = [min(holders) for each in group for holders in needs[each]]
-            stage_of |= dict.fromkeys(group, max([*needed, *before], default=0))
+            # A weight is read by a node of its own.
+            read = [one for each in group for one in each.all_input_nodes if one.op == "get_attr"]
+            needed = [holders for one in (*group, *read) for holders in needs[one]]
+            stage_of |= dict.fromkeys(group, _first_stage(max(before, default=0), needed))
     for node in reversed(nodes):
         users = [stage_of[user] for user in node.users if user in stage_of]
         if users and (not node.all_input_nodes or not computes(node)):
@@ -116,6 +118,12 @@ def evaluation(graph: Graph, boundaries: Sequence[int], traced: Traced) -> Evalu
                 "training; choose another strategy.partition"
             )
     return Evaluation(traced, stage_of, len(ends))
+
+
+def _first_stage(least: int, needed: Sequence[set[int]]) -> int:
+    """Return the first stage from `least` on that is in all sets of `needed`, or of each its first one."""
+    common = [stage for stage in set.intersection(*needed) if stage >= least] if needed else []
+    return min(common, default=max([least, *map(min, needed)]))
 
 
 def _together(

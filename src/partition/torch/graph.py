@@ -19,6 +19,7 @@ from typing import Any
 from torch import SymInt, Tensor, fx, nn
 
 from src.partition.model_profile import LiveTensor, ModelProfile
+from src.partition.torch import preferred
 from src.partition.torch.export import may_view
 from src.partition.torch.simulation import Inputs, Value, results_of, tensors, values_of
 from src.partition.torch.trace import traced
@@ -51,12 +52,14 @@ class Graph:
         operations: its operations, in order.
         live: the nodes whose values are live at each boundary.
         traced: the model as it was traced.
+        preferred: the boundaries at which its authors would cut it, if they say so.
     """
 
     module: fx.GraphModule
     operations: tuple[Operation, ...]
     live: tuple[tuple[fx.Node, ...], ...]
     traced: Traced
+    preferred: tuple[int, ...] = ()
 
     def values(self, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
         """Return the form of each node's tensor by the node's name, for inputs like `inputs`.
@@ -79,7 +82,7 @@ class Graph:
             tuple(LiveTensor(n.name, values[n.name].nbytes, values[n.name].requires_grad) for n in live)
             for live in self.live
         )
-        return ModelProfile(self.names, crossing)
+        return ModelProfile(self.names, crossing, self.preferred)
 
     def tensors(self, operation: Operation) -> list[Tensor]:
         """Return the parameters and buffers that an operation uses."""
@@ -135,8 +138,9 @@ def operations(
     starts = [place for place in range(len(nodes)) if place == 0 or place in allowed]
     groups = [tuple(nodes[a:b]) for a, b in zip(starts, [*starts[1:], len(nodes)], strict=True)]
     live = [lives[place] for place in [*starts, len(nodes)]]
-    named = tuple(map(Operation, _names(groups), groups))
-    return Graph(module, named, tuple(live), trained)
+    names = _names(groups)
+    named = tuple(map(Operation, names, groups))
+    return Graph(module, named, tuple(live), trained, preferred.boundaries(model, names))
 
 
 def _pinned(nodes: list[fx.Node], trained: Traced) -> set[int]:

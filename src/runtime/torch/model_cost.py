@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from src.compat.torch import flop_counter
 from src.measure.rank_record import RankRecord
 from src.models.torch.unchanged import unchanged
 from src.partition.torch.saved_tensors import saved_storages
@@ -38,7 +38,7 @@ def measure(
         precision: that of the training, `fp32` or `bf16`.
     """
     twin = _twin(model)
-    with unchanged(twin), FlopCounterMode(display=False) as counter:
+    with unchanged(twin), flop_counter() as counter:
         whole, loss = _saved_bytes(twin, task, inputs, targets, precision)
         loss.backward()
     count, half = len(inputs[0]), len(inputs[0]) // 2
@@ -73,7 +73,7 @@ def flops(model: nn.Module, inputs: Sequence[Tensor]) -> float:
         inputs: those of a few samples [samples, ...].
     """
     twin = _twin(model)
-    with unchanged(twin), FlopCounterMode(display=False) as counter:
+    with unchanged(twin), flop_counter() as counter:
         outputs = model_outputs(twin(*inputs))
         sums = [each.float().sum() for each in outputs if each.requires_grad]
         torch.stack(sums).sum().backward()

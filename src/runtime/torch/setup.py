@@ -53,7 +53,11 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     arrays = context.arrays
     with changes.building():
         model: nn.Module = adapt.build(
-            context.config, classes=arrays.classes, shape=arrays.shape, train_samples=arrays.train_samples
+            context.config,
+            classes=arrays.classes,
+            shape=arrays.shape,
+            train_samples=arrays.train_samples,
+            vocabulary=arrays.vocabulary,
         )
     changes.apply(context.config, model)
     if not model.training:

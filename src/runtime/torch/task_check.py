@@ -27,7 +27,7 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
 
     Raises:
         ConfigError: for a task whose loss, sums or metrics aren't those that it says they are, or a model
-            that has nothing to train.
+            that has nothing to train, or that the task can't train.
     """
     task, cpu = setup.make_task(context), torch.device("cpu")
     name = f"task={context.config.task['name']}"
@@ -64,6 +64,9 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
             f"{adapt.key_and_name(context.config)}: keeps something of each batch, and fails for one of "
             f"another size, as the last ones are: {' '.join(str(failure).split())}"
         ) from failure
+    with unchanged(model), evaluating(model):
+        first = input_tensors(context, context.arrays.train.read(slice(SAMPLES)).inputs, cpu)
+        task.check_model(lambda inputs: task.outputs(model(*inputs)), first)
     with torch.no_grad():
         loss, score = task.loss(outputs, targets), task.score(outputs, targets)
     ignored = [

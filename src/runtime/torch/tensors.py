@@ -25,9 +25,7 @@ def input_tensors(
 ) -> Tensors:
     """Return a model's inputs on `device`: uint8 images normalised, other arrays as `typed` does."""
     tensors = [to_device(array, device) for array in arrays]
-    return tuple(
-        normalise(context, each) if _are_images(each) else _in_default_type(each) for each in tensors
-    )
+    return tuple(normalise(context, each) if _are_images(each) else _in_own_type(each) for each in tensors)
 
 
 def target_tensors(task: Task, arrays: tuple[np.ndarray, ...], device: torch.device) -> Tensors:
@@ -36,8 +34,12 @@ def target_tensors(task: Task, arrays: tuple[np.ndarray, ...], device: torch.dev
 
 
 def typed(arrays: Sequence[np.ndarray | Tensor], device: torch.device) -> Tensors:
-    """Return arrays on `device`: floating-point numbers in torch's default type, others as they are."""
-    return tuple(_in_default_type(to_device(array, device)) for array in arrays)
+    """Return arrays on `device` in the types that models and losses take.
+
+    Numbers with a fraction are in torch's default type, and those of tokens, uint16 or uint32, int64. Others
+    stay as they are.
+    """
+    return tuple(_in_own_type(to_device(array, device)) for array in arrays)
 
 
 def blank_inputs(arrays: Sequence[Rows], count: int) -> Tensors:
@@ -49,11 +51,9 @@ def blank_inputs(arrays: Sequence[Rows], count: int) -> Tensors:
     """
     blank = []
     for array in arrays:
-        kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
-        decimal = kind.is_floating_point or (array.dtype == np.uint8 and len(array.shape) == 4)
-        blank.append(
-            torch.empty((count, *array.shape[1:]), dtype=torch.get_default_dtype() if decimal else kind)
-        )
+        is_image = array.dtype == np.uint8 and len(array.shape) == 4
+        kind = _own_type(torch.from_numpy(np.empty(0, np.float32 if is_image else array.dtype)).dtype)
+        blank.append(torch.empty((count, *array.shape[1:]), dtype=kind))
     return tuple(blank)
 
 
@@ -118,8 +118,16 @@ def _are_images(tensor: Tensor) -> bool:
     return tensor.dtype == torch.uint8 and tensor.ndim == 4
 
 
-def _in_default_type(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+def _in_own_type(tensor: Tensor) -> Tensor:
+    return tensor.to(_own_type(tensor.dtype))
+
+
+def _own_type(kind: torch.dtype) -> torch.dtype:
+    """Return the type in which models and losses take numbers that are kept in the type `kind`."""
+    if kind.is_floating_point:
+        return torch.get_default_dtype()
+    # Few of torch's operations take these.
+    return torch.int64 if kind in (torch.uint16, torch.uint32) else kind
 
 
 @functools.cache

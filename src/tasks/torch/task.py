@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -86,6 +86,19 @@ class Task(ABC):
         Args:
             sums: the sums of all samples, by name.
             samples: number of all samples.
+        """
+
+    def check_model(  # noqa: B027
+        self, run: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]], inputs: tuple[Tensor, ...]
+    ) -> None:
+        """Check, before a run, that a model is one that the task can train.
+
+        Args:
+            run: returns the outputs that the task takes, in evaluation, of inputs.
+            inputs: those of two samples [samples, ...].
+
+        Raises:
+            ConfigError: where it isn't, with what to choose instead.
         """
 
     def draw(self, image: np.ndarray, outputs: tuple[Tensor, ...], names: tuple[str, ...]) -> np.ndarray:

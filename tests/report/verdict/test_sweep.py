@@ -25,3 +25,12 @@ def test_a_sweep_of_one_seed_says_how_to_tell_more(empty_study: Study) -> None:
     _, (verdict,) = sweep.sweep_result([one, two], [["strategy=single"], ["strategy=ddp"]])
     assert verdict.title == "cnn on mnist: undecided"
     assert "each cell with several seeds, `seed=0,1,2` before all else" in verdict.sentences[-1].text
+
+
+def test_a_sweep_has_tokens_where_its_runs_have(empty_study: Study) -> None:
+    one = empty_study.run("single", samples_per_second=1000.0)
+    assert "tokens/s" not in sweep.sweep_result([one], [["strategy=single"]])[0].headings
+    two = empty_study.run("ddp", "ddp", workers=2, samples_per_second=1900.0, tokens_per_second=243_200.0)
+    table, _ = sweep.sweep_result([one, two], [["strategy=single"], ["strategy=ddp"]])
+    cells = [row[table.headings.index("tokens/s")] for _, row in table.rows]
+    assert cells == ["-", "243,200"]

@@ -189,3 +189,25 @@ def test_normalised_is_less_the_mean_over_the_deviation(
     expected = ((images / 255 - mean) / std).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(result.numpy(), expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
     assert empty.shape == (0, channels, height, width)
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32])
+@pytest.mark.parametrize("as_if", ["cpu", "meta"])
+def test_tokens_are_kept_in_few_bits_and_fed_as_int64(tmp_path: Path, kind: type, as_if: str) -> None:
+    """On a CPU, and by the way to another device, of which this one keeps no values."""
+    largest = np.iinfo(kind).max
+    tokens = np.random.default_rng(0).integers(0, largest, (SAMPLES, 9), kind, endpoint=True)
+    split = Split((tokens[:, :-1],), (tokens[:, 1:],))
+    arrays = Arrays(split, split, (8,), ("a", "b"), (), (), "generated", int(largest) + 1)
+    assert arrays.tokens == 8
+    words = ("dataset.augment=none", "task=next_token", "model=huggingface", "model.architecture=Any")
+    fed = feed(tmp_path, *words, device=torch.device(as_if), cores=2, arrays=arrays)
+    order = training_order(fed.context.config, SAMPLES, 0)
+    for step, batch in enumerate(fed):
+        assert batch.inputs is not None and batch.targets is not None
+        assert batch.inputs[0].dtype == batch.targets[0].dtype == torch.int64
+        assert batch.divisor == 8 * BATCH
+        if as_if == "cpu":
+            rows = tokens[order[step * BATCH : (step + 1) * BATCH]].astype(np.int64)
+            np.testing.assert_array_equal(batch.inputs[0].numpy(), rows[:, :-1])
+            np.testing.assert_array_equal(batch.targets[0].numpy(), rows[:, 1:])
