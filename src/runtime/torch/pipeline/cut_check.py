@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from src.config import ConfigError, choices
-from src.partition.plan import CutOptions
+from src.partition.plan import CutOptions, named
 from src.partition.torch import comparison
 from src.partition.torch.graph import operations
 from src.runtime.common.context import RankContext
@@ -28,7 +28,7 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
     These are the first ones of a micro-batch, `SAMPLES` at most. The model is left as it was.
 
     Raises:
-        ConfigError: when the model can't be cut, or computes something else in stages.
+        ConfigError: when the model can't be cut, or not where it is to be, or stages compute something else.
     """
     check_batchnorm(context, model)
     cpu, precision = torch.device("cpu"), context.config.precision
@@ -37,10 +37,16 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
     task = setup.make_task(context)
     targets = target_tensors(task, context.arrays.train.read(slice(count)).targets, cpu)
 
+    options = CutOptions.of(context.config)
+
     def check(model: nn.Module, inputs: Tensors, bound: float | None = None) -> None:
+        graph = operations(model, inputs, task.outputs, tied=options.tied)
+        if not isinstance(options.partition, str):
+            # Numbers are shares.
+            named(graph.names, graph.modules, [each for each in options.partition if isinstance(each, str)])
         comparison.check(
             model,
-            operations(model, inputs, task.outputs, tied=CutOptions.of(context.config).tied),
+            graph,
             inputs,
             task.outputs,
             lambda outputs: task.loss(outputs, targets) / count,
