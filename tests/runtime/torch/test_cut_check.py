@@ -13,7 +13,7 @@ from src.config import ConfigError
 from src.data.generated import synthetic
 from src.partition.torch import comparison
 from src.runtime.common.context import RankContext
-from src.runtime.torch.pipeline.cut_check import SAMPLES, check_cut
+from src.runtime.torch.pipeline.cut_check import SAMPLES, check_cut, few
 from tests.support import config
 
 IMAGES = {"shape": [8, 8, 1], "classes": 3, "samples": 32, "test_samples": 4, "source": "generated"}
@@ -71,3 +71,10 @@ def test_a_stage_that_no_operation_begins_is_refused_before_a_rank_starts(tmp_pa
             continue
         with pytest.raises(ConfigError, match=told):
             check_cut(named, model)
+
+
+def test_few_samples_of_large_pictures_are_compared() -> None:
+    assert few((torch.empty(16, 1, 28, 28),)) == SAMPLES
+    assert few((torch.empty(16, 3, 224, 224),)) == 2
+    assert few((torch.empty(16, 3, 128, 128), torch.empty(16, 1))) == 5
+    assert few((torch.empty(1, 3, 224, 224),)) == 1
