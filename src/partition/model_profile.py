@@ -5,12 +5,14 @@ This is PipeDream's profile (Narayanan 2019, section 3.1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from src.config.mistakes import ConfigError, nearest
+
+NO_OPERATION = "no operation of the model is called that"
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,19 @@ class LiveTensor:
 class ModelProfile:
     """The names of a model's operations, and the tensors that cross each boundary.
 
-    Boundary b lies before operation b; the last boundary lies after all operations. Those of `preferred`, if
-    there are any, are where its authors would cut it.
+    Boundary b lies before operation b; the last boundary lies after all operations.
+
+    Attributes:
+        names: of the operations, in order.
+        crossing: by boundary, the tensors that are live there.
+        modules: by the path of a module of the model, the first operation that runs something of it; `None`
+            where none does.
+        preferred: the boundaries at which its authors would cut it, if they say so.
     """
 
     names: tuple[str, ...]
     crossing: tuple[tuple[LiveTensor, ...], ...]
+    modules: Mapping[str, int | None] = field(default_factory=dict)
     preferred: tuple[int, ...] = ()
 
 
@@ -64,8 +73,10 @@ class Link:
         return sum(self.latency + size * self.seconds_per_byte for size in sizes)
 
 
-def boundary(names: Sequence[str], name: str) -> int:
+def boundary(names: Sequence[str], name: str, modules: Mapping[str, int | None] | None = None) -> int:
     """Return the boundary before the operation called `name`, or before the first of the layer `name`.
+
+    `names` and `modules` are those of a `ModelProfile`.
 
     Raises:
         ConfigError: for a name that no operation has, or that can't begin a stage.
@@ -73,10 +84,30 @@ def boundary(names: Sequence[str], name: str) -> int:
     for place, operation in enumerate(names):
         if place and (operation == name or operation.startswith(f"{name}.")):
             return place
-    if names[0] == name or names[0].startswith(f"{name}."):
-        raise ConfigError(f"strategy.partition=[{name}]: the first stage begins there anyway")
-    layers = {".".join(operation.split(".")[:depth]) for operation in names[1:] for depth in range(1, 9)}
-    raise ConfigError(
-        f"strategy.partition=[{name}]: no operation of the model is called that; "
-        f"did you mean {nearest(name, sorted(layers))}?"
-    )
+    key, modules = f"strategy.partition=[{name}]", modules or {}
+    around = modules.get(name)
+    if around == 0 or names[0] == name or names[0].startswith(f"{name}."):
+        raise ConfigError(f"{key}: the first stage begins there anyway")
+    if around is not None:
+        after = f"the next one is {names[around + 1]}" if around + 1 < len(names) else "it is the last one"
+        raise ConfigError(
+            f"{key}: {name} is within {names[around]}, an operation that stays whole, and {after}; "
+            "strategy.tied=reduce allows cuts between layers that share a weight"
+        )
+    missing = "in training the model runs no operation by calling it" if name in modules else NO_OPERATION
+    raise ConfigError(f"{key}: {missing}; did you mean {_nearest_layer(names, name)}?")
+
+
+def _nearest_layer(names: Sequence[str], name: str) -> str:
+    """Return the operation or layer that can begin a stage and that is nearest to `name`.
+
+    A layer beside it is nearer than any other; among numbered ones it is the nearest number.
+    """
+    parts = [operation.split(".") for operation in names[1:]]
+    layers = {".".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)}
+    parent, _, last = name.rpartition(".")
+    beside = [layer for layer in layers if layer.rpartition(".")[0] == parent] if parent else []
+    numbered = [layer for layer in beside if layer.rpartition(".")[2].isdigit()]
+    if last.isdigit() and numbered:
+        return min(numbered, key=lambda layer: (abs(int(layer.rpartition(".")[2]) - int(last)), layer))
+    return nearest(name, sorted(beside or layers))

@@ -172,7 +172,7 @@ def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -
     balance.check_stages(count, stages)
     if not isinstance(partition, str):
         if any(isinstance(item, str) for item in partition):
-            return _named(model, [str(item) for item in partition])
+            return named(model.names, model.modules, [str(item) for item in partition])
         return balance.by_share(count, [float(item) for item in partition])
     if partition == "layers":
         return balance.by_share(count, [1.0] * stages)
@@ -192,8 +192,13 @@ def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -
     return balance.best(plain, model.preferred)
 
 
-def _named(model: ModelProfile, names: Sequence[str]) -> list[int]:
-    boundaries = [model_profile.boundary(model.names, name) for name in names]
+def named(operations: Sequence[str], modules: Mapping[str, int | None], names: Sequence[str]) -> list[int]:
+    """Return the boundaries before these operations or layers; the first two are those of a profile.
+
+    Raises:
+        ConfigError: for a name that can't begin a stage, or names that aren't in order.
+    """
+    boundaries = [model_profile.boundary(operations, name, modules) for name in names]
     if any(b <= a for a, b in itertools.pairwise(boundaries)):
         raise ConfigError(
             f"strategy.partition=[{','.join(names)}]: name the stages' first operations in order"

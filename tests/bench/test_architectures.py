@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench import architectures
 from bench.architectures import CASES, Case
 from src.config import ConfigError
 from src.partition.torch import comparison
+from src.partition.torch.graph import operations
 from src.partition.torch.stage import Stage
 
 
@@ -53,7 +54,7 @@ def test_a_library_that_is_not_there_is_said() -> None:
     case = next(case for case in CASES if case.library == "timm")
     found = architectures.one(case)
     assert architectures.row(case, found, []) == (
-        "| timm `resnet18` | not tried: timm isn't installed | | | |"
+        "| timm `resnet18` | not tried: timm isn't installed | | | | | |"
     )
 
 
@@ -64,11 +65,31 @@ def test_refusals_are_numbered_and_gaps_stand_out() -> None:
     rows = [architectures.row(case, found, notes) for found in refused]
     assert [row.split("|")[2].strip() for row in rows] == ["refused [1]", "refused [2]", "refused [2]"]
     assert notes == ["the model can't be cut: a", "b"]
-    wrong = {"operations": 3, "at": "head", "share": 0.4, "gap": 1e-3}
-    assert architectures.row(case, wrong, notes).endswith("| `head` | 40% | **1e-03** |")
+    wrong = {"operations": 3, "at": "head", "share": 0.4, "gap": 1e-3, "drawn": None, "seconds": 1.6}
+    assert architectures.row(case, wrong, notes).endswith("| `head` | 40% | **1e-03** | - | 2 s |")
+    drawn = architectures.row(case, {**wrong, "gap": 0.0, "drawn": 1e-8}, notes)
+    assert drawn.endswith("| 0e+00 | **1e-08** | 2 s |")
     assert "**killed**" in architectures.row(case, {"failed": "killed"}, notes)
+
+
+def test_stages_of_one_process_draw_what_the_uncut_model_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 2)
+    ).double()
+    inputs = (torch.randn(4, 8, dtype=torch.float64),)
+    graph = operations(model, inputs)
+    assert all(architectures.gap_of(model, graph, inputs, boundary) == 0.0 for boundary in range(1, 6))
+    forward = Stage.forward
+
+    def drawing(self: Stage, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
+        torch.rand(())
+        return forward(self, *received)
+
+    monkeypatch.setattr(Stage, "forward", drawing)
+    assert architectures.gap_of(model, graph, inputs, 3) > architectures.BOUND
 
 
 def test_each_case_stands_once() -> None:
     titles = [(case.title, str(case.options), case.tied) for case in CASES]
-    assert len(set(titles)) == len(titles) >= 45
+    assert len(set(titles)) == len(titles) >= 51

@@ -220,7 +220,7 @@ def test_a_table_that_is_written_stays_on_one_stage(kind: str) -> None:
 
 
 def test_what_cannot_be_cut_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match=r"can't be cut: torch\.export can't trace it"):
+    with pytest.raises(ConfigError, match=r"can't be cut: .*the data decide there which operations run"):
         operations(models.Branching().double(), models.images(2))
 
 
@@ -233,6 +233,55 @@ def test_names_of_stages() -> None:
         model_profile.boundary(graph.names, "layer3.1.convv2")
     with pytest.raises(ConfigError, match="begins there anyway"):
         model_profile.boundary(graph.names, "conv1")
+
+
+class Paths(nn.Module):
+    """Modules in lists, one called twice, and some that run nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.act = nn.Linear(8, 8), nn.ReLU()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Identity()) for _ in range(6))
+        self.twice, self.idle, self.head = nn.Linear(8, 8), nn.Linear(2, 2), nn.Linear(8, 4)
+        self.alias = self.layers[4]
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = self.act(self.stem(values))
+        for number, layer in enumerate(self.layers):
+            hidden = self.act(layer(hidden))
+            if number in (1, 3):
+                hidden = torch.tanh(self.twice(hidden))
+        return self.head(hidden)
+
+
+def test_a_stage_begins_with_a_module_by_its_path() -> None:
+    graph = operations(Paths(), torch.randn(4, 8))
+
+    def first(name: str) -> str:
+        return graph.names[model_profile.boundary(graph.names, name, graph.modules)]
+
+    assert [first(name) for name in ("layers", "layers.1", "layers.5", "twice", "head")] == [
+        "layers.0.0", "layers.1.0", "layers.5.0", "twice", "head",
+    ]  # fmt: skip
+    # Of a layer without weights that is called several times it is the first call.
+    assert model_profile.boundary(graph.names, "act", graph.modules) == 1
+    for name, told in {
+        "stem": "the first stage begins there anyway",
+        "layers.2": r"layers.2 is within twice, an operation that stays whole, and the next one is tanh",
+        "layers.1.1": "in training the model runs no operation by calling it; did you mean layers.1.0",
+        "idle": "in training the model runs no operation by calling it; did you mean",
+        "layers.12": "no operation of the model is called that; did you mean layers.5?",
+        "layer.5": "no operation of the model is called that; did you mean layers.5?",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"^strategy\.partition=\[{name}\]: {told}"):
+            first(name)
+    assert graph.modules["alias"] == graph.modules["layers.4"]
+
+
+def test_a_module_that_is_the_last_operation_has_none_after_it() -> None:
+    names, modules = ("stem", "wte"), {"wte": 1, "h": 1, "h.0": 1}
+    with pytest.raises(ConfigError, match=r"h\.0 is within wte, an operation .* and it is the last one"):
+        model_profile.boundary(names, "h.0", modules)
 
 
 def test_the_module_that_was_traced_keeps_its_buffers() -> None:

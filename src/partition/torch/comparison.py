@@ -7,8 +7,8 @@ hook, a buffer that `forward` writes. Here the model's own forward and backward 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from src.compat.pipelining import KNOWS_GRADIENTS
 from src.models.torch.unchanged import evaluating, unchanged
+from src.partition.torch import kept
 from src.partition.torch.evaluation import evaluation
 from src.partition.torch.graph import Graph
-from src.partition.torch.own_functions import TensorHooks, own_functions, python_effects
+from src.partition.torch.own_functions import TensorHooks, line_of, own_functions, python_effects
 from src.partition.torch.simulation import Inputs, Tensors, tensors
 from src.partition.torch.stage import Stage
 from src.partition.torch.trace import traced
 from src.partition.torch.traced import Select
+from src.partition.torch.user_lines import Line
 from src.run.status import Status, of_error
 from src.tasks.torch.outputs import autocast, model_outputs
 
@@ -55,6 +57,7 @@ class Step:
         gradients: by parameter name, `None` where there is none.
         buffers: by name, after the step.
         own: what no graph shows (autograd functions, hooks and the like), each with the number of its uses.
+        kept: what modules have kept of the step beside weights and buffers, by name.
     """
 
     outputs: Tensors
@@ -63,6 +66,7 @@ class Step:
     gradients: Mapping[str, Tensor | None]
     buffers: Mapping[str, Tensor]
     own: Mapping[str, int]
+    kept: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check(
@@ -94,6 +98,9 @@ def check(
     """
     given, bound = tensors(inputs), bound or BOUNDS[precision]
     uncut = whole_step(model, given, select, loss, precision=precision)
+    tables = kept.constants(model, given, uncut.kept) if uncut.kept else set()
+    if tables:
+        uncut = whole_step(model, given, select, loss, precision=precision, tables=tables)
     try:
         cut = staged_step(model, graph, given, select, loss, precision=precision)
     except (RuntimeError, AssertionError, TypeError) as error:
@@ -103,16 +110,37 @@ def check(
         raise CutDiffersError(f"it fails in stages ({reason})") from error
     if (difference := first_difference(uncut, cut, bound)) is None:
         return
-    again = whole_step(model, given, select, loss, precision=precision)
+    if (own := _left_out(uncut, cut)) is not None:
+        raise CutDiffersError(difference + _at(line_of(own, model, given)))
+    if changing := sorted(uncut.kept.keys() - tables):
+        line = kept.line_of(changing[0], model, given)
+        raise CutDiffersError(f"{difference}, and stages keep no {changing[0]} of a step{_at(line)}")
+    again = whole_step(model, given, select, loss, precision=precision, tables=tables)
     if (own := first_difference(uncut, again, bound)) is not None:
         raise CutDiffersError(f"the model itself computes something else each time ({own})")
     raise CutDiffersError(difference)
 
 
-def whole_step(model: nn.Module, inputs: Tensors, select: Select, loss: Loss, *, precision: str) -> Step:
-    """Return what the uncut model computes in a step, and leave the model as it was."""
-    held = [dict(vars(module)) for module in model.modules()]
+def _at(line: Line | None) -> str:
+    return "" if line is None else f", as is done at {line}"
+
+
+def whole_step(
+    model: nn.Module,
+    inputs: Tensors,
+    select: Select,
+    loss: Loss,
+    *,
+    precision: str,
+    tables: Container[str] = (),
+) -> Step:
+    """Return what the uncut model computes in a step, and leave the model as it was.
+
+    What modules keep of the step, but for `tables`, is random before the second one: whoever reads it there
+    then computes something else than stages, which don't keep it.
+    """
     with unchanged(model):
+        before = kept.held(model)
         torch.manual_seed(SEED)
         model.zero_grad()
         with torch.enable_grad(), autocast(precision, inputs[0].device):
@@ -122,26 +150,18 @@ def whole_step(model: nn.Module, inputs: Tensors, select: Select, loss: Loss, *,
         own = own_functions(outputs) + hooks.count + effects
         total.backward()
         gradients, buffers = _gradients(model), _buffers(model)
-        _stir(model, held)
+        left = kept.new(model, before)
+        values = {each.name: each.value for each in left}
+        for each in left:
+            if each.name not in tables:
+                each.stir()
         torch.manual_seed(SEED)
         with torch.no_grad():
             with autocast(precision, inputs[0].device):
                 again = select(model(*inputs))
             model.eval()
             evaluated = select(model(*inputs))
-    return Step(_detached(outputs), again, evaluated, gradients, buffers, own)
-
-
-def _stir(model: nn.Module, held: Sequence[Mapping[str, Any]]) -> None:
-    """Replace tensors that modules have kept of a step, and that are no buffers, by random numbers.
-
-    `held` is what each module held before. Whoever reads them in the next step then computes something else:
-    stages don't keep them.
-    """
-    for module, before in zip(model.modules(), held, strict=True):
-        for name, value in list(vars(module).items()):
-            if isinstance(value, Tensor) and value.is_floating_point() and value is not before.get(name):
-                setattr(module, name, torch.randn_like(value))
+    return Step(_detached(outputs), again, evaluated, gradients, buffers, own, values)
 
 
 def staged_step(
@@ -165,12 +185,12 @@ def staged_step(
         own = sum((own_functions(sent) for _, sent in passed), hooks.count + effects)
         _backward(passed, total)
         gradients, buffers = _gradients(model), _buffers(model)
+        values = evaluated_by.values(inputs)
+        evaluating_stages = [evaluated_by.stage(number, values).eval() for number in range(count)]
         torch.manual_seed(SEED)
         with torch.no_grad():
             again = model_outputs([*_forward(stages, inputs, precision)][-1][1])
-            values = evaluated_by.values(inputs)
-            stages = [evaluated_by.stage(number, values).eval() for number in range(count)]
-            evaluated = model_outputs([*_forward(stages, inputs, "fp32")][-1][1])
+            evaluated = model_outputs([*_forward(evaluating_stages, inputs, "fp32")][-1][1])
     return Step(_detached(outputs), again, evaluated, gradients, buffers, own)
 
 
@@ -199,9 +219,8 @@ def _backward(passed: Sequence[tuple[Tensors, Tensors]], total: Tensor) -> None:
 
 def first_difference(uncut: Step, cut: Step, bound: float) -> str | None:
     """Return what differs first by more than the relative norm `bound`, as a sentence's part, else `None`."""
-    for name, count in uncut.own.items():
-        if cut.own.get(name, 0) != count:
-            return f"{name} isn't run in stages"
+    if (own := _left_out(uncut, cut)) is not None:
+        return f"{own} isn't run in stages"
     for what, one, other in (
         ("output", uncut.outputs, cut.outputs),
         ("output of a second step", uncut.again, cut.again),
@@ -221,6 +240,11 @@ def first_difference(uncut: Step, cut: Step, bound: float) -> str | None:
         if difference := _difference(buffer, cut.buffers.get(name), bound, _spread(name, uncut.buffers)):
             return f"the buffer {name} {difference}"
     return None
+
+
+def _left_out(uncut: Step, cut: Step) -> str | None:
+    """Return the first of what no graph shows that stages run another number of times than the model."""
+    return next((name for name, count in uncut.own.items() if cut.own.get(name, 0) != count), None)
 
 
 def _spread(name: str, buffers: Mapping[str, Tensor]) -> float:

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor, fx, nn
 from torch.export import Dim
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from src.compat.torch import HigherOrderOperator, storage_id
 from src.models.torch.unchanged import unchanged
@@ -61,7 +62,7 @@ def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
     copy_to_users(graph, [node for node in graph.nodes if _is_size(node)])
     _read_sizes_at_hand(graph)
     module = graph_module(_holder(model, whole, graph), graph)
-    pinned = _out_of_place(module, results_of(module, inputs))
+    pinned = [*_out_of_place(module, results_of(module, inputs)), *_of_open_shape(module.graph)]
     graph.lint()
     module.recompile()
     return Traced(module, pinned, _guards(whole))
@@ -195,6 +196,22 @@ def _sizes_of(node: fx.Node) -> Iterator[fx.Node]:
             yield operand
         elif _is_size(operand):
             yield from _sizes_of(operand)
+
+
+def _of_open_shape(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
+    """Return pairs of nodes between which a tensor is live whose shape the data decide.
+
+    A stage receives into tensors whose shapes are known.
+    """
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    *_, last, _ = graph.nodes
+    return [
+        (node, max((last if user.op == "output" else user for user in node.users), key=order.__getitem__))
+        for node in graph.nodes
+        if node.users
+        and isinstance(value := node.meta.get("val"), Tensor)
+        and any(free_unbacked_symbols(size) for size in value.shape)
+    ]
 
 
 def _out_of_place(module: fx.GraphModule, results: dict[str, Any]) -> list[tuple[fx.Node, fx.Node]]:

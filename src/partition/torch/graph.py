@@ -52,13 +52,15 @@ class Graph:
         operations: its operations, in order.
         live: the nodes whose values are live at each boundary.
         traced: the model as it was traced.
-        preferred: the boundaries at which its authors would cut it, if they say so.
+        modules: as `ModelProfile` has them.
+        preferred: as `ModelProfile` has them.
     """
 
     module: fx.GraphModule
     operations: tuple[Operation, ...]
     live: tuple[tuple[fx.Node, ...], ...]
     traced: Traced
+    modules: Mapping[str, int | None]
     preferred: tuple[int, ...] = ()
 
     def values(self, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
@@ -82,7 +84,7 @@ class Graph:
             tuple(LiveTensor(n.name, values[n.name].nbytes, values[n.name].requires_grad) for n in live)
             for live in self.live
         )
-        return ModelProfile(self.names, crossing, self.preferred)
+        return ModelProfile(self.names, crossing, self.modules, self.preferred)
 
     def tensors(self, operation: Operation) -> list[Tensor]:
         """Return the parameters and buffers that an operation uses."""
@@ -140,7 +142,29 @@ def operations(
     live = [lives[place] for place in [*starts, len(nodes)]]
     names = _names(groups)
     named = tuple(map(Operation, names, groups))
-    return Graph(module, named, tuple(live), trained, preferred.boundaries(model, names))
+    own = preferred.boundaries(model, names)
+    return Graph(module, named, tuple(live), trained, _modules(model, groups), own)
+
+
+def _modules(model: nn.Module, groups: list[tuple[fx.Node, ...]]) -> dict[str, int | None]:
+    """Return for each module of a model, by its paths, the first group of nodes that has some of it."""
+    found: dict[str, int] = {}
+    for place, group in enumerate(groups):
+        for node in filter(computes, group):
+            for path in _paths(node):
+                found.setdefault(path, place)
+    # One module may have several paths.
+    places = {id(model.get_submodule(path)): place for path, place in reversed(found.items()) if path}
+    named = model.named_modules(remove_duplicate=False)
+    return {path: places.get(id(module)) for path, module in named if path}
+
+
+def _paths(node: fx.Node) -> set[str]:
+    """Return the paths of the modules that a node runs in."""
+    called = [path.partition("@")[0] for path, *_ in node.meta.get("nn_module_stack", {}).values()]
+    parts = [path.split(".") for path in ([str(node.target)] if node.op == "call_module" else called)]
+    # A list of modules is never called itself.
+    return {".".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)}
 
 
 def _pinned(nodes: list[fx.Node], trained: Traced) -> set[int]:

@@ -16,6 +16,8 @@ from torch.func import functional_call
 
 from src.compat.torch import FakeTensorMode
 from src.config import ConfigError
+from src.partition.torch import user_lines
+from src.partition.torch.refusal import keep_whole
 from src.partition.torch.traced import Traced
 from src.tasks.torch.outputs import autocast
 
@@ -122,9 +124,11 @@ def results_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32
     try:
         simulate(nodes, tensors(inputs), partial(functional_call, nodes), precision=precision)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
+        reason, line = str(error).strip().splitlines()[0], user_lines.of_node(nodes.node)
+        where = "" if line is None else f"{line}: "
         raise ConfigError(
-            f"the model can't be cut: it doesn't run on images of this size ({reason})"
+            f"the model can't be cut: {where}what was traced doesn't run on inputs of this size ({reason}); "
+            f"{keep_whole()}"
         ) from error
     return nodes.results
 

@@ -7,7 +7,6 @@ which an export doesn't see, may be a chain of `nn.Sequential`: its links are ke
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from src.config import ConfigError
 from src.models.torch.unchanged import unchanged
 from src.partition.torch import own_functions
 from src.partition.torch.export import exported
+from src.partition.torch.refusal import LeftOutError, refusal
 from src.partition.torch.simulation import Tensors
 from src.partition.torch.traced import Select, Traced
 
@@ -37,19 +37,16 @@ def traced(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
         # The size of a batch stays open where it isn't 1.
         inputs = tuple(torch.cat([tensor, tensor]) for tensor in inputs)
     try:
-        if own := own_functions.of_model(model, tuple(tensor[:2] for tensor in inputs)):
-            raise ValueError(f"it would leave out {next(iter(own))}")
+        few = tuple(tensor[:2] for tensor in inputs)
+        if own := own_functions.of_model(model, few):
+            name = next(iter(own))
+            raise LeftOutError(name, own_functions.line_of(name, model, few))
         return exported(model, inputs, select)
     except ConfigError:
         raise
     except Exception as error:
         if not isinstance(model, nn.Sequential) or len(inputs) > 1 or _has_hooks(model):
-            # Where in torch's own sources an error was raised says nothing to the user.
-            reason = re.sub(r"^/\S+: ", "", (str(error).strip().splitlines() or [type(error).__name__])[0])
-            raise ConfigError(
-                f"the model can't be cut: torch.export can't trace it ({reason}), and it is no chain of "
-                "nn.Sequential; use a strategy that keeps it whole"
-            ) from error
+            raise ConfigError(refusal(model, error)) from error
     return Traced(_chain(model, inputs, select))
 
 

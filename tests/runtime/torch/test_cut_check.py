@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from src.config import ConfigError
 from src.data.generated import synthetic
 from src.partition.torch import comparison
 from src.runtime.common.context import RankContext
-from src.runtime.torch.pipeline.cut_check import SAMPLES, check_cut
+from src.runtime.torch.pipeline.cut_check import SAMPLES, check_cut, few
 from tests.support import config
 
 IMAGES = {"shape": [8, 8, 1], "classes": 3, "samples": 32, "test_samples": 4, "source": "generated"}
@@ -56,3 +57,24 @@ def test_rounding_that_a_model_magnifies_is_no_other_model(
         match=r"as it is: .* differs by .* of its norm; strategies that keep it whole are .*single",
     ):
         check_cut(context_in(tmp_path), model)
+
+
+def test_a_stage_that_no_operation_begins_is_refused_before_a_rank_starts(tmp_path: Path) -> None:
+    context = context_in(tmp_path)
+    model = Magnified(0.5)
+    for name, told in (("head", None), ("heads", r"partition=\[heads\]: no .*; did you mean head\?")):
+        words = ("strategy=pipeline", "model=mlp", "batch=16", "microbatches=2", "workers=2")
+        chosen = config(*words, f"strategy.partition=[{name}]")
+        named = dataclasses.replace(context, config=chosen)
+        if told is None:
+            assert check_cut(named, model) == SAMPLES
+            continue
+        with pytest.raises(ConfigError, match=told):
+            check_cut(named, model)
+
+
+def test_few_samples_of_large_pictures_are_compared() -> None:
+    assert few((torch.empty(16, 1, 28, 28),)) == SAMPLES
+    assert few((torch.empty(16, 3, 224, 224),)) == 2
+    assert few((torch.empty(16, 3, 128, 128), torch.empty(16, 1))) == 5
+    assert few((torch.empty(1, 3, 224, 224),)) == 1

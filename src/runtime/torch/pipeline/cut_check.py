@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from src.config import ConfigError, choices
-from src.partition.plan import CutOptions
+from src.partition.plan import CutOptions, named
 from src.partition.torch import comparison
 from src.partition.torch.graph import operations
 from src.runtime.common.context import RankContext
@@ -18,29 +18,39 @@ from src.runtime.torch import setup
 from src.runtime.torch.pipeline.cutting import check_batchnorm, example_inputs
 from src.runtime.torch.tensors import Tensors, target_tensors
 
-# Samples by which a cut model is compared with the whole one.
+# Samples by which a cut model is compared with the whole one, and the numbers that so many may have together,
+# unless it's two samples: more of a large picture take longer, and show no more.
 SAMPLES = 8
+NUMBERS = 2**18
 
 
 def check_cut(context: RankContext, model: nn.Module) -> int:
     """Check on the CPU that the stages of `model` compute what the model does; return the samples compared.
 
-    These are the first ones of a micro-batch, `SAMPLES` at most. The model is left as it was.
+    These are the first ones of a micro-batch, `SAMPLES` at most, and fewer large ones. The model is left as
+    it was.
 
     Raises:
-        ConfigError: when the model can't be cut, or computes something else in stages.
+        ConfigError: when the model can't be cut, or not where it is to be, or stages compute something else.
     """
     check_batchnorm(context, model)
     cpu, precision = torch.device("cpu"), context.config.precision
-    count = min(SAMPLES, context.config.microbatch)
-    inputs = example_inputs(context, count, cpu)
+    given = example_inputs(context, min(SAMPLES, context.config.microbatch), cpu)
+    count = few(given)
+    inputs = tuple(tensor[:count] for tensor in given)
     task = setup.make_task(context)
     targets = target_tensors(task, context.arrays.train.read(slice(count)).targets, cpu)
 
+    options = CutOptions.of(context.config)
+
     def check(model: nn.Module, inputs: Tensors, bound: float | None = None) -> None:
+        graph = operations(model, inputs, task.outputs, tied=options.tied)
+        if not isinstance(options.partition, str):
+            # Numbers are shares.
+            named(graph.names, graph.modules, [each for each in options.partition if isinstance(each, str)])
         comparison.check(
             model,
-            operations(model, inputs, task.outputs, tied=CutOptions.of(context.config).tied),
+            graph,
             inputs,
             task.outputs,
             lambda outputs: task.loss(outputs, targets) / count,
@@ -65,6 +75,12 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
             f"strategies that keep it whole are {whole}"
         ) from error
     return count
+
+
+def few(inputs: Tensors) -> int:
+    """Return how many of these samples [samples, ...] a comparison takes."""
+    each = max(1, sum(tensor[0].numel() for tensor in inputs))
+    return min(len(inputs[0]), SAMPLES, max(2, NUMBERS // each))
 
 
 @contextlib.contextmanager
