@@ -171,7 +171,7 @@ KEYS: dict[str, Key] = {
     # A model of the user's own has the name of what the path leads to.
     "model.path": Key(Changes.WORK, _TEXT, named="no"),
     "model.pretrained": Key(Changes.WORK, _TEXT),
-    **_described("model", "torch", "tensorflow", "draws", "allowed"),
+    **_described("model", "torch", "tensorflow", "draws", "own_training", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
     "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
     **_described("task", "torch", "tensorflow", "models", "metrics", "higher_is_better", "allowed"),

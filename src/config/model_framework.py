@@ -45,7 +45,7 @@ def framework_of(path: str) -> str | None:
 
 def _imports(path: str) -> set[str]:
     """Return the packages that the module's file of an import path imports anywhere, by its text."""
-    spec = _module_of(path)
+    spec = module_of(path)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return set()
     try:
@@ -61,7 +61,7 @@ def _imports(path: str) -> set[str]:
     return names
 
 
-def _module_of(path: str) -> ModuleSpec | None:
+def module_of(path: str) -> ModuleSpec | None:
     """Return the specification of the innermost module of an import path that has a file."""
     top, *rest = path.split(".")
     try:

@@ -17,17 +17,22 @@ from pytorch_lightning.strategies import ParallelStrategy, Strategy
 from torch import nn
 
 from src.compat.lightning import leave_sigterm_to_the_parent
+from src.config import own_training
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
 from src.runtime.torch import checkpoint, process_group, setup
 from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
-from src.runtime.torch.lightning.callback import TrainingCallback
+from src.runtime.torch.lightning.callback import StepCallback, TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.own_module import OwnModule
 
 # Called with the module around each evaluation of it.
 Evaluating = Callable[[TrainingModule], AbstractContextManager[None]]
+
+# Epochs after which Lightning itself validates.
+NEVER = 10**9
 
 
 def cluster_environment() -> TorchElasticEnvironment:
@@ -58,7 +63,14 @@ def fit(
     """
     setup.prepare_process(context)
     model = prepare(setup.build(context))
-    fit_module(context, recorder, strategy, TrainingModule(context, model), evaluating)
+    fit_module(context, recorder, strategy, module_of(context, model), evaluating)
+
+
+def module_of(context: RankContext, model: nn.Module) -> TrainingModule:
+    """Make the Lightning module that trains a whole model, by the task's loss or by a step of its own."""
+    return (
+        OwnModule(context, model) if own_training.is_own(context.config) else TrainingModule(context, model)
+    )
 
 
 def fit_module(
@@ -85,8 +97,17 @@ def fit_module(
         # Otherwise Lightning forms the group, by way of a port.
         own = getattr(strategy, "process_group_backend", None)
         process_group.join(context, own or setup.process_group_backend(context))
-    callback = TrainingCallback(context, recorder, feed, lambda: evaluating(module), resumed)
-    make_trainer(context, strategy, feed, callback).fit(module, feed)
+    callback = TrainingCallback(context, recorder, feed, module, lambda: evaluating(module), resumed)
+    train(make_trainer(context, strategy, feed, callback), module, feed, callback)
+
+
+def train(trainer: pl.Trainer, module: TrainingModule, feed: Feed, callback: StepCallback) -> None:
+    """Have a trainer train a module, and have `callback` told of each step and epoch that has ended."""
+    if isinstance(module, OwnModule):
+        module.attach(lambda index: callback.end_batch(trainer, index), lambda: callback.end_epoch(trainer))
+        trainer.fit(module.trained, feed, module.test_feed)
+    else:
+        trainer.fit(module, feed)
 
 
 def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, callback: pl.Callback) -> pl.Trainer:
@@ -112,6 +133,8 @@ def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, callback:
         enable_model_summary=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
+        # `callback` evaluates.
+        check_val_every_n_epoch=NEVER,
     )
     leave_sigterm_to_the_parent(trainer)
     return trainer
