@@ -86,6 +86,8 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         if own_training.is_own(config):
             from src.runtime.torch.lightning import own_check
 
+            for text in getattr(arrays, "notes", ()):
+                note(text)
             own_check.check_training(context, model, note)
         else:
             task_check.check_task(context, model, note)

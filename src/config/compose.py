@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, command_line, dataset_content, datasets, own_training
+from src.config import choices, command_line, dataset_content, datasets, live_dataset, own_training
 from src.config.checks import resolve
 from src.config.command_line import CommandLine, explain, first_line, no_such_key
 from src.config.keys import GROUPS, key_of
@@ -97,6 +97,7 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
             check_types(raw, plain)
             datasets.check(raw["dataset"], plain["dataset"])
             own_training.fill(raw, row)
+            live_dataset.fill(raw, row)
             name = run_name(raw, row, plain)
             with contextlib.suppress(CannotRunHere):
                 resolve(raw, name)
@@ -157,6 +158,7 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
     _check_effect(raw, overrides)
     datasets.check(raw["dataset"], defaults["dataset"])
     own_training.fill(raw, overrides)
+    live_dataset.fill(raw, overrides)
     raw["dataset"]["content"] = dataset_content.content_of(raw["dataset"])
     raw["dataset"]["code"] = dataset_content.code_of(raw["dataset"])
     if not raw["tracking"]["study"]:

@@ -26,6 +26,7 @@ from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import StepCallback, TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.own_feed import feeding
 from src.runtime.torch.lightning.own_module import OwnModule
 
 # Called with the module around each evaluation of it.
@@ -105,7 +106,11 @@ def train(trainer: pl.Trainer, module: TrainingModule, feed: Feed, callback: Ste
     """Have a trainer train a module, and have `callback` told of each step and epoch that has ended."""
     if isinstance(module, OwnModule):
         module.attach(lambda index: callback.end_batch(trainer, index), lambda: callback.end_epoch(trainer))
-        trainer.fit(module.trained, feed, module.test_feed)
+        data = getattr(module.context.arrays, "module", None)
+        if data is None:
+            trainer.fit(module.trained, feed, module.test_feed)
+        else:
+            trainer.fit(module.trained, datamodule=feeding(data, feed, module.test_feed))
     else:
         trainer.fit(module, feed)
 

@@ -139,7 +139,7 @@ class OwnModule(TrainingModule):
             counts = summed.new_full((2,), feed.samples)
             zeros = summed.new_zeros(len(self.sums) - 3)
             self.sums = self.sums.to(loss.device) + torch.cat([summed.reshape(1), counts, zeros])
-        weight = feed.samples * self.pieces / feed.divisor
+        weight = feed.samples * self.pieces / self.context.config.global_batch
         if weight == 1 or not self.model.automatic_optimization:
             return None
         weighed = loss.detach() + (loss - loss.detach()) * weight
@@ -159,7 +159,9 @@ class OwnModule(TrainingModule):
     def _validated_on(self, returned: Any, _: tuple[Any, ...]) -> None:
         """Keep the loss that a validation step returns, if it does."""
         assert self.test_feed is not None
-        loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+        loss = returned
+        if isinstance(returned, Mapping):
+            loss = next(iter(returned.values())) if len(returned) == 1 else returned.get("loss")
         if isinstance(loss, Tensor) and loss.numel() == 1:
             self._validated.append((loss.detach().double().reshape(()), self.test_feed.samples))
 
