@@ -56,6 +56,8 @@ class OwnModule(TrainingModule):
         # Sums of what validation returns as its loss: over samples, and of these.
         self._validated: list[tuple[Tensor, int]] = []
         self._monitored: set[str] = set()
+        # What the author's step has gone backward from by hand.
+        self._by_hand: list[Tensor] = []
         own = is_overridden("configure_optimizers", model)
         if own != own_training.has_own_update(context.config):
             raise ConfigError(
@@ -98,6 +100,7 @@ class OwnModule(TrainingModule):
         # What it would prepare are data of its own loaders, which aren't used.
         model.prepare_data = lambda: None  # type: ignore[method-assign]
         self._wrap("training_step", self._trained_on)
+        self._wrap("manual_backward", lambda _, arguments: self._by_hand.append(arguments[0].detach()))
         if is_overridden("validation_step", model):
             self._wrap("validation_step", self._validated_on)
         self._wrap("on_train_batch_start", self._started)
@@ -127,6 +130,10 @@ class OwnModule(TrainingModule):
         The weight is such that the mean over all ranks' micro-batches is the mean over the global batch. The
         loss keeps its value, which the author's hooks see.
         """
+        by_hand, self._by_hand = self._by_hand, []
+        if returned is None and by_hand:
+            # It needn't return what it has gone backward from.
+            returned = torch.stack([loss.reshape(()) for loss in by_hand]).sum()
         loss = self._loss_of(returned, "training_step")
         feed = self._feed
         assert feed is not None
