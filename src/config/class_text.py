@@ -30,14 +30,14 @@ def defines(path: str, method: str) -> bool | None:
         tree = ast.parse(Path(spec.origin).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    module = spec.name
+    module = path.rpartition(".")[0]
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
     if found is None:
         source = dict(_imported(tree, module, is_package=bool(spec.submodule_search_locations))).get(name)
         return None if source in (None, path) else defines(str(source), method)
     if method in set(_bound(found)):
         return True
-    inherited = [defines(_base_path(base, tree, spec.name), method) for base in found.bases]
+    inherited = [defines(_base_path(base, tree, module), method) for base in found.bases]
     if any(inherited):
         return True
     return None if None in inherited else False

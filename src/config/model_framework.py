@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -68,7 +69,14 @@ def module_of(path: str) -> ModuleSpec | None:
         spec = importlib.util.find_spec(top)
         for part in rest:
             folders = list(spec.submodule_search_locations or ()) if spec else []
-            inner = PathFinder.find_spec(f"{top}.{part}", folders) if folders else None
+            try:
+                inner = PathFinder.find_spec(f"{top}.{part}", folders) if folders else None
+            except KeyError:
+                # A package without __init__.py, which looks for its parent among the imported ones.
+                inner = ModuleSpec(part, None, is_package=True)
+                inner.submodule_search_locations = [
+                    inside for folder in folders if os.path.isdir(inside := f"{folder}/{part}")
+                ]
             if inner is None:
                 break
             spec, top = inner, f"{top}.{part}"

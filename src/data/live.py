@@ -57,6 +57,7 @@ class LiveSplit(Split):
 
     def collated(self, indices: Sequence[int] | np.ndarray, seed: int, epoch: int) -> Any:
         """Return a batch of these items, drawn by the seed, the epoch from 0, and each item's number."""
+        before = torch.get_rng_state(), random.getstate(), np.random.get_state()
         items = []
         for index in indices:
             number = key(RandomStream.AUGMENTATION, seed, epoch, int(index))
@@ -64,7 +65,12 @@ class LiveSplit(Split):
             random.seed(number)
             np.random.seed(number % 2**32)
             items.append(self.items[int(index)])
-        return self.collate(items)
+        batch = self.collate(items)
+        # A step draws what it would have drawn of samples that aren't read here.
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        np.random.set_state(before[2])
+        return batch
 
 
 @dataclass(frozen=True)

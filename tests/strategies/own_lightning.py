@@ -172,6 +172,13 @@ class Adversaries(Base):
         return [first, second], [lr_scheduler.StepLR(first, 3, 0.5)]
 
 
+class ByOwnSamples(Base):
+    """Moves a weight by the samples that it sees."""
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.model[0].bias.data.add_(batch[0].mean())
+
+
 class Words(WikiText2):
     """Lightning's demonstration text, of a file that is there."""
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 
-from src.config import Config, run_config
+from src.config import Config, ConfigError, run_config
 from src.data import batches, order
 from src.data.live import LiveSplit
 from src.measure import peak
@@ -52,11 +52,6 @@ class Kept(OwnModule):
         super().attach(*arguments)
         if self.change == "no schedule":
             self.model.lr_scheduler_step = lambda *_: None
-
-    def on_start(self, trainer: pl.Trainer) -> None:
-        super().on_start(trainer)
-        if self.change == "own monitor":
-            self._monitored = set()
 
     def _trained_on(self, returned: Any, arguments: tuple[Any, ...]) -> Any:
         counted = super()._trained_on(returned, arguments)
@@ -110,7 +105,8 @@ class Watch(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, index: int
     ) -> None:
-        self.part.append(float(outputs["loss"]) if outputs else sum(self.by_hand))
+        # Lightning has divided it by the number of micro-batches.
+        self.part.append(float(outputs["loss"]) * self.config.microbatches if outputs else sum(self.by_hand))
         self.by_hand.clear()
         if (index + 1) % self.config.microbatches == 0:
             self.losses.append(float(np.mean(self.part)))
@@ -143,7 +139,10 @@ def train(config: Config, folder: Path, rank: int, change: str | None) -> None:
         (folder / "0.json").write_text(json.dumps(losses))
     else:
         recorder = Recorder(config, rank, folder / str(rank), started=time.time(), probes=False)
-        resolve_name(config.strategy["entry"])(context, recorder)
+        try:
+            resolve_name(config.strategy["entry"])(context, recorder)
+        except ConfigError as mistake:
+            (folder / f"{rank}-refused.txt").write_text(str(mistake))
         model = Kept.last.model
     (folder / f"{rank}-logged.json").write_text(json.dumps(logged))
     parameters = {name: value.detach().numpy() for name, value in model.named_parameters()}

@@ -55,6 +55,7 @@ ALONE = {
     "manual": demo("ManualOptimBoringModel"),
     "transformer": (*TEXT, "epochs=1", "dataset.limit=24", "dataset.test_limit=6"),
     "hooked": own("Hooked", DROPPED),
+    "whole": own("Hooked"),
     "hooked-parts": own("Hooked", DROPPED, "microbatches=2"),
     "jittered": own("Hooked", "batch=8", data="Points"),
     "adversaries": own("Adversaries"),
@@ -62,9 +63,9 @@ ALONE = {
 }
 DDP = ("strategy=ddp", "workers=2")
 PAIR = {
-    "ddp": (*own("Hooked", DROPPED), *DDP),
+    "ddp": (*own("Hooked"), *DDP),
     "ddp-shares": (*own("Hooked"), *DDP, "batch_shares=[11,5]"),
-    "ddp-parts": (*own("Hooked"), *DDP, "microbatches=2"),
+    "ddp-parts": (*own("Plain"), *DDP, "microbatches=2"),
     "ddp-jittered": (*own("Hooked", "batch=8", data="Points"), *DDP),
     "ddp-plain": (*own("Plain"), *DDP),
     "local": (
@@ -75,13 +76,12 @@ PAIR = {
     ),
 }
 # A mistake, and the case that it is made in.
-MISTAKES = {"no weight": "ddp-shares", "own monitor": "ddp-shares"}
+MISTAKES = {"no weight": "ddp-shares"}
 WANTED = {
-    "ddp": "hooked", "ddp-shares": "hooked-whole", "ddp-parts": "hooked-whole", "ddp-jittered": "jittered",
-    "ddp-plain": "plain", "local": "plain-sgd", "mpi": "hooked",
+    "ddp": "whole", "ddp-shares": "whole", "ddp-parts": "plain", "ddp-jittered": "jittered",
+    "ddp-plain": "plain", "local": "plain-sgd", "mpi": "whole",
 }  # fmt: skip
 FURTHER = {
-    "hooked-whole": own("Hooked"),
     "plain": own("Plain"),
     "plain-sgd": own("Plain", "optimizer.momentum=0"),
 }
@@ -107,7 +107,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     alone |= {"no-schedule": (ALONE["hooked"], "no schedule")}
     pair = {name: (words, None) for name, words in PAIR.items()}
     pair |= {mistake.replace(" ", "-"): (PAIR[name], mistake) for mistake, name in MISTAKES.items()}
-    mpi = {"mpi": ((*ALONE["hooked"], "strategy=mpi", "workers=2"), None)}
+    pair["apart"] = (*own("ByOwnSamples"), *DDP), None
+    mpi = {"mpi": ((*ALONE["whole"], "strategy=mpi", "workers=2"), None)}
     for name, cases, strategy, world in (
         ("alone", alone, "ddp", 1), ("pair", pair, "ddp", 2), ("mpiexec", mpi, "mpi", 2)
     ):  # fmt: skip
@@ -155,12 +156,17 @@ def test_ranks_train_as_one_device_does(folder: Path, name: str) -> None:
 
 
 def test_a_loss_that_is_not_weighed_by_samples_is_seen(folder: Path) -> None:
-    assert gap(folder / "pair" / "no-weight", folder / "alone" / "hooked-whole") > 1e-4
+    assert gap(folder / "pair" / "no-weight", folder / "alone" / "whole") > 1e-4
+
+
+def test_copies_that_come_apart_are_refused(folder: Path) -> None:
+    told = [(folder / "pair" / "apart" / f"{rank}-refused.txt").read_text() for rank in range(2)]
+    assert told[0] == told[1] and "copies of model.0.bias have come apart" in told[0]
 
 
 def test_what_it_logs_is_what_lightning_has(folder: Path) -> None:
-    wanted = json.loads((folder / "alone" / "hooked-lightning" / "0-logged.json").read_text())
-    for place in ("alone/hooked", "pair/ddp", "mpiexec/mpi"):
+    wanted = json.loads((folder / "alone" / "whole-lightning" / "0-logged.json").read_text())
+    for place in ("alone/whole", "pair/ddp", "mpiexec/mpi"):
         last = list(csv.DictReader((folder / place / "0" / "epochs.csv").open(newline="")))[-1]
         tested, trained = json.loads(last["metrics"]), json.loads(last["train_metrics"])
         assert tested["val_loss"] == pytest.approx(wanted["val_loss"], rel=BOUND)

@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch.nn.parameter import is_lazy
 
-from src.config import ConfigError
+from src.config import ConfigError, import_paths
 from src.models import adapt
 
 
@@ -27,7 +27,12 @@ def build(
         ConfigError: when `path` doesn't name what builds a LightningModule, or one that asks for what a run
             doesn't do.
     """
-    known = {"classes": classes, "num_classes": classes, "shape": shape} if classes else {}
+    known: dict[str, Any] = {"classes": classes, "num_classes": classes, "shape": shape} if classes else {}
+    factory = import_paths.resolve("model.path", path)
+    made = factory.__init__ if inspect.isclass(factory) else factory
+    # LightningModule's own constructor takes any arguments, and refuses them.
+    if callable(made) and "num_classes" not in inspect.signature(made).parameters:
+        known.pop("num_classes", None)
     model = adapt.call(path, known, options)
     if not isinstance(model, pl.LightningModule):
         if isinstance(model, torch.nn.Module):
