@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.core import hooks
 from pytorch_lightning.demos.transformer import LightningTransformer, WikiText2
 from torch import Tensor, nn
 from torch.nn import functional
@@ -170,6 +171,37 @@ class Adversaries(Base):
         first = torch.optim.Adam(self.model.parameters(), lr=0.02)
         second = torch.optim.SGD(self.other.parameters(), lr=0.05)
         return [first, second], [lr_scheduler.StepLR(first, 3, 0.5)]
+
+
+HOOKS = [
+    name
+    for kind in (hooks.ModelHooks, hooks.DataHooks)
+    for name in vars(kind)
+    if not name.startswith("_") and not name.endswith(("_dataloader", "_data", "_model", "sharded_model"))
+]
+METHODS = [
+    "training_step", "validation_step", "configure_optimizers", "configure_gradient_clipping", "backward",
+    "lr_scheduler_step", "optimizer_step", "optimizer_zero_grad", "on_validation_model_eval",
+    "on_validation_model_zero_grad",
+]  # fmt: skip
+
+
+def recorded(name: str) -> Any:
+    """A method that keeps that it was called, and does what it would have done."""
+
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        self.calls.append(name)
+        return getattr(super(Everything, self), name)(*arguments, **named)
+
+    return method
+
+
+class Everything(Hooked):
+    """Keeps which of its methods are called, in their order."""
+
+
+for _name in (*HOOKS, *METHODS):
+    setattr(Everything, _name, recorded(_name))
 
 
 class ByOwnSamples(Base):

@@ -145,6 +145,7 @@ def train(config: Config, folder: Path, rank: int, change: str | None) -> None:
             (folder / f"{rank}-refused.txt").write_text(str(mistake))
         model = Kept.last.model
     (folder / f"{rank}-logged.json").write_text(json.dumps(logged))
+    (folder / f"{rank}-calls.json").write_text(json.dumps(getattr(model, "calls", [])))
     parameters = {name: value.detach().numpy() for name, value in model.named_parameters()}
     np.savez(folder / f"{rank}.npz", **parameters)
 

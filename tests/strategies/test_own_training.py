@@ -57,6 +57,7 @@ ALONE = {
     "hooked": own("Hooked", DROPPED),
     "whole": own("Hooked"),
     "hooked-parts": own("Hooked", DROPPED, "microbatches=2"),
+    "everything": own("Everything", "microbatches=2"),
     "jittered": own("Hooked", "batch=8", data="Points"),
     "adversaries": own("Adversaries"),
     "images": IMAGES,
@@ -141,6 +142,15 @@ def gap(one: Path, other: Path) -> float:
 @pytest.mark.parametrize("name", ALONE)
 def test_one_device_trains_as_lightning_does(folder: Path, name: str) -> None:
     assert gap(folder / "alone" / name, folder / "alone" / f"{name}-lightning") < BOUND
+
+
+def test_each_of_its_methods_is_called_when_lightning_calls_it(folder: Path) -> None:
+    calls = [
+        json.loads((folder / "alone" / name / "0-calls.json").read_text())
+        for name in ("everything", "everything-lightning")
+    ]
+    assert len(set(calls[0])) > 25
+    assert calls[0] == calls[1]
 
 
 def test_a_scheduler_that_is_not_stepped_is_seen(folder: Path) -> None:
