@@ -14,7 +14,7 @@ from typing import Any
 from src.config import import_paths
 from src.config.mistakes import ConfigError, OwnCodeError
 
-# Whose data these are, by its path.
+# The module reads such data.
 MODULE = "src.data.live"
 QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 LIMIT_SECONDS = 600

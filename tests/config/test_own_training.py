@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from pytorch_lightning.core import hooks
 
 from src import preflight
 from src.config import ConfigError, class_text
 from src.config.import_paths import describe_error
-from tests.support import config
+from tests.support import ROOT, config
 
 HERE = "tests.strategies.own_lightning"
 DATA = ("dataset=lightning", f"dataset.module={HERE}.Data")
@@ -96,3 +97,10 @@ def test_a_module_with_an_update_of_its_own_claims_no_rate() -> None:
     chosen = config(*LIT)
     assert chosen.optimizer["name"] == "own" and chosen.optimizer["lr"] is None
     assert config("model=lightning", f"model.path={HERE}.Plain").optimizer["lr"] == 0.01
+
+
+def test_the_page_says_of_each_hook_what_becomes_of_it() -> None:
+    page = (ROOT / "docs" / "lightning.md").read_text()
+    kinds = (hooks.ModelHooks, hooks.DataHooks, hooks.CheckpointHooks)
+    names = [name for kind in kinds for name in vars(kind) if not name.startswith("_")]
+    assert [name for name in names if f"`{name}`" not in page] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ class Points(Dataset):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         jitter = torch.randn(6) + float(np.random.rand())
         return {"x": self.points[index] + 0.1 * jitter, "y": self.points[index].sum()}
+
+
+class Slow(Points):
+    """Points that take long to read beside what a step computes."""
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        time.sleep(0.003)
+        return super().__getitem__(index)
 
 
 class Data(pl.LightningDataModule):

@@ -14,7 +14,7 @@ TRAIN, VALIDATION = "train", "validation"
 # What a name may have in MLflow, where the names of the recorder's own curves are taken.
 UNFIT = re.compile(r"[^\w\-. :/]")
 TAKEN = ("loss", "step_seconds", "seconds", "accuracy")
-# Of several values: how they become one, but for the mean.
+# Several values become one by these, where that is no mean.
 REDUCTIONS: dict[str, Callable[[list[float]], float]] = {"sum": math.fsum, "max": max, "min": min}
 # Hooks that are called once an epoch, where a value counts once.
 ONCE = ("_epoch_start", "_epoch_end", "validation_start", "validation_end", "train_start")
