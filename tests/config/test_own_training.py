@@ -51,7 +51,9 @@ TRIED = [
     (module("Calls"), "configure_callbacks returns EarlyStopping"),
     (module("Unmonitored"), "monitors 'val_acc', and what it logs is val_loss"),
     (module("NeedsLogger"), "'NoneType' object has no attribute 'experiment', at .*own_lightning.py:"),
-    (module("Adversaries", "strategy=ddp"), "optimises by hand.*choose strategy=single"),
+    (module("Adversaries", "strategy=local_sgd"), "optimises by hand.*choose strategy=single, ddp or mpi"),
+    (module("Adversaries", "microbatches=2"), "microbatches=2: .*optimises by hand"),
+    (module("Adversaries", "strategy=ddp", "batch_shares=[10,6]"), "batch_shares=.*optimises by hand"),
     (("model=lightning", "model.path=torch.nn.Identity", *DATA), "is a torch module and no LightningModule"),
     (("model=lightning", "model.path=json.dumps", "+model.options.obj=1", *DATA), "returned a str, not a"),
 ]

@@ -69,6 +69,8 @@ PAIR = {
     "ddp-parts": (*own("Plain"), *DDP, "microbatches=2"),
     "ddp-jittered": (*own("Hooked", "batch=8", data="Points"), *DDP),
     "ddp-plain": (*own("Plain"), *DDP),
+    "ddp-manual": (*demo("ManualOptimBoringModel"), *DDP),
+    "ddp-adversaries": (*own("Adversaries"), *DDP),
     "local": (
         *own("Plain", "optimizer.momentum=0"),
         "strategy=local_sgd",
@@ -81,6 +83,7 @@ MISTAKES = {"no weight": "ddp-shares"}
 WANTED = {
     "ddp": "whole", "ddp-shares": "whole", "ddp-parts": "plain", "ddp-jittered": "jittered",
     "ddp-plain": "plain", "local": "plain-sgd", "mpi": "whole",
+    "ddp-manual": "manual", "ddp-adversaries": "adversaries", "mpi-adversaries": "adversaries",
 }  # fmt: skip
 FURTHER = {
     "plain": own("Plain"),
@@ -109,7 +112,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pair = {name: (words, None) for name, words in PAIR.items()}
     pair |= {mistake.replace(" ", "-"): (PAIR[name], mistake) for mistake, name in MISTAKES.items()}
     pair["apart"] = (*own("ByOwnSamples"), *DDP), None
-    mpi = {"mpi": ((*ALONE["whole"], "strategy=mpi", "workers=2"), None)}
+    by_mpi = ("strategy=mpi", "workers=2")
+    mpi = {"mpi": ((*ALONE["whole"], *by_mpi), None)}
+    mpi["mpi-adversaries"] = (*ALONE["adversaries"], *by_mpi), None
     for name, cases, strategy, world in (
         ("alone", alone, "ddp", 1), ("pair", pair, "ddp", 2), ("mpiexec", mpi, "mpi", 2)
     ):  # fmt: skip
@@ -159,7 +164,7 @@ def test_a_scheduler_that_is_not_stepped_is_seen(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", WANTED)
 def test_ranks_train_as_one_device_does(folder: Path, name: str) -> None:
-    job = "mpiexec" if name == "mpi" else "pair"
+    job = "mpiexec" if name.startswith("mpi") else "pair"
     assert gap(folder / job / name, folder / "alone" / WANTED[name]) < BOUND
     copies = [np.load(folder / job / name / f"{rank}.npz") for rank in range(2)]
     assert all(np.allclose(copies[0][each], copies[1][each], atol=1e-12) for each in copies[0].files)

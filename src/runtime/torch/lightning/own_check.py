@@ -88,16 +88,17 @@ def _check_update(context: RankContext, module: OwnModule, trainer: pl.Trainer) 
     if not trainer.optimizers:
         raise ConfigError(f"{name}: its configure_optimizers returns none, by which nothing is trained")
     if not module.model.automatic_optimization:
-        if shares:
+        if shares and not config.synchronous:
             raise ConfigError(
-                f"{name}: optimises by hand, and {strategy} is told of no step of its several ones; choose "
-                "strategy=single"
+                f"{name}: optimises by hand, and {strategy} counts a step of each optimizer; choose "
+                "strategy=single, ddp or mpi"
             )
-        if config.microbatches > 1:
-            raise ConfigError(
-                f"microbatches={config.microbatches}: {name} optimises by hand, each batch at once; leave it "
-                "away"
-            )
+        # Whoever goes backward by hand goes by a loss that nobody weighs.
+        for key in ("microbatches", "batch_shares"):
+            if (value := getattr(config, key)) not in (1, "equal"):
+                raise ConfigError(
+                    f"{key}={value}: {name} optimises by hand, and each rank's batch as a whole; leave it away"
+                )
     closures = [each for each in trainer.optimizers if isinstance(each, torch.optim.LBFGS)]
     if closures and shares:
         raise ConfigError(
