@@ -5,19 +5,49 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 TRAIN, VALIDATION = "train", "validation"
-# What a name may have in MLflow, where the names of the recorder's own curves are taken.
+# MLflow's names have no other characters, and some are those of the recorder's own curves.
 UNFIT = re.compile(r"[^\w\-. :/]")
 TAKEN = ("loss", "step_seconds", "seconds", "accuracy")
-# Several values become one by these, where that is no mean.
-REDUCTIONS: dict[str, Callable[[list[float]], float]] = {"sum": math.fsum, "max": max, "min": min}
+# Two values become one by these, where that is no mean.
+REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
 # Hooks that are called once an epoch, where a value counts once.
 ONCE = ("_epoch_start", "_epoch_end", "validation_start", "validation_end", "train_start")
+
+
+class Sum(NamedTuple):
+    """A number that was logged several times.
+
+    Attributes:
+        reduction: a word of `REDUCTIONS`, or that of a mean.
+        value: what the values are reduced to [], of a mean their weighted sum.
+        weight: the sum of the values' weights.
+    """
+
+    reduction: str
+    value: Tensor
+    weight: float
+
+    def plus(self, other: Sum) -> Sum:
+        """Return both as one."""
+        reduce = REDUCTIONS.get(self.reduction, torch.add)
+        return Sum(self.reduction, reduce(self.value, other.value), self.weight + other.weight)
+
+    def result(self) -> float:
+        """Return the reduced value; of no sample it isn't a number."""
+        if self.reduction in REDUCTIONS:
+            return float(self.value)
+        return float(self.value) / self.weight if self.weight else math.nan
 
 
 class Logged:
@@ -28,7 +58,7 @@ class Logged:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[str, dict[str, tuple[str, list[tuple[SupportsFloat, float]]]]] = {}
+        self._numbers: dict[str, dict[str, Sum]] = {}
         self._metrics: dict[str, dict[str, Any]] = {}
 
     def add(self, stage: str, name: str, value: Any, weight: float, reduction: Any) -> None:
@@ -41,20 +71,20 @@ class Logged:
             weight: of the value in a mean.
             reduction: Lightning's `reduce_fx`.
         """
-        name = UNFIT.sub("_", name)
         if hasattr(value, "compute"):
             self._metrics.setdefault(stage, {})[name] = value
             return
-        word = getattr(reduction, "__name__", str(reduction)).removeprefix("amax")
-        kept = value.detach().clone() if isinstance(value, Tensor) else value
-        self._numbers.setdefault(stage, {}).setdefault(name, (word, []))[1].append((kept, weight))
+        word = getattr(reduction, "__name__", str(reduction))
+        number = torch.as_tensor(value).detach().double().reshape(())
+        new = Sum(word, number.clone() if word in REDUCTIONS else number * weight, weight)
+        numbers = self._numbers.setdefault(stage, {})
+        numbers[name] = numbers[name].plus(new) if name in numbers else new
 
     def loss(self, stage: str) -> tuple[float, int] | None:
         """Return the weighted sum of the first number whose name says that it is a loss, and its weight."""
-        for name, (word, pairs) in self._numbers.get(stage, {}).items():
-            if "loss" in name.lower():
-                value, weight = _summed(word, pairs)
-                return value, round(weight)
+        for name, number in self._numbers.get(stage, {}).items():
+            if "loss" in name.lower() and number.reduction not in REDUCTIONS:
+                return float(number.value), round(number.weight)
         return None
 
     def take(self, stage: str, computed: Mapping[str, Any]) -> dict[str, float | None]:
@@ -65,42 +95,29 @@ class Logged:
             computed: metrics of torchmetrics that Lightning has computed already, by name.
         """
         numbers, metrics = self._numbers.pop(stage, {}), self._metrics.pop(stage, {})
-        own = {name: (word, *_summed(word, pairs)) for name, (word, pairs) in numbers.items()}
+        own = {name: number._replace(value=number.value.cpu()) for name, number in numbers.items()}
         ranks: list[Any] = [own]
         if dist.is_initialized() and dist.get_world_size() > 1:
             ranks = [None] * dist.get_world_size()
             dist.all_gather_object(ranks, own)
-        found: dict[str, float | None] = {}
-        for name in dict.fromkeys(name for each in ranks for name in each):
-            parts = [each[name] for each in ranks if name in each]
-            word = parts[0][0]
-            if word in REDUCTIONS:
-                found[name] = REDUCTIONS[word]([value for _, value, _ in parts])
-            else:
-                weight = math.fsum(weight for *_, weight in parts)
-                found[name] = math.fsum(value for _, value, _ in parts) / weight if weight else math.nan
-        for name, metric in metrics.items():
-            value = computed[name] if name in computed else metric.compute()
-            found[name] = float(value)
-        # There are no other numbers in JSON.
-        return {
-            f"logged_{name}" if name in TAKEN else name: value
-            if value is not None and math.isfinite(value)
-            else None
-            for name, value in found.items()
+        whole: dict[str, Sum] = {}
+        for each in ranks:
+            for name, number in each.items():
+                whole[name] = whole[name].plus(number) if name in whole else number
+        found = {name: number.result() for name, number in whole.items()}
+        found |= {
+            name: float(computed[name] if name in computed else metric.compute())
+            for name, metric in metrics.items()
         }
+        # There are no other numbers in JSON.
+        return {fit(name): value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def fit(name: str) -> str:
+    """Return a name under which a value can be kept in MLflow, beside the recorder's own curves."""
+    return UNFIT.sub("_", f"logged_{name}" if name in TAKEN else name)
 
 
 def weight_in(hook: str, samples: int) -> float:
     """Return the weight in a mean, as Lightning's, of a value that a hook logs of a batch of samples."""
     return 1.0 if hook.endswith(ONCE) else float(samples)
-
-
-def _summed(word: str, pairs: list[tuple[SupportsFloat, float]]) -> tuple[float, float]:
-    """Return a rank's own value of several, and its weight; of a mean the value is the weighted sum."""
-    values = [float(value) for value, _ in pairs]
-    if word in REDUCTIONS:
-        return REDUCTIONS[word](values), 1.0
-    return math.fsum(v * weight for v, (_, weight) in zip(values, pairs, strict=True)), math.fsum(
-        weight for _, weight in pairs
-    )

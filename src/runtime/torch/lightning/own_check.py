@@ -97,7 +97,7 @@ def _check_update(context: RankContext, module: OwnModule, trainer: pl.Trainer) 
         for key in ("microbatches", "batch_shares"):
             if (value := getattr(config, key)) not in (1, "equal"):
                 raise ConfigError(
-                    f"{key}={value}: {name} optimises by hand, and each rank's batch as a whole; leave it away"
+                    f"{key}={value}: {name} optimises by hand, each rank's batch as a whole; leave it away"
                 )
     closures = [each for each in trainer.optimizers if isinstance(each, torch.optim.LBFGS)]
     if closures and shares:
