@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+import torchmetrics
 from pytorch_lightning.core import hooks
 from pytorch_lightning.demos.transformer import LightningTransformer, WikiText2
 from torch import Tensor, nn
@@ -279,3 +280,24 @@ class Weighted(Data):
     def train_dataloader(self) -> DataLoader:
         sampler = torch.utils.data.WeightedRandomSampler([1.0] * 160, 160)
         return DataLoader(self.train, batch_size=16, sampler=sampler)
+
+
+class Measured(Base):
+    """Logs metrics of torchmetrics, which add up by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained_error, self.error = torchmetrics.MeanAbsoluteError(), torchmetrics.MeanAbsoluteError()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.trained_error(self(batch[0]), batch[1])
+        self.log("mae", self.trained_error, on_step=False, on_epoch=True)
+        return self.loss(batch)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.error.update(self(batch[0]), batch[1])
+        self.log_dict({"val_mae": self.error})
+        return self.loss(batch)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)

@@ -61,6 +61,7 @@ ALONE = {
     "jittered": own("Hooked", "batch=8", data="Points"),
     "adversaries": own("Adversaries"),
     "images": IMAGES,
+    "measured": own("Measured", "evaluate_every=4"),
 }
 DDP = ("strategy=ddp", "workers=2")
 PAIR = {
@@ -69,6 +70,7 @@ PAIR = {
     "ddp-parts": (*own("Plain"), *DDP, "microbatches=2"),
     "ddp-jittered": (*own("Hooked", "batch=8", data="Points"), *DDP),
     "ddp-plain": (*own("Plain"), *DDP),
+    "ddp-measured": (*own("Measured"), *DDP),
     "ddp-manual": (*demo("ManualOptimBoringModel"), *DDP),
     "ddp-adversaries": (*own("Adversaries"), *DDP),
     "local": (
@@ -83,7 +85,8 @@ MISTAKES = {"no weight": "ddp-shares"}
 WANTED = {
     "ddp": "whole", "ddp-shares": "whole", "ddp-parts": "plain", "ddp-jittered": "jittered",
     "ddp-plain": "plain", "local": "plain-sgd", "mpi": "whole",
-    "ddp-manual": "manual", "ddp-adversaries": "adversaries", "mpi-adversaries": "adversaries",
+    "ddp-measured": "measured", "ddp-manual": "manual",
+    "ddp-adversaries": "adversaries", "mpi-adversaries": "adversaries",
 }  # fmt: skip
 FURTHER = {
     "plain": own("Plain"),
@@ -179,12 +182,25 @@ def test_copies_that_come_apart_are_refused(folder: Path) -> None:
     assert told[0] == told[1] and "copies of model.0.bias have come apart" in told[0]
 
 
+def logged(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """What was logged in validation and in training, at the last evaluation."""
+    last = list(csv.DictReader((folder / "0" / "epochs.csv").open(newline="")))[-1]
+    return json.loads(last["metrics"]), json.loads(last["train_metrics"])
+
+
 def test_what_it_logs_is_what_lightning_has(folder: Path) -> None:
     wanted = json.loads((folder / "alone" / "whole-lightning" / "0-logged.json").read_text())
     for place in ("alone/whole", "pair/ddp", "mpiexec/mpi"):
-        last = list(csv.DictReader((folder / place / "0" / "epochs.csv").open(newline="")))[-1]
-        tested, trained = json.loads(last["metrics"]), json.loads(last["train_metrics"])
+        tested, trained = logged(folder / place)
         assert tested["val_loss"] == pytest.approx(wanted["val_loss"], rel=BOUND)
+        assert tested["validation_loss"] == pytest.approx(wanted["val_loss"], rel=BOUND)
         assert trained["train_error"] == pytest.approx(wanted["train_error_epoch"], rel=BOUND)
         assert trained["weights"] == pytest.approx(wanted["weights"], rel=BOUND)
-        assert float(last["score"]) == pytest.approx(wanted["val_loss"], rel=BOUND)
+
+
+def test_metrics_of_torchmetrics_are_those_of_all_ranks(folder: Path) -> None:
+    wanted = json.loads((folder / "alone" / "measured-lightning" / "0-logged.json").read_text())
+    for place in ("alone/measured", "pair/ddp-measured"):
+        tested, trained = logged(folder / place)
+        assert tested["val_mae"] == pytest.approx(wanted["val_mae"], rel=BOUND)
+        assert trained["mae"] == pytest.approx(wanted["mae"], rel=BOUND)
