@@ -24,10 +24,11 @@ from src.runtime.common.resume import resume_recorders
 from src.runtime.torch import checkpoint, process_group, setup
 from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
-from src.runtime.torch.lightning.callback import StepCallback, TrainingCallback
+from src.runtime.torch.lightning.callback import TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.lightning.own_feed import feeding
 from src.runtime.torch.lightning.own_module import OwnModule
+from src.runtime.torch.lightning.step_callback import StepCallback
 
 # Called with the module around each evaluation of it.
 Evaluating = Callable[[TrainingModule], AbstractContextManager[None]]

@@ -15,9 +15,9 @@ from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup, step_seeds
 from src.runtime.torch.feed import Batch, Feed
-from src.runtime.torch.lightning.callback import StepCallback
 from src.runtime.torch.lightning.fit import make_trainer, module_of, train
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.step_callback import StepCallback
 
 
 @torch.no_grad()
