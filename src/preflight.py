@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from src.config import Config, ConfigError, import_paths, load
+from src.config import Config, ConfigError, import_paths, load, own_training
 from src.data import prepared
 from src.machine import process
 from src.machine.devices import usable_cores
@@ -83,8 +83,15 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         seed_check.check_seeds(
             config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
         )
-        task_check.check_task(context, model, note)
-        device_check.check_device(context, model, note)
+        if own_training.is_own(config):
+            from src.runtime.torch.lightning import own_check
+
+            for text in getattr(arrays, "notes", ()):
+                note(text)
+            own_check.check_training(context, model, note)
+        else:
+            task_check.check_task(context, model, note)
+            device_check.check_device(context, model, note)
         if "partition" in config.strategy:
             from src.runtime.torch.pipeline import cut_check
 

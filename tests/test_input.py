@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,18 @@ def test_a_run_on_slow_data_is_bound_by_input(commands) -> None:
     metrics = trained(commands, "--config-dir", PLUGIN, "dataset=slowly", "model=mlp", "batch=16")
     assert metrics["input_wait_fraction"] > 0.5
     assert "bound by input: ranks waited" in metrics["printed"]
+
+
+@pytest.mark.slow
+def test_a_run_on_a_slow_dataset_of_the_users_own_is_bound_by_input(commands) -> None:
+    here = "tests.strategies.own_lightning"
+    words = ("model=lightning", f"model.path={here}.Hooked", "dataset=torch", f"dataset.module={here}.Slow")
+    metrics = trained(commands, *words, "batch=8")
+    assert metrics["input_wait_fraction"] > 0.5
+    assert "bound by input: ranks waited" in metrics["printed"]
+    (row,) = csv.DictReader((commands.folder / "run" / "epochs.csv").open(newline=""))
+    assert {"val_loss", "largest"} <= json.loads(row["metrics"]).keys()
+    assert {"train_error", "weights"} <= json.loads(row["train_metrics"]).keys()
 
 
 @pytest.mark.slow

@@ -25,9 +25,9 @@ PAGE = (ROOT / "docs" / "your-own.md").read_text()
 FILES = re.findall(r"^```python\n# (mine/\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SETUP = re.findall(r"^    ((?:git clone|make install|\.) ?.*)$", PAGE, re.MULTILINE)
 COMMANDS = re.findall(r"^    python -m src\.train (.+)$", PAGE, re.MULTILINE)
-TORCH, KERAS, HUGGINGFACE = (
+TORCH, KERAS, HUGGINGFACE, LIGHTNING = (
     next(command for command in COMMANDS if word in command)
-    for word in ("mine.net.build", "mine.keras_net.build", "model=huggingface")
+    for word in ("mine.net.build", "mine.keras_net.build", "model=huggingface", "model=lightning")
 )
 # The README's own way to a verdict: its file, and its commands but for where to clone from.
 README = (ROOT / "README.md").read_text()
@@ -55,7 +55,7 @@ def write(folder: Path, train: int, val: int) -> None:
 
 
 def test_a_model_takes_ten_lines_and_a_verdict_four_commands() -> None:
-    assert len(FILES) == 2 and len(SETUP) == 3
+    assert len(FILES) == 3 and len(SETUP) == 3
     assert README_COMMANDS[:3] == SETUP and len(README_COMMANDS) == 4
     files = [*FILES, README_FILE]
     assert all(len([line for line in code.splitlines() if line.strip()]) <= 10 for _, code in files)
@@ -116,13 +116,14 @@ def test_from_a_fresh_clone_to_a_table_and_a_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_keras_model_trains_as_the_page_has_it(
-    module_commands: Callable[[], Commands], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("typed", [KERAS, LIGHTNING], ids=["keras", "lightning"])
+def test_further_models_train_as_the_page_has_them(
+    module_commands: Callable[[], Commands], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     monkeypatch.setenv("SCALEGUIDE_CACHE", str(tmp_path / "cache"))
     commands = module_commands()
     write(commands.folder, 24, 8)
-    completed = commands.run(*shlex.split(KERAS), *MORE, PYTHONPATH=f"{ROOT}:{commands.folder}")
+    completed = commands.run(*shlex.split(typed), *MORE, PYTHONPATH=f"{ROOT}:{commands.folder}")
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert completed.stdout.count("  ok: accuracy ") == 2
     assert commands.left() == []

@@ -1,4 +1,4 @@
-"""Wrap private parts of Lightning: its broadcast of signals, and the hooks and options of DDP."""
+"""Wrap private parts of Lightning: its broadcast of signals, its validation, hooks and options of DDP."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.trainer import call
 from torch import nn
 
 
@@ -32,3 +33,21 @@ class DDPStrategyWithHooks(DDPStrategy):
     def _register_ddp_hooks(self) -> None:
         assert isinstance(self.model, nn.parallel.DistributedDataParallel)
         self.register_hooks(self.model)
+
+
+def validate(trainer: pl.Trainer) -> None:
+    """Run the validation of a module in training at once, as Lightning does where it is due."""
+    loop: Any = trainer.fit_loop.epoch_loop
+    connector: Any = trainer._logger_connector
+    first = connector._first_loop_iter
+    trainer.validating = True
+    if not loop._should_accumulate():
+        call._call_lightning_module_hook(trainer, "on_validation_model_zero_grad")
+    loop.val_loop.run()
+    trainer.training = True
+    connector._first_loop_iter = first
+
+
+def current_hook(module: pl.LightningModule) -> str:
+    """Return the name of the module's method that Lightning is calling, empty outside of all."""
+    return module._current_fx_name or ""

@@ -17,6 +17,7 @@ from src.config.choices import check_framework, check_model_and_task, check_pari
 from src.config.devices import check_cluster, check_compiler, check_devices, check_speeds
 from src.config.emulated_links import check_links
 from src.config.mistakes import CannotRunHere, ConfigError
+from src.config.own_training import check_own_training
 from src.config.run_config import Config, Hardware, Supports
 from src.config.schema import SYNCHRONOUS, leaf
 from src.config.slurm import check_slurm, hosts_of
@@ -67,6 +68,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         check_framework,
         huggingface.check,
         check_model_and_task,
+        check_own_training,
         check_target,
         _check_batch,
         check_batch_shares,

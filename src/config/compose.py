@@ -23,7 +23,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from src.compat.hydra import split_sweep
-from src.config import choices, command_line, dataset_content, datasets, huggingface
+from src.config import (
+    choices,
+    command_line,
+    dataset_content,
+    datasets,
+    huggingface,
+    live_dataset,
+    own_training,
+)
 from src.config.checks import resolve
 from src.config.command_line import CommandLine, explain, first_line, no_such_key
 from src.config.keys import GROUPS, key_of
@@ -96,6 +104,8 @@ def name_rows(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, dict[str, An
                 raw["max_minutes"] = minutes
             check_types(raw, plain)
             datasets.check(raw["dataset"], plain["dataset"])
+            own_training.fill(raw, row)
+            live_dataset.fill(raw, row)
             name = run_name(raw, row, plain)
             with contextlib.suppress(CannotRunHere):
                 resolve(raw, name)
@@ -147,13 +157,17 @@ def finish(cfg: DictConfig, overrides: Sequence[str], defaults: Mapping[str, Any
     raw = _to_dict(cfg, overrides)
     _check_keys(raw, overrides, defaults)
     if "path" in raw["model"] and raw["model"]["path"] is None:
+        own = bool(raw["model"].get("own_training"))
+        example = "mine.Lit" if own else "torchvision.models.resnet34"
         raise ConfigError(
-            "model=custom: needs model.path=package.module.name, as torchvision.models.resnet34"
+            f"model={'lightning' if own else 'custom'}: needs model.path=package.module.name, as {example}"
         )
     huggingface.check_named(raw["model"])
     check_types(raw, defaults)
     _check_effect(raw, overrides)
     datasets.check(raw["dataset"], defaults["dataset"])
+    own_training.fill(raw, overrides)
+    live_dataset.fill(raw, overrides)
     raw["dataset"]["content"] = dataset_content.content_of(raw["dataset"])
     raw["dataset"]["code"] = dataset_content.code_of(raw["dataset"])
     if not raw["tracking"]["study"]:

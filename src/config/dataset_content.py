@@ -58,7 +58,8 @@ def code_of(dataset: Mapping[str, Any]) -> str | None:
     They are of what the modules execute, and further readers, generators and modules of the user's own that
     they import; `None` of data without a reader.
     """
-    used = [dataset.get("reader"), dataset.get("generator") if dataset["source"] == GENERATED else None]
+    used = [dataset.get("reader"), dataset.get("module")]
+    used += [dataset.get("generator") if dataset["source"] == GENERATED else None]
     roots = [path for path in used if path]
     files, _ = python_source.reach(roots, python_source.search_path(), _is_shared)
     digests = {module: python_source.read(path).digest for module, path in sorted(files.items())}

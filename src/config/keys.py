@@ -176,7 +176,7 @@ KEYS: dict[str, Key] = {
     # One of transformers has its architecture's.
     "model.architecture": Key(Changes.WORK, _TEXT, named="no"),
     "model.config": Key(Changes.WORK, _TEXT),
-    **_described("model", "torch", "tensorflow", "draws", "package", "allowed"),
+    **_described("model", "torch", "tensorflow", "draws", "package", "own_training", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
     "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
     **_described("task", "torch", "tensorflow", "models", "metrics", "higher_is_better", "allowed"),
@@ -191,10 +191,11 @@ KEYS: dict[str, Key] = {
     "dataset.augment": Key(Changes.WORK, Rule(str, ("none", "crop_flip"))),
     # Below that a window has no blocks of several samples (src/data/order.py).
     "dataset.shuffle_window": Key(Changes.WORK, Rule(int, minimum=32, optional=True)),
+    "dataset.module": Key(Changes.WORK, _TEXT),
     **_options("dataset", Changes.WORK, "options", "shape", "classes"),
     "dataset.limit": Key(Changes.TRAINING, _COUNT),
     "dataset.test_limit": Key(Changes.TRAINING, _COUNT),
-    **_options("dataset", Changes.TRAINING, "samples", "test_samples"),
+    **_options("dataset", Changes.TRAINING, "samples", "test_samples", "test_share"),
     **dict.fromkeys(("dataset.files", "dataset.content"), Key(Changes.WORK, fixed=True)),
     **_described("dataset", "code", "task", "reader", "in_memory", "generator", "sources", "unpack", "tree"),
     **_described("dataset", "page", "licence", "registration", "allowed"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -45,7 +46,7 @@ def framework_of(path: str) -> str | None:
 
 def _imports(path: str) -> set[str]:
     """Return the packages that the module's file of an import path imports anywhere, by its text."""
-    spec = _module_of(path)
+    spec = module_of(path)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return set()
     try:
@@ -61,14 +62,21 @@ def _imports(path: str) -> set[str]:
     return names
 
 
-def _module_of(path: str) -> ModuleSpec | None:
+def module_of(path: str) -> ModuleSpec | None:
     """Return the specification of the innermost module of an import path that has a file."""
     top, *rest = path.split(".")
     try:
         spec = importlib.util.find_spec(top)
         for part in rest:
             folders = list(spec.submodule_search_locations or ()) if spec else []
-            inner = PathFinder.find_spec(f"{top}.{part}", folders) if folders else None
+            try:
+                inner = PathFinder.find_spec(f"{top}.{part}", folders) if folders else None
+            except KeyError:
+                # A package without __init__.py, which looks for its parent among the imported ones.
+                inner = ModuleSpec(part, None, is_package=True)
+                inner.submodule_search_locations = [
+                    inside for folder in folders if os.path.isdir(inside := f"{folder}/{part}")
+                ]
             if inner is None:
                 break
             spec, top = inner, f"{top}.{part}"

@@ -133,6 +133,7 @@ class Supports:
     hosts: bool | Mapping[str, Sequence[Any]] = False
     profiler: bool = False
     checkpoints: bool = False
+    training_step: bool = False
     needs: Sequence[Mapping[str, Any]] = ()
 
     @classmethod

@@ -203,8 +203,8 @@ class Recorder(StepClock):
         seconds: float,
         accuracy: float | None = None,
         train_accuracy: float | None = None,
-        metrics: Mapping[str, float] | None = None,
-        train_metrics: Mapping[str, float] | None = None,
+        metrics: Mapping[str, float | None] | None = None,
+        train_metrics: Mapping[str, float | None] | None = None,
         step: int | None = None,
         train_seconds: float | None = None,
     ) -> None:

@@ -75,7 +75,7 @@ def _rank_paths(config: Config) -> list[str]:
     strategy, model, dataset = config.strategy, config.model, config.dataset
     paths: list[Any] = [strategy["entry"], strategy.get("serve")]
     paths += [model.get(config.framework), model.get("path"), config.task[config.framework]]
-    paths += [dataset["reader"], dataset.get("in_memory")]
+    paths += [dataset["reader"], dataset.get("in_memory"), dataset.get("module")]
     if dataset["source"] == datasets.GENERATED:
         paths.append(dataset.get("generator"))
     if config.hardware.probe:

@@ -65,6 +65,43 @@ def facts(model: nn.Module, inputs: Sequence[Tensor], *, precision: str = "fp32"
     }
 
 
+def step_facts(
+    model: nn.Module, run: Callable[[slice], Tensor], count: int, *, precision: str = "fp32"
+) -> RankRecord:
+    """Return what `facts` does of a training step, of which only the loss [] is seen.
+
+    Samples are mixed where the loss of all is another one than the mean over both halves, be it that it isn't
+    a mean over samples.
+
+    Args:
+        model: the whole model.
+        run: returns the loss of some of the samples.
+        count: how many samples there are.
+        precision: that of the training, `fp32` or `bf16`.
+    """
+
+    def loss(samples: slice) -> Tensor:
+        with unchanged(model), _frozen_batchnorm(model):
+            return run(samples).detach()
+
+    with unchanged(model):
+        before, buffers = _generators(), _buffers(model)
+        whole = run(slice(None, count)).detach()
+        draws = before != _generators()
+        moved = [name for name, value in _buffers(model).items() if not _equal(value, buffers.get(name))]
+    with unchanged(model):
+        draws = draws or not _equal(whole, run(slice(None, count)).detach())
+    over_batch = False
+    if not draws:
+        halves = (loss(slice(count // 2)) + loss(slice(count // 2, count))) / 2
+        over_batch = _gap(halves, loss(slice(count))) > ROUNDING[precision]
+    return {
+        "draws_random_numbers": draws,
+        "moves_buffers": sorted(set(moved) - _of_batchnorm(model)),
+        "computes_over_batch": over_batch,
+    }
+
+
 def reached_parameters(
     model: nn.Module, inputs: Sequence[Tensor], loss: Callable[[Any], Tensor], *, precision: str = "fp32"
 ) -> tuple[set[str], bool]:
@@ -79,14 +116,25 @@ def reached_parameters(
         loss: returns the loss [] of what the model returns for them.
         precision: that of the training, `fp32` or `bf16`.
     """
+
+    def run() -> Tensor:
+        return loss(model(*inputs))
+
+    return reached_by(model, run, inputs[0].device, precision=precision)
+
+
+def reached_by(
+    model: nn.Module, run: Callable[[], Tensor], device: torch.device, *, precision: str = "fp32"
+) -> tuple[set[str], bool]:
+    """Return what `reached_parameters` does, where `run` returns the loss [] of a few samples on `device`."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     found: list[set[str]] = []
     for seed in range(LOOKS):
         with unchanged(model):
             torch.manual_seed(seed)
             before = _generators()
-            with torch.enable_grad(), autocast(precision, inputs[0].device):
-                total = loss(model(*inputs))
+            with torch.enable_grad(), autocast(precision, device):
+                total = run()
             found.append({names[leaf] for leaf in _leaves(total) if leaf in names})
             if before == _generators():
                 break

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from src.config import own_training
 from src.data.random_streams import RandomStream, key
 from src.measure import memory
 from src.measure.rank_record import RankRecord
@@ -62,6 +63,9 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     changes.apply(context.config, model)
     if not model.training:
         model.train()
+    if own_training.is_own(context.config):
+        # Its forward may take something else than inputs; Lightning runs it as it is.
+        return model
     example = input_tensors(context, arrays.test.read(slice(1)).inputs, torch.device("cpu"))
     if any(is_lazy(parameter) for parameter in model.parameters()):
         _initialize(model, example)

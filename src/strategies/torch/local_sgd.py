@@ -24,7 +24,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.torch import setup, vectors
 from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
 from src.runtime.torch.lightning.fit import cluster_environment, fit
-from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.module import TrainingModule, trained_model
 from src.runtime.torch.outer_optimizer import OuterOptimizer
 from src.runtime.torch.shared_all_reduce import SHARED_MEMORY, SUPPORTED, SharedAllReduce
 
@@ -95,8 +95,8 @@ class LocalSGDStrategy(DDPStrategy):
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Take this rank's own optimizer step, and average the parameters every `sync_every` steps."""
-        assert isinstance(self.lightning_module, TrainingModule)
-        model = self.lightning_module.model
+        assert self.lightning_module is not None
+        model = trained_model(self.lightning_module)
         if not self._steps:
             start = vectors.to_vector(_trained(model))
             self._outer = OuterOptimizer.of(self._settings, start)

@@ -22,19 +22,20 @@ from src.run.variables import RESUME
 from src.runtime.common.batch_split import SpeedWindow
 from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
-from src.runtime.common.learning_rate import LearningRate
 from src.runtime.common.resume import complete_payload
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint, compilation, scoring, step_seeds, update_rule
+from src.runtime.torch import checkpoint, compilation, scoring, step_seeds
 from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.lightning.logged import TRAIN, VALIDATION
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.step_callback import StepCallback
 
 # Ranks agree on whether to go on at intervals of about so many seconds, and of so many steps at most.
 AGREE_SECONDS = 0.5
 AGREE_STEPS = 50
 
 
-class TrainingCallback(pl.Callback):
+class TrainingCallback(StepCallback):
     """A Lightning callback that follows one rank's training; all ranks act at the same steps.
 
     Attributes:
@@ -46,6 +47,7 @@ class TrainingCallback(pl.Callback):
         context: RankContext,
         recorder: Recorder,
         feed: Feed,
+        module: TrainingModule,
         evaluating: Callable[[], AbstractContextManager[None]],
         resumed: Mapping[str, Any] | None,
     ) -> None:
@@ -55,18 +57,20 @@ class TrainingCallback(pl.Callback):
             context: the rank's context.
             recorder: the rank's recorder.
             feed: the rank's feed, which is turned to the next epoch at the end of each.
+            module: the module that is trained, or that records for the author's.
             evaluating: makes the ranks' copies of the model equal within its block, for each evaluation.
             resumed: the checkpoint to go on from, or `None`.
         """
-        self.context = context
+        super().__init__(context, module)
         self.recorder = recorder
         self.feed = feed
         self.evaluating = evaluating
         self.resumed = resumed
         self.device = feed.device
         self.policy = StepPolicy(context.config, feed.steps)
-        self.rate = LearningRate.of(context.config, context.arrays.train_samples)
         self.status: Status | None = None
+        # An evaluation that isn't recorded yet: test scores, training scores, and its seconds.
+        self.evaluated: tuple[scoring.Scores, scoring.Scores | None, float] | None = None
         self.agree_at = 1
         # An agreement in progress: the slowest rank's clock and whether some rank has diverged [2], and the
         # reduction of both over the ranks.
@@ -80,9 +84,10 @@ class TrainingCallback(pl.Callback):
         self.scored_badly_at = -1
         self.speeds = SpeedWindow()
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         """Restore the checkpoint, if there is one, and start the clock once all ranks are ready."""
-        assert isinstance(module, TrainingModule)
+        module = self.module
+        module.on_start(trainer)
         if self.resumed is not None:
             module.restore(self.resumed, trainer.optimizers[0])
             if RESUME in os.environ:
@@ -90,7 +95,7 @@ class TrainingCallback(pl.Callback):
                 module.sums = self.resumed["sums"][self.context.rank].clone()
             self.resumed = None
             self.writer.resume_at(self.recorder.steps)
-        update_rule.set_rate(trainer.optimizers[0], self.rate(self.recorder.steps))
+        self.set_rate(trainer, self.recorder.steps)
         with as_in_ddp(trainer.strategy.model):
             module.warm_up(self.feed)
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
@@ -105,11 +110,9 @@ class TrainingCallback(pl.Callback):
         if index % self.feed.parts == 0:
             step_seeds.seed(self.context.config, self.context.rank, self.recorder.steps)
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int
-    ) -> None:
+    def end_batch(self, trainer: pl.Trainer, index: int) -> None:
         """Record a completed optimizer step, and evaluate, save or end where that is due."""
-        assert isinstance(module, TrainingModule)
+        module = self.module
         if (index + 1) % self.feed.parts:
             return
         self.writer.check()
@@ -120,8 +123,8 @@ class TrainingCallback(pl.Callback):
             self._rebalance(samples)
         self._agree(trainer)
         step = self.recorder.steps
-        if not self.rate.constant:
-            update_rule.set_rate(trainer.optimizers[0], self.rate(step))
+        if self.rate is not None and not self.rate.constant:
+            self.set_rate(trainer, step)
         if self.policy.evaluates(step - 1, step):
             self._evaluate(module)
         if self.policy.saves(step - 1, step):
@@ -207,16 +210,15 @@ class TrainingCallback(pl.Callback):
         pace = seconds / self.recorder.trained_steps
         self.agree_at = self.recorder.steps + min(AGREE_STEPS, max(1, round(AGREE_SECONDS / pace)))
 
-    def on_train_epoch_end(self, _: pl.Trainer, module: pl.LightningModule) -> None:
+    def end_epoch(self, trainer: pl.Trainer) -> None:
         """Evaluate, if that isn't done at this step, and turn the feed to the next epoch."""
-        assert isinstance(module, TrainingModule)
-        self._evaluate(module)
+        self._evaluate(self.module)
+        self._record_evaluation()
         self.feed.end_epoch()
 
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         """Write the last checkpoint if it is due, and finish the record with the facts of the model."""
-        assert isinstance(module, TrainingModule)
-        recorder = self.recorder
+        recorder, module = self.recorder, self.module
         if self.agreement is not None:
             self._complete_agreement(trainer)
         recorder.flush()
@@ -233,8 +235,11 @@ class TrainingCallback(pl.Callback):
         recorder.finish(status or Status.OK)
 
     def _evaluate(self, module: TrainingModule) -> None:
-        """Score the test set, unless it was scored at this step."""
-        if self.recorder.evaluated_at == self.recorder.steps:
+        """Score the test set, unless it was scored at this step.
+
+        At the end of an epoch that is recorded once the module's own hooks have been called.
+        """
+        if self.recorder.evaluated_at == self.recorder.steps or self.evaluated is not None:
             return
         with self.recorder.off_clock():
             with self.evaluating(), compilation.without(self.context):
@@ -249,16 +254,30 @@ class TrainingCallback(pl.Callback):
             if not math.isfinite(test.loss):
                 self.scored_badly_at = self.recorder.steps
             self.recorder.facts["validation_samples_per_second"] = test.samples / seconds
+            self.evaluated = test, train, seconds
+            if self.recorder.steps % self.feed.steps:
+                self._record_evaluation()
+            # Rank 0 writes more than the others, who wait for that off the clock too.
+            self._barrier()
+
+    def _record_evaluation(self) -> None:
+        """Record the evaluation that was made last, if that isn't done yet, with what the module logged."""
+        if self.evaluated is None:
+            return
+        (test, train, seconds), self.evaluated = self.evaluated, None
+        module = self.module
+        with self.recorder.off_clock():
+            logged = module.take_logged(VALIDATION)
+            logged_training = module.take_logged(TRAIN)
+            scores = train.metrics if train and module.scores_training else {}
             self.recorder.evaluated(
                 epoch=self.recorder.steps / self.feed.steps,
                 train_loss=None if train is None else train.loss,
-                train_metrics=train.metrics if train and module.task.scores_training else None,
+                train_metrics={**logged_training, **scores},
                 loss=test.loss,
-                metrics=test.metrics,
+                metrics={**logged, **test.metrics},
                 seconds=seconds,
             )
-            # Rank 0 writes more than the others, who wait for that off the clock too.
-            self._barrier()
 
     def _sum(self, values: Tensor) -> Tensor:
         """Return the sum of all ranks' `values`; all ranks call this method."""

@@ -6,17 +6,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, SupportsFloat
 
+import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from src.compat.lightning import DDPStrategyWithHooks
 from src.compat.torch import BatchNorm
-from src.config import ConfigError
+from src.config import ConfigError, own_training
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
-from src.runtime.torch.lightning import sync_batchnorm
+from src.runtime.torch.lightning import own_step, sync_batchnorm
 from src.runtime.torch.lightning.fit import fit
 from src.runtime.torch.lightning.module import TrainingModule
 
@@ -59,7 +60,11 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
 
     def look_at(self, context: RankContext, model: nn.Module) -> None:
         """Have DDP look for parameters without a gradient in each step, if `model` has some."""
-        reached, always = setup.reached_parameters(context, model, torch.device("cpu"))
+        if own_training.is_own(context.config):
+            assert isinstance(model, pl.LightningModule)
+            reached, always = own_step.reached_parameters(context, model)
+        else:
+            reached, always = setup.reached_parameters(context, model, torch.device("cpu"))
         trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
         needed = not always or bool(trained - reached)
         if needed if self.find_unused is None else self.find_unused:

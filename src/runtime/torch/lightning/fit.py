@@ -17,6 +17,7 @@ from pytorch_lightning.strategies import ParallelStrategy, Strategy
 from torch import nn
 
 from src.compat.lightning import leave_sigterm_to_the_parent
+from src.config import own_training
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import resume_recorders
@@ -25,10 +26,16 @@ from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.own_feed import feeding
+from src.runtime.torch.lightning.own_module import OwnModule
+from src.runtime.torch.lightning.step_callback import StepCallback
 from src.runtime.torch.lightning.watching import AuditCallback
 
 # Called with the module around each evaluation of it.
 Evaluating = Callable[[TrainingModule], AbstractContextManager[None]]
+
+# Epochs after which Lightning itself validates.
+NEVER = 10**9
 
 
 def cluster_environment() -> TorchElasticEnvironment:
@@ -59,7 +66,14 @@ def fit(
     """
     setup.prepare_process(context)
     model = prepare(setup.build(context))
-    fit_module(context, recorder, strategy, TrainingModule(context, model), evaluating)
+    fit_module(context, recorder, strategy, module_of(context, model), evaluating)
+
+
+def module_of(context: RankContext, model: nn.Module) -> TrainingModule:
+    """Make the Lightning module that trains a whole model, by the task's loss or by a step of its own."""
+    return (
+        OwnModule(context, model) if own_training.is_own(context.config) else TrainingModule(context, model)
+    )
 
 
 def fit_module(
@@ -86,12 +100,25 @@ def fit_module(
         # Otherwise Lightning forms the group, by way of a port.
         own = getattr(strategy, "process_group_backend", None)
         process_group.join(context, own or setup.process_group_backend(context))
-    callback = TrainingCallback(context, recorder, feed, lambda: evaluating(module), resumed)
+    callback = TrainingCallback(context, recorder, feed, module, lambda: evaluating(module), resumed)
     watching = []
     if config.audit is not None:
         done = feed.epoch * feed.steps + feed.skip
-        watching = [AuditCallback(context, first=done, parts=feed.parts, prefix=module.prefix)]
-    make_trainer(context, strategy, feed, callback, *watching).fit(module, feed)
+        watching = [AuditCallback(context, module, first=done, parts=feed.parts)]
+    train(make_trainer(context, strategy, feed, callback, *watching), module, feed, callback)
+
+
+def train(trainer: pl.Trainer, module: TrainingModule, feed: Feed, callback: StepCallback) -> None:
+    """Have a trainer train a module, and have `callback` told of each step and epoch that has ended."""
+    if isinstance(module, OwnModule):
+        module.attach(lambda index: callback.end_batch(trainer, index), lambda: callback.end_epoch(trainer))
+        data = getattr(module.context.arrays, "module", None)
+        if data is None:
+            trainer.fit(module.trained, feed, module.test_feed)
+        else:
+            trainer.fit(module.trained, datamodule=feeding(data, feed, module.test_feed))
+    else:
+        trainer.fit(module, feed)
 
 
 def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, *callbacks: pl.Callback) -> pl.Trainer:
@@ -117,6 +144,8 @@ def make_trainer(context: RankContext, strategy: Strategy, feed: Feed, *callback
         enable_model_summary=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
+        # `callback` evaluates.
+        check_val_every_n_epoch=NEVER,
     )
     leave_sigterm_to_the_parent(trainer)
     return trainer

@@ -57,6 +57,11 @@ class TrainingModule(pl.LightningModule):
         self.tied, self.unstaged = checkpoint.tied_names(model), dict[str, Tensor]()
         compilation.compile_model(context, model)
 
+    @property
+    def scores_training(self) -> bool:
+        """Return whether the task scores training samples."""
+        return self.task.scores_training
+
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """Make the feed of this rank's micro-batches."""
         parts = self.context.config.microbatches
@@ -68,6 +73,13 @@ class TrainingModule(pl.LightningModule):
             inputs = next(iter(feed)).inputs
             assert inputs is not None
             compilation.warm_up(self.context, self.model, inputs)
+
+    def on_start(self, trainer: pl.Trainer) -> None:
+        """Begin to train under `trainer`, whose optimizers are made."""
+
+    def take_logged(self, stage: str) -> dict[str, float | None]:
+        """Return what the model itself has logged since the last evaluation, of all ranks, by name."""
+        return {}
 
     def training_step(self, batch: Batch, _: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch, as `loss` does, and count its samples."""
@@ -156,3 +168,8 @@ class TrainingModule(pl.LightningModule):
         """
         whole = self.whole_facts or setup.facts(self.context, self.model, device)
         return whole | peak.facts(self.context, device)
+
+
+def trained_model(module: pl.LightningModule) -> nn.Module:
+    """Return the model that Lightning trains by a module: its own, or that module itself."""
+    return module.model if isinstance(module, TrainingModule) else module

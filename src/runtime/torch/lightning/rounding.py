@@ -13,11 +13,11 @@ from src.measure.arithmetic import PARITY_STEPS
 from src.measure.recorder import Recorder
 from src.runtime.common import rounding
 from src.runtime.common.context import RankContext
-from src.runtime.common.learning_rate import LearningRate
-from src.runtime.torch import setup, step_seeds, update_rule
+from src.runtime.torch import setup, step_seeds
 from src.runtime.torch.feed import Batch, Feed
-from src.runtime.torch.lightning.fit import make_trainer
+from src.runtime.torch.lightning.fit import make_trainer, module_of, train
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.step_callback import StepCallback
 
 
 @torch.no_grad()
@@ -48,50 +48,46 @@ def measure_gap(context: RankContext, recorder: Recorder, strategy: Strategy) ->
         gc.collect()
         model = setup.build(context)
         nudge(model, context.config.seed)
-        module = TrainingModule(context, model)
+        module = module_of(context, model)
         feed = module.feed(recorder, setup.root_device(context))
-        callback = LossCallback(context, feed)
-        make_trainer(context, strategy, feed, callback).fit(module, feed)
+        callback = LossCallback(context, feed, module)
+        train(make_trainer(context, strategy, feed, callback), module, feed, callback)
         return callback.losses
 
     rounding.measure_gap(context, recorder, first_losses)
 
 
-class LossCallback(pl.Callback):
+class LossCallback(StepCallback):
     """A Lightning callback that keeps the losses of the first steps, and then ends the training.
 
     Attributes:
         losses: the mean loss of each completed step.
     """
 
-    def __init__(self, context: RankContext, feed: Feed) -> None:
-        """Follow the training by `feed`, which is turned to the next epoch at the end of each."""
+    def __init__(self, context: RankContext, feed: Feed, module: TrainingModule) -> None:
+        """Follow the training of `module` by `feed`, which is turned to the next epoch at the end of each."""
+        super().__init__(context, module)
         self.losses: list[float] = []
-        self._context = context
         self._feed = feed
-        self._rate = LearningRate.of(context.config, context.arrays.train_samples)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Set the first step's learning rate."""
-        update_rule.set_rate(trainer.optimizers[0], self._rate(0))
+        self.set_rate(trainer, 0)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, index: int
     ) -> None:
         """Seed what a step draws, which is what it drew in the training."""
         if index % self._feed.parts == 0:
-            step_seeds.seed(self._context.config, self._context.rank, len(self.losses))
+            step_seeds.seed(self.context.config, self.context.rank, len(self.losses))
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, index: int
-    ) -> None:
+    def end_batch(self, trainer: pl.Trainer, index: int) -> None:
         """Keep the loss of a completed optimizer step, and set the next one's learning rate."""
-        assert isinstance(module, TrainingModule)
         if (index + 1) % self._feed.parts == 0:
-            self.losses.append(float(module.take_loss()))
-            update_rule.set_rate(trainer.optimizers[0], self._rate(len(self.losses)))
+            self.losses.append(float(self.module.take_loss()))
+            self.set_rate(trainer, len(self.losses))
             trainer.should_stop = len(self.losses) >= PARITY_STEPS
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def end_epoch(self, trainer: pl.Trainer) -> None:
         """Turn the feed to the next epoch."""
         self._feed.end_epoch()

@@ -8,30 +8,30 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.torch.audit import changes
 from src.runtime.torch.audit.watch import Watch
+from src.runtime.torch.lightning.module import TrainingModule
 
 
 class AuditCallback(pl.Callback):
     """A Lightning callback that watches one rank of an audited run."""
 
-    def __init__(self, context: RankContext, *, first: int, parts: int, prefix: str) -> None:
+    def __init__(self, context: RankContext, module: TrainingModule, *, first: int, parts: int) -> None:
         """Watch the rank of `context`.
 
         Args:
             context: the rank's context.
+            module: what is trained, or what records for the author's own module.
             first: how many steps a resumed run has done.
             parts: batches of Lightning's, which are micro-batches, in a step.
-            prefix: what names of the rank's part of the model have before those in the whole model.
         """
         self._context = context
         self._parts = parts
-        self._prefix = prefix
+        self._module = module
         self._step = first
         assert context.config.audit is not None
         self._steps = context.config.audit["steps"]
@@ -42,8 +42,7 @@ class AuditCallback(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begin to watch the model, and every optimizer's steps: the gradients then are those it took."""
         folder = files.rank_folder(self._context.folder, self._context.rank)
-        assert isinstance(module.model, nn.Module)
-        self._watch = Watch(folder, module.model, self._prefix)
+        self._watch = Watch(folder, self._module.model, self._module.prefix)
         self._hook = register_optimizer_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -58,8 +57,7 @@ class AuditCallback(pl.Callback):
         assert self._watch is not None
         if index % self._parts == 0:
             self._watch.begin(self._step + 1)
-        assert isinstance(module.model, nn.Module)
-        self._undo = changes.state_kept(self._context.config, module.model)
+        self._undo = changes.state_kept(self._context.config, self._module.model)
         self._undo.__enter__()
 
     def on_before_optimizer_step(
