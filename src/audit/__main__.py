@@ -23,7 +23,7 @@ from src.audit.finding import Finding
 from src.audit.records import KINDS
 from src.audit.runs import Runner
 from src.audit.search import Audit
-from src.config import CannotRunHere, Config, ConfigError
+from src.config import CannotRunHere, Config, ConfigError, own_training
 from src.launch.cell_checks import bring_data, check_launch
 from src.launch.supervise import inspection
 from src.run import exit_lines, leases
@@ -86,6 +86,9 @@ def _check(config: Config, *, resumes: bool) -> None:
         raise ConfigError(
             f"strategy={config.strategy['name']}: trains a model on each device, and no common one"
         )
+    if own_training.is_own(config) and (resumes or config.strategy["name"] in cells.RULES):
+        word = RESUME if resumes else f"strategy={config.strategy['name']}"
+        raise ConfigError(f"{word}: a LightningModule's own update is not audited so; leave it away")
     if resumes and not config.supports.checkpoints:
         raise ConfigError(
             f"{RESUME}: strategy {config.strategy['name']} writes no checkpoints; leave it away"
