@@ -173,12 +173,16 @@ CAUSES = (
         **_both("undo_state"),
     ),
     Cause(
-        "microbatches",
-        "micro-batches: what the model computes of a batch isn't the sum of its parts",
-        "microbatches=1",
-        "microbatches=1, if the strategy can do without",
-        plausible=lambda config, _: config.microbatches > 1 and config.supports.microbatches.min == 1,
-        audited=lambda config: replace(config, microbatches=1),
+        "over_batch",
+        "an operation over the batch: each part of it sees its own samples alone",
+        "one device that takes each batch in the same parts, one by one",
+        "gather what the operation needs from all ranks, or give each part as many samples as it needs",
+        # Stages that change a state do so once for each micro-batch, which is no operation over the batch.
+        plausible=lambda config, facts: (
+            _divided(config, facts) and (_keeps_whole(config) or not _changes_state(config, facts))
+        ),
+        audited=lambda config: config,
+        reference=_in_parts,
     ),
     Cause(
         "counts",
@@ -191,13 +195,12 @@ CAUSES = (
         refines="over_batch",
     ),
     Cause(
-        "over_batch",
-        "an operation over the batch: each part of it sees its own samples alone",
-        "one device that takes each batch in the same parts, one by one",
-        "gather what the operation needs from all ranks, or give each part as many samples as it needs",
-        plausible=_divided,
-        audited=lambda config: config,
-        reference=_in_parts,
+        "microbatches",
+        "micro-batches: the model is called once for each, and not once for a batch",
+        "microbatches=1",
+        "microbatches=1, if the strategy can do without",
+        plausible=lambda config, _: config.microbatches > 1 and config.supports.microbatches.min == 1,
+        audited=lambda config: replace(config, microbatches=1),
     ),
 )
 

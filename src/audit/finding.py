@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,12 +81,13 @@ class Finding:
         ]
 
     def _precisions(self) -> str:
-        shown = {"fp64": "float64", "own": self.precision}
-        parts = [
-            f"{max(gaps.values(), default=math.nan):.1e} in {shown[precision]}"
-            for precision, gaps in self.gaps.items()
-        ]
-        return " and ".join(parts)
+        """Return how far tensors and losses are apart in float64, and losses in the run's own precision."""
+        said = []
+        if (sharp := self.gaps.get("fp64")) is not None:
+            said.append(f"{max(sharp.values()):.1e} in float64")
+        if (loss := self.gaps.get("own", {}).get("loss")) is not None:
+            said.append(f"{loss:.1e} of its losses in {self.precision}")
+        return " and ".join(said)
 
     def row(self) -> list[str]:
         """Return the finding as a row of the table: name, gaps, verdict, cause."""

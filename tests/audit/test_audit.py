@@ -172,3 +172,39 @@ def test_a_model_that_float64_does_not_suit_is_audited_in_its_own_precision(tmp_
     (finding,) = findings(tmp_path)
     assert done.returncode == 3 and causes(finding) == ["over_batch"]
     assert "It was not audited in float64: " in done.stdout and "same dtype" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_lightning_modules_own_mean_over_unequal_counts_is_found(tmp_path: Path) -> None:
+    paths = ",".join(f"tests.plugin.model.lit.{name}" for name in ("Plain", "Counting"))
+    own = ("model=lightning", f"model.path={paths}")
+    done = audit(tmp_path, "strategy=ddp", "workers=2", "dataset=mnist", *own)
+    assert done.returncode == 3, done.stderr
+    assert [causes(finding) for finding in findings(tmp_path)] == [[], ["counts"]]
+    data = ("dataset=torch", "dataset.module=tests.plugin.model.lit.Squares", "batch=40", "batchnorm=sync")
+    own = ("model=lightning", "model.path=tests.plugin.model.lit.Regression")
+    done = audit(tmp_path, "strategy=ddp", "workers=2", *own, *data)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert findings(tmp_path)[0]["same_by_precision"]["fp64"]
+
+
+# Strategy -> the causes that it names otherwise than `EXPECTED`; ranks of local SGD have batches of their own.
+OTHERWISE: dict[str, dict[str, list[str]]] = {
+    "mpi": {},
+    "parameter_server": {},
+    "pipeline": {"MovingBuffer": ["microbatches"]},
+    "local_sgd": {name: [] for name in EXPECTED if name != "RanksGenerator"},
+}
+# Stages can't be cut of a model that keeps these, which is said before a run.
+UNCUT = {"RanksGenerator", "MovingAttribute"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", OTHERWISE)
+def test_each_cause_is_named_under_each_strategy(strategy: str, tmp_path: Path) -> None:
+    names = [name for name in EXPECTED if strategy != "pipeline" or name not in UNCUT]
+    paths = ",".join(f"{MODELS}.{name}" for name in names)
+    own = ("model=custom", f"model.path={paths}", "dataset=mnist")
+    audit(tmp_path, f"strategy={strategy}", "workers=2", *own)
+    found = dict(zip(names, map(causes, findings(tmp_path)), strict=True))
+    assert found == {name: OTHERWISE[strategy].get(name, EXPECTED[name]) for name in names}

@@ -33,3 +33,32 @@ class Plain(Counting):
     def training_step(self, batch: Any, index: int) -> Tensor:
         images, labels = batch
         return functional.cross_entropy(self(images), labels)
+
+
+class Squares(torch.utils.data.Dataset):
+    """Points of fp32, and the sums of their squares."""
+
+    def __init__(self) -> None:
+        self.points = torch.randn(400, 3)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        point = self.points[index] + 0.01 * torch.randn(3)
+        return point, point.square().sum()
+
+
+class Regression(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, points: Tensor) -> Tensor:
+        return self.net(points).squeeze(1)
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        return functional.mse_loss(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), 1e-2, momentum=0.9)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
+from lightning_utilities import apply_to_collection
+from torch import Tensor
 
 from src.data import order
 from src.data.live import LiveSplit
@@ -56,7 +58,7 @@ class OwnFeed(Feed):
         if isinstance(split, LiveSplit):
             for piece in self._pieces():
                 form = split.collated(piece.indices, self.context.config.seed, self.epoch)
-                yield OwnBatch(form, len(piece.indices))
+                yield OwnBatch(in_default_type(form), len(piece.indices))
             return
         for batch in super()._batches():
             assert batch.inputs is not None and batch.targets is not None
@@ -95,7 +97,7 @@ class TestFeed:
         for piece in self.pieces:
             self.samples = piece.stop - piece.start
             if isinstance(split, LiveSplit):
-                yield split.collated(range(piece.start, piece.stop), context.config.seed, 0)
+                yield in_default_type(split.collated(range(piece.start, piece.stop), context.config.seed, 0))
                 continue
             read = split.read(piece)
             inputs = input_tensors(context, read.inputs, device)
@@ -107,11 +109,23 @@ def first_batch(context: RankContext, samples: slice, device: torch.device) -> A
     split = context.arrays.train
     if isinstance(split, LiveSplit):
         rows = range(*samples.indices(len(split)))
-        batch = split.collated(rows, context.config.seed, 0)
+        batch = in_default_type(split.collated(rows, context.config.seed, 0))
         return pl.utilities.move_data_to_device(batch, device)
     read = split.read(samples)
     inputs = input_tensors(context, read.inputs, device)
     return formed(inputs, target_tensors(setup.make_task(context), read.targets, device))
+
+
+def in_default_type(form: Any) -> Any:
+    """Return a batch of any form with its fp32 numbers in torch's default type, as float64 needs it."""
+    kind = torch.get_default_dtype()
+    if kind == torch.float32:
+        return form
+
+    def converted(tensor: Tensor) -> Tensor:
+        return tensor.to(kind) if tensor.dtype == torch.float32 else tensor
+
+    return apply_to_collection(form, Tensor, converted)
 
 
 def formed(inputs: Tensors, targets: Tensors) -> tuple[Any, Any]:
