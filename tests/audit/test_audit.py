@@ -188,7 +188,7 @@ def test_a_lightning_modules_own_mean_over_unequal_counts_is_found(tmp_path: Pat
     assert findings(tmp_path)[0]["same_by_precision"]["fp64"]
 
 
-# Strategy -> the causes that it names otherwise than `EXPECTED`; ranks of local SGD have batches of their own.
+# Strategy -> the causes that it names otherwise than `EXPECTED`; local SGD has ranks of their own batches.
 OTHERWISE: dict[str, dict[str, list[str]]] = {
     "mpi": {},
     "parameter_server": {},
