@@ -103,6 +103,7 @@ NO_FIGURE = {
     "src.run.exit_lines": "prints how a command ends",
     "src.run.leases": "waits for devices",
     "src.run.progress": "shows how far a run is",
+    "src.partition.torch.kept": "looks into the user's own code before a run",
     "src.partition.torch.comparison": "looks into the user's own code before a run",
     "src.partition.keras.comparison": "looks into the user's own code before a run",
     "src.runtime.tensorflow.model_look": "looks into the user's own code before a run",

@@ -99,7 +99,10 @@ def test_how_often_a_run_evaluates_changes_nothing(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("strategy=pipeline", *kind("own_backward")), "it would leave out the autograd function Sign"),
+        (
+            ("strategy=pipeline", *kind("own_backward")),
+            "a graph would leave out the backward pass of the autograd function Sign",
+        ),
         (
             ("strategy=ddp", *kind("sparse")),
             "are exchanged; build the layer with sparse=False, or choose strategy=single",
