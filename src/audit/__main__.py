@@ -26,6 +26,7 @@ from src.audit.search import Audit
 from src.config import CannotRunHere, Config, ConfigError, own_training
 from src.launch.cell_checks import bring_data, check_launch
 from src.launch.supervise import inspection
+from src.machine.folders import obstacle
 from src.run import exit_lines, leases
 from src.run.tables import write_text
 
@@ -46,7 +47,9 @@ def main() -> int:
 
 def _audit(given: Sequence[str]) -> int:
     """Audit each cell of the command line, print what was found, and write it; return the exit status."""
-    out = next((word.partition("=")[2] for word in given if word.startswith("out=")), "")
+    named = [word.partition("=")[2] for word in given if word.startswith("out=")]
+    if len(named) > 1:
+        raise ConfigError(f"out={named[1]}: stands there twice; leave one away")
     words = [word for word in given if not word.startswith("out=") and word != RESUME]
     pairs = cells.pairs(words)
     both = [config for pair in pairs for config in (pair.run, pair.plain)]
@@ -55,7 +58,9 @@ def _audit(given: Sequence[str]) -> int:
     bring_data(both)
     inspection.inspect(both)
     names = "-".join(dict.fromkeys(cell.strategy["name"] for cell in both[::2]))
-    path = Path(out or f"runs/audit-{names}", AUDIT)
+    path = Path(named[0] if named and named[0] else f"runs/audit-{names}", AUDIT)
+    if reason := obstacle(path.parent):
+        raise ConfigError(f"out={path.parent}: {reason}")
     found: list[Finding] = []
     with (
         contextlib.closing(leases.take(both)) as lease,
@@ -68,14 +73,14 @@ def _audit(given: Sequence[str]) -> int:
             found.append(audit.find())
             if RESUME in given:
                 found.append(audit.find_resumed())
+    _print(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "steps": cells.STEPS,
         "findings": [each.as_json() for each in found],
         "seconds": runner.seconds,
     }
-    write_text(path, json.dumps(content, indent=1))
-    _print(found)
+    write_text(path, json.dumps(content, indent=1, allow_nan=False))
     print(path)
     return max(finding.status for finding in found)
 
@@ -86,6 +91,7 @@ def _check(config: Config, *, resumes: bool) -> None:
         raise ConfigError(
             f"strategy={config.strategy['name']}: trains a model on each device, and no common one"
         )
+    cells.check_claims(config)
     if own_training.is_own(config) and (resumes or config.strategy["name"] in cells.RULES):
         word = RESUME if resumes else f"strategy={config.strategy['name']}"
         raise ConfigError(f"{word}: a LightningModule's own update is not audited so; leave it away")

@@ -9,6 +9,7 @@ from typing import Any
 
 from src.compat.hydra import split_sweep
 from src.config import Config, ConfigError, choices, command_line, compose
+from src.data import prepared as data
 
 # What is said of how the work is divided, which one device doesn't have.
 DIVISION = ("strategy", "workers", "microbatches", "batch_shares", "scaling", "batch", "batchnorm", "out")
@@ -19,6 +20,8 @@ TESTED = 2
 # What changes a process of torch's as an audit asks for.
 ENTER = "src.runtime.torch.audit.changes.enter"
 # Strategies that are held against a rule of their own, in one process.
+# Words of strategies that with one worker are one device's training.
+ASYNCHRONOUS = ("asynchronous", "stale")
 RULES = {"local_sgd": "src.strategies.torch.local_sgd_alone.train"}
 
 
@@ -79,9 +82,11 @@ def prepared(config: Config, precision: str) -> Config:
     """Return the configuration of an audited run in a precision, `fp64` or `own`, and nothing else to do."""
     enter = ENTER if config.framework == "torch" else None
     audit = {"precision": precision, "steps": STEPS, "changes": [], "alike": 1, "enter": enter}
+    per_epoch = max(1, data.samples(config.dataset) // config.global_batch)
     return replace(
         config,
         audit=audit,
+        epochs=max(config.epochs, -(-STEPS // per_epoch)),
         precision="fp32" if precision == "fp64" else config.precision,
         dataset={**config.dataset, "test_limit": TESTED * config.workers},
         hardware=replace(config.hardware, repeat_disturbed=0, probe=False),
@@ -95,13 +100,19 @@ def prepared(config: Config, precision: str) -> Config:
     )
 
 
+def check_claims(config: Config) -> None:
+    """Raise `ConfigError` where a strategy's steps claim to be no other training's."""
+    strategy = config.strategy
+    claimed = config.synchronous or strategy["name"] in RULES or strategy["parity"] in ASYNCHRONOUS
+    if not claimed or (not config.synchronous and config.supports.workers.min > 1):
+        raise ConfigError(
+            f"strategy={strategy['name']}: differs from one device by design ({strategy['parity']}), and "
+            "nothing is claimed of its steps"
+        )
+
+
 def one_at_a_time(config: Config) -> Config:
     """Return the configuration with one worker, as far as an asynchronous strategy is one device's."""
-    if config.supports.workers.min > 1:
-        raise ConfigError(
-            f"strategy={config.strategy['name']}: {config.strategy['parity']}, by design; nothing is claimed "
-            "of its steps"
-        )
     return replace(config, workers=1, batch=config.global_batch, scaling="strong", batch_shares="equal")
 
 

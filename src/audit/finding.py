@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +69,10 @@ class Finding:
 
     def _why(self) -> list[str]:
         if not self.causes:
-            tried = "; ".join(str(test["change"]) for test in self.tested)
+            tried = "; ".join(str(test["change"]) for test in self.tested if "failed" not in test)
             if not tried:
                 return ["No cause was tested."]
-            return [f"None of the causes tested explains it ({tried}): look at the strategy itself."]
+            return [f"None of the changes tested explains it ({tried}): look at the strategy itself."]
         titles = ", together with ".join(cause.title for cause in self.causes)
         changes = " and ".join(cause.change for cause in self.causes)
         advice = "; ".join(cause.advice for cause in self.causes)
@@ -103,6 +104,9 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding for audit.json."""
+        return _finite(self._as_json())
+
+    def _as_json(self) -> dict[str, Any]:
         return {
             "strategy": self.name,
             "against": self.against,
@@ -120,3 +124,12 @@ class Finding:
             "tested": self.tested,
             "sentences": self.sentences(),
         }
+
+
+def _finite(value: Any) -> Any:
+    """Return a value for JSON, which has no infinity: `None` takes its place."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,6 +19,10 @@ KINDS = {"weights": "weight", "buffers": "buffer", "loss": "loss", "gradients": 
 # is zero but for rounding has no norm to speak of.
 FLOOR = 1e-5
 
+# Weights of whose gradients rounding is all that is left, by this part of the norm of all, are left alone: an
+# optimizer that divides by their size makes them anything.
+NO_GRADIENT = 1e-9
+
 Tensors = dict[str, np.ndarray]
 
 
@@ -111,6 +115,18 @@ def summed(record: Record) -> Record:
     return _as_one(record, add)
 
 
+def without_gradients(record: Record) -> Record:
+    """Return a record without gradients, which are then not compared."""
+    steps = {
+        rank: {
+            step: {key: value for key, value in tensors.items() if not key.startswith("gradients/")}
+            for step, tensors in of_rank.items()
+        }
+        for rank, of_rank in record.steps.items()
+    }
+    return replace(record, steps=steps)
+
+
 def joined(record: Record) -> Record:
     """Return a record of the whole model, of whose stages each rank had its own."""
     return _as_one(record, lambda parts: {name: value for part in parts for name, value in part.items()})
@@ -128,12 +144,13 @@ def gaps(run: Record, reference: Record) -> Iterator[Gap]:
 
     Every rank's tensors are compared with those of the same rank of the reference, or of its only one.
     """
-    for step, loss in run.losses.items():
+    idle = _without_gradient(run) & _without_gradient(reference)
+    for step in sorted({*run.losses, *reference.losses}):
         for kind in KINDS:
             if kind == "loss":
-                known = reference.losses.get(step, math.nan)
+                loss, known = (each.losses.get(step, math.nan) for each in (run, reference))
                 yield Gap(step, kind, "", _relative(abs(loss - known), max(1.0, abs(known))))
-            elif sizes := _sizes(run, reference, step, kind):
+            elif sizes := _sizes(run, reference, step, kind, idle):
                 (name, rank), size = max(sizes.items(), key=lambda item: item[1])
                 yield Gap(step, kind, name, size, rank, among=len({each for each, _ in sizes}))
 
@@ -143,32 +160,57 @@ def first_gap(run: Record, reference: Record, bound: float) -> Gap | None:
     first = next((gap for gap in gaps(run, reference) if not gap.size <= bound), None)
     if first is None or first.kind == "loss":
         return first
-    sizes = _sizes(run, reference, first.step, first.kind)
+    idle = _without_gradient(run) & _without_gradient(reference)
+    sizes = _sizes(run, reference, first.step, first.kind, idle)
     return replace(first, count=len({name for (name, _), size in sizes.items() if not size <= bound}))
 
 
-def _sizes(run: Record, reference: Record, step: int, kind: str) -> dict[tuple[str, int], float]:
-    """Return the gap of each tensor of a kind in a step, by its name and its rank."""
+def _without_gradient(record: Record) -> set[str]:
+    """Return the names of weights that had gradients in some step, and none that is more than rounding."""
+    largest: dict[str, float] = {}
+    for steps in record.steps.values():
+        for tensors in steps.values():
+            norms = {key: norm(each) for key, each in tensors.items() if key.startswith("gradients/")}
+            together = math.hypot(*norms.values())
+            for key, size in norms.items():
+                name, part = key.partition("/")[2], size / together if together else 0.0
+                largest[name] = max(largest.get(name, 0.0), part)
+    return {name for name, part in largest.items() if part <= NO_GRADIENT}
+
+
+def norm(difference: np.ndarray) -> float:
+    """Return the norm of the tensor that a sketch is of, or of what a difference of sketches is of."""
+    return float(np.linalg.norm(difference[:-1])) or abs(float(difference[-1]))
+
+
+def _sizes(
+    run: Record, reference: Record, step: int, kind: str, idle: set[str]
+) -> dict[tuple[str, int], float]:
+    """Return the gap of each tensor of a kind in a step, by its name and its rank, but of `idle` weights."""
     found: dict[tuple[str, int], float] = {}
     for rank, steps in run.steps.items():
         expected = reference.steps.get(rank, reference.steps.get(0, {}))
         if step in steps and step in expected:
             sizes = _tensor_gaps(steps[step], expected[step], kind)
-            found |= {(name, rank): size for name, size in sizes.items()}
+            left_out = idle if kind == "weights" else set()
+            found |= {(name, rank): size for name, size in sizes.items() if name not in left_out}
     return found
 
 
 def _tensor_gaps(run: Tensors, reference: Tensors, kind: str) -> dict[str, float]:
-    """Return the relative difference of each tensor of a kind; one that the other lacks counts as zero."""
+    """Return the relative difference of each tensor of a kind; one that the other lacks counts as zero.
+
+    There are none where the run has no tensor of that kind.
+    """
     own, known = ({k: v for k, v in each.items() if k.startswith(f"{kind}/")} for each in (run, reference))
-    together = math.sqrt(sum(float(np.dot(value, value)) for value in known.values()))
+    together = math.hypot(*(norm(value) for value in known.values()))
     sizes = {}
-    for key in {**known, **own}:
+    for key in {**known, **own} if own else ():
         there = known.get(key, own.get(key))
         assert there is not None
         one, other = (each.get(key, np.zeros_like(there)) for each in (own, known))
-        scale = max(float(np.linalg.norm(there)), FLOOR * together)
-        sizes[key.partition("/")[2]] = _relative(float(np.linalg.norm(one - other)), scale)
+        scale = max(norm(there), FLOOR * together)
+        sizes[key.partition("/")[2]] = _relative(norm(one - other), scale)
     return sizes
 
 

@@ -43,7 +43,7 @@ class Runner:
         self._folder = folder
         self._lease = lease
         self._known: dict[str, Record] = {}
-        self._last = ""
+        self._last, self._count = "", 0
 
     def run(self, config: Config, title: str, *, again: bool = False) -> Record:
         """Train as configured, and return what the ranks did.
@@ -77,7 +77,8 @@ class Runner:
         shown = sys.stderr if sys.stderr.isatty() else io.StringIO()
         if not sys.stderr.isatty():
             print(f"  {title}", end="", flush=True)
-        self._last = f"{len(self.seconds):03d}"
+        self._count += 1
+        self._last = f"{self._count:03d}"
         config = dataclasses.replace(config, out=str(self._folder / self._last))
         launcher_of(config).prepare(config)
         directory = RunDirectory.claim(config)

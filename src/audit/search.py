@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -30,6 +31,8 @@ class Audit:
         self._config = pair.run
         self._plain = pair.plain
         self._label = pair.label
+        # What several references are told apart by.
+        self._of = "".join(f", {word}" for word in pair.label.split(", ")[1:])
         self._gap: Gap | None = None
         # In what precision causes are searched for, and what is a gap there.
         self._precision, self._bound = SHARP, SHARP_BOUND
@@ -57,15 +60,21 @@ class Audit:
             # The model itself can't, where it can in its own precision; else that run says so.
             self._precision, self._bound = OWN, OWN_BOUND
             finding.notes.append(f"It was not audited in float64: {error}.")
+        reference = self._reference(self._precision)
+        if wrong := next((step for step, loss in reference.losses.items() if not math.isfinite(loss)), None):
+            finding.same[self._precision] = False
+            finding.notes.append(f"One device's loss of step {wrong} is no number: nothing can be compared.")
+            return finding
         self._in_own_precision(finding)
-        reference, run = self._reference(self._precision), self._run(self._precision)
+        run = self._run(self._precision)
         self._gap = first_gap(run, reference, self._bound)
         if self._precision == SHARP:
             finding.gaps = {SHARP: largest(run, reference), **finding.gaps}
             finding.same[SHARP] = self._gap is None
         if self._gap is not None and not finding.is_same:
             finding.first = [self._gap, *self._gradient_of(run, reference)]
-            self._search(finding, {**reference.facts, **_of_both(run.facts, reference.facts)})
+            facts = {**run.facts, **reference.facts, **_of_both(run.facts, reference.facts)}
+            self._search(finding, facts)
         return finding
 
     def find_resumed(self) -> Finding:
@@ -86,6 +95,8 @@ class Audit:
         whole = self._runner.run(config, f"{self._label} in float64{change}")
         stopped = self._runner.stopped(config, f"{self._label}, stopped{change}")
         resumed = self._runner.run(replace(config, resume=stopped), f"{self._label}, resumed{change}")
+        later = {step: loss for step, loss in whole.losses.items() if step in resumed.losses}
+        whole = replace(whole, losses=later)
         return first_gap(resumed, whole, SHARP_BOUND), largest(resumed, whole)
 
     def _in_own_precision(self, finding: Finding) -> None:
@@ -112,7 +123,7 @@ class Audit:
     def _search(self, finding: Finding, facts: Mapping[str, object]) -> None:
         """Test the plausible causes one by one; where none alone is it, test which of them together are."""
         plain = self._prepared(self._plain, self._precision)
-        repeated = self._runner.run(plain, "one device once more", again=True)
+        repeated = self._runner.run(plain, f"one device once more{self._of}", again=True)
         reproducible = first_gap(repeated, self._reference(self._precision), self._bound) is None
         if not reproducible:
             finding.notes.append("One device doesn't compute the same twice.")
@@ -123,6 +134,8 @@ class Audit:
             if self._test([cause], finding):
                 finding.causes = [self._refined(cause, finding, facts)]
                 return
+        if facts.get("draws_random_numbers"):
+            finding.notes.append("The model draws random numbers, not all of which may have been held still.")
         if len(plausible) > 1 and self._test(plausible, finding):
             needed = list(plausible)
             # The more general ones first: what a special one explains is not theirs.
@@ -150,7 +163,7 @@ class Audit:
             run = cause.audited(run)
         change = " and ".join(cause.change for cause in causes)
         try:
-            known = self._runner.run(cells.following(reference, run), f"one device, {change}")
+            known = self._runner.run(cells.following(reference, run), f"one device, {change}{self._of}")
             found = self._of_whole_model(self._runner.run(run, f"{self._label}, {change}"))
         except RunFailed as error:
             finding.tested.append(
@@ -183,7 +196,7 @@ class Audit:
     def _reference(self, precision: str) -> Record:
         plain, run = self._prepared(self._plain, precision), self._prepared(self._config, precision)
         shown = "float64" if precision == SHARP else self._config.precision
-        return self._runner.run(cells.following(plain, run), f"one device in {shown}")
+        return self._runner.run(cells.following(plain, run), f"one device in {shown}{self._of}")
 
     def _run(self, precision: str) -> Record:
         config = self._prepared(self._config, precision)
@@ -193,7 +206,10 @@ class Audit:
     def _of_whole_model(self, record: Record) -> Record:
         """Return a record of the whole model, where each rank had a part of it or of its gradients."""
         if "serve" in self._config.strategy:
-            return records.summed(record)
+            record = records.summed(record)
+            # What workers push isn't clipped yet.
+            clips = self._config.optimizer["clip_norm"] is not None
+            return records.without_gradients(record) if clips else record
         return records.joined(record) if "partition" in self._config.strategy else record
 
 

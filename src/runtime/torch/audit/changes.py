@@ -7,7 +7,6 @@ devices equal if it alone had them differ, and leaves both the same otherwise.
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,6 +39,8 @@ DROPPING = (
 DROPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 # What a module may keep a state in, beside its buffers.
 COPIED = (bool, int, float, str, list, dict, Tensor)
+# Attributes of every module's.
+TORCHS = set(vars(nn.Module()))
 # Types of generators that are seeded by a method of that name.
 LEGACY = (np.random.RandomState, random.Random)
 # Whether the model is being built, when it draws its weights as ever.
@@ -54,6 +55,7 @@ def enter(config: Config) -> None:
         return
     if config.audit["precision"] == "fp64":
         torch.set_default_dtype(torch.float64)
+        _stay_sharp()
     if DROPOUT_OFF in config.changes or CONSTANT_DRAWS in config.changes:
         _drop_nothing()
     if CONSTANT_DRAWS in config.changes:
@@ -89,11 +91,37 @@ def apply(config: Config, model: nn.Module) -> None:
                 layer.dropout = 0.0
 
 
+def _stay_sharp() -> None:
+    """Have numbers of float64 stay so where a model asks for those of float32, as some do for a loss."""
+    own_float, own_to, own_type = Tensor.float, Tensor.to, Tensor.type
+    kinds = {torch.float32: torch.float64}
+
+    def sharp(value: Any) -> Any:
+        return kinds.get(value, value) if isinstance(value, torch.dtype) else value
+
+    def stay(tensor: Tensor, *more: Any, **named: Any) -> Tensor:
+        return tensor if tensor.dtype == torch.float64 else own_float(tensor, *more, **named)
+
+    def to(tensor: Tensor, *more: Any, **named: Any) -> Tensor:
+        if tensor.dtype == torch.float64:
+            more = tuple(sharp(each) for each in more)
+            named = {key: sharp(value) for key, value in named.items()}
+        return own_to(tensor, *more, **named)
+
+    def as_type(tensor: Tensor, *more: Any, **named: Any) -> Any:
+        if tensor.dtype == torch.float64:
+            more = tuple(sharp(each) for each in more)
+        return own_type(tensor, *more, **named)
+
+    Tensor.float, Tensor.to, Tensor.type = stay, to, as_type  # type: ignore[method-assign, assignment]
+
+
 def _drop_nothing() -> None:
     """Have torch's functions of dropout return what they are given."""
-    for name in DROPPING:
-        if hasattr(functional, name):
-            setattr(functional, name, _unchanged)
+    for owner in (functional, torch):
+        for name in DROPPING:
+            if hasattr(owner, name):
+                setattr(owner, name, _unchanged)
     attend = functional.scaled_dot_product_attention
 
     def attend_to_all(query: Tensor, key: Tensor, value: Tensor, *more: Any, **named: Any) -> Tensor:
@@ -115,26 +143,51 @@ def _draw_constants() -> None:
     of_shape: dict[str, float] = {"rand": 0.5, "randn": 0.0}
     for name, value in of_shape.items():
         _replace(torch, name, lambda *size, _value=value, **named: _full(size, _value, named))
-        _replace(torch, f"{name}_like", lambda like, _value=value, **named: torch.full_like(like, _value))
+        _replace(torch, f"{name}_like", lambda input, _value=value, **named: torch.full_like(input, _value))
     _replace(torch, "randint", lambda *arguments, **named: _integers(arguments, named))
     _replace(torch, "randperm", lambda count, **named: torch.arange(count, device=named.get("device")))
-    _replace(torch, "bernoulli", lambda probabilities, *_, **__: probabilities.clone())
+    for owner in (torch, Tensor):
+        _replace(owner, "bernoulli", lambda input, *_, **__: input.clone())
+        _replace(owner, "multinomial", _likeliest)
+    _replace(torch, "poisson", lambda input, *_, **__: input.clone())
+    for owner in (functional, torch):
+        # Its slope in evaluation is the mean of those that it draws.
+        _replace(owner, "rrelu", lambda input, lower=1 / 8, upper=1 / 3, *_, **__: functional.leaky_relu(
+            input, (lower + upper) / 2))  # fmt: skip
+    for name, value in {"rand": 0.5, "random_sample": 0.5, "randn": 0.0}.items():
+        _replace(np.random, name, lambda *size, _value=value: np.full(size, _value) if size else _value)
+    for name, mean in {
+        "random": lambda size=None: (0.5, size),
+        "standard_normal": lambda size=None: (0.0, size),
+        "uniform": lambda low=0.0, high=1.0, size=None: ((low + high) / 2, size),
+        "normal": lambda loc=0.0, scale=1.0, size=None: (loc, size),
+        "binomial": lambda n, p, size=None: (n * p, size),
+    }.items():
+        _replace(np.random, name, lambda *given, _mean=mean, **named: _filled(*_mean(*given, **named)))
     _replace(torch, "normal", lambda mean, *_, **__: mean + torch.zeros(()) if _is_tensor(mean) else mean)
-    _replace(torch, "multinomial", lambda weights, count, *_, **__: weights.topk(count, -1).indices)
     within: dict[str, Callable[..., float | Tensor]] = {
-        "uniform_": lambda low=0.0, high=1.0, **_: (low + high) / 2,
+        "uniform_": lambda low=0.0, high=1.0, **named: (named.get("from", low) + named.get("to", high)) / 2,
         "normal_": lambda mean=0.0, *_, **__: mean,
-        "exponential_": lambda rate=1.0, **_: 1 / rate,
-        "bernoulli_": lambda probability=0.5, **_: probability,
+        "exponential_": lambda lambd=1.0, **_: 1 / lambd,
+        "bernoulli_": lambda p=0.5, **_: p,
         "log_normal_": lambda *_, **__: 1.0,
         "cauchy_": lambda median=0.0, *_, **__: median,
-        "geometric_": lambda probability, **_: 1 / probability,
+        "geometric_": lambda p, **_: 1 / p,
         "random_": lambda *_, **__: 0,
     }
     for name, value_of in within.items():
         _replace(
             Tensor, name, lambda tensor, *given, _of=value_of, **named: _fill(tensor, _of(*given, **named))
         )
+
+
+def _likeliest(input: Tensor, num_samples: int, *_: Any, **__: Any) -> Tensor:
+    return input.topk(num_samples, -1).indices
+
+
+def _filled(mean: Any, size: Any) -> Any:
+    """Return numbers of NumPy's that all are a mean."""
+    return mean if size is None else np.broadcast_to(mean, size).copy()
 
 
 def _fill(tensor: Tensor, value: float | Tensor) -> Tensor:
@@ -233,9 +286,8 @@ def state_kept(config: Config, model: nn.Module) -> Iterator[None]:
     kept = []
     for module in model.modules():
         own = {} if isinstance(module, BatchNorm) else dict(module.named_buffers(recurse=False))
-        plain = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-        attributes = {name: copy.copy(each) for name, each in plain.items() if isinstance(each, COPIED)}
-        kept.append((module, own | attributes, set(vars(module))))
+        plain = {name: value for name, value in vars(module).items() if is_own(name, value)}
+        kept.append((module, own | {name: copied(value) for name, value in plain.items()}, set(vars(module))))
         for name, buffer in own.items():
             setattr(module, name, buffer.clone())
     try:
@@ -246,3 +298,19 @@ def state_kept(config: Config, model: nn.Module) -> Iterator[None]:
                 delattr(module, name)
             for name, value in values.items():
                 setattr(module, name, value)
+
+
+def is_own(name: str, value: object) -> bool:
+    """Return whether a module's attribute is its author's, and of a type in which a state may be kept."""
+    return name not in TORCHS and isinstance(value, COPIED)
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a plain value, with copies of the tensors in it."""
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if isinstance(value, list):
+        return [copied(each) for each in value]
+    if isinstance(value, dict):
+        return {key: copied(each) for key, each in value.items()}
+    return value

@@ -4,7 +4,8 @@ A sketch is linear, so that those of the parts of a sum add up to that of the su
 and Szegedy (1999, The space complexity of approximating the frequency moments, 2.2), one a piece of the
 tensor: each value gets a random sign, and each of `PIECES` pieces of consecutive values is summed up. The
 squared norm of a difference of sketches is on average that of the tensors' difference, and exactly that where
-a piece has one value. Two different tensors have the same sketch with probability 0.
+a piece has one value. Of whole numbers and truth values, whose differences may cancel, one more number tells
+whether they are equal: their sum by random weights, which two different tensors share with probability 0.
 """
 
 from __future__ import annotations
@@ -19,23 +20,26 @@ PIECES = 64
 
 
 def sketch(tensor: Tensor) -> np.ndarray:
-    """Return the sketch of a tensor of any shape and type, float64 [PIECES]; random numbers aren't drawn."""
+    """Return the sketch of a tensor of any shape and type, float64 [PIECES + 1]; torch draws nothing."""
     values = tensor.detach()
     if values.layout is not torch.strided:
         values = values.to_dense()
     if values.is_complex():
         values = torch.view_as_real(values)
+    exact = not values.is_floating_point()
     values = values.reshape(-1).to("cpu", torch.float64)
     if len(values) <= PIECES:
-        return np.pad(values.numpy(), (0, PIECES - len(values)))
+        return np.pad(values.numpy(), (0, PIECES + 1 - len(values)))
     signed = values.numpy() * _signs(len(values))
     starts = np.arange(PIECES) * len(signed) // PIECES
-    return np.add.reduceat(signed, starts)
+    told = float(values.numpy() @ _weights(len(values))) if exact else 0.0
+    return np.append(np.add.reduceat(signed, starts), told)
 
 
-def norm(difference: np.ndarray) -> float:
-    """Return the norm of the tensor that a sketch is of, or of what a difference of sketches is of."""
-    return float(np.linalg.norm(difference))
+@functools.cache
+def _weights(count: int) -> np.ndarray:
+    """Return a random weight for each of `count` values, the same in every process."""
+    return np.random.Generator(np.random.Philox(key=count)).uniform(0.5, 1.5, count)
 
 
 @functools.cache

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from src.compat.torch import BatchNorm
@@ -21,8 +20,6 @@ from src.runtime.torch.audit.sketch import sketch
 
 # Kinds of tensors, in the order in which a step has them; the first two are those before the step.
 WEIGHTS, BUFFERS, GRADIENTS = KINDS = ("weights", "buffers", "gradients")
-# Python attributes of these types, in which a module may keep a state.
-PLAIN = (bool, int, float, str)
 
 
 class Watch:
@@ -33,41 +30,53 @@ class Watch:
     attributes of modules changed in a step.
     """
 
-    def __init__(self, folder: Path, model: nn.Module, prefix: str = "") -> None:
+    def __init__(
+        self, folder: Path, model: nn.Module, prefix: str = "", tied: Sequence[Sequence[str]] = ()
+    ) -> None:
         """Watch `model`, whose names have a `prefix` before those in the whole model.
 
         Args:
             folder: the rank's.
             model: the rank's part of the model.
             prefix: what its names have before those in the whole model.
+            tied: names in the whole model of tensors that have several; the first of them is used.
         """
+        first = {name: names[0] for names in tied for name in names}
         self._folder = folder
         self._model = model
+        whole = {name.removeprefix(prefix): each for name, each in model.named_parameters()}
         self._parameters = {
-            name.removeprefix(prefix): parameter
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
+            first.get(name, name): parameter for name, parameter in whole.items() if parameter.requires_grad
         }
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         unused = _unused_counters(model)
         self._buffers = [name for name, _ in model.named_buffers() if name not in unused]
+        self._statistics = {
+            f"{path}.{name}".lstrip(".")
+            for path, layer in model.named_modules()
+            if isinstance(layer, BatchNorm)
+            for name, _ in layer.named_buffers(recurse=False)
+        }
         self._prefix = prefix
         self._tensors: dict[str, np.ndarray] = {}
         self._attributes: dict[str, Any] = {}
         # Another watch of the same rank may have looked at the steps before.
         known = read_mapping(folder / files.AUDITED)
-        self._facts: dict[str, list[str]] = {"without_gradient": [], "attributes": [], **known}
+        nothing: dict[str, list[str]] = {"without_gradient": [], "attributes": [], "moves_buffers": []}
+        self._facts = nothing | known
 
     def begin(self, step: int) -> None:
         """Look at the weights and buffers before a step, from 1."""
         changes.reseed(step)
         self._tensors = {}
         self.look_at_weights()
-        buffers = dict(self._model.named_buffers())
-        self._tensors |= {
-            f"{BUFFERS}/{name.removeprefix(self._prefix)}": sketch(buffers[name]) for name in self._buffers
-        }
+        self._tensors |= self._look_at_buffers()
         self._attributes = _attributes(self._model)
+
+    def _look_at_buffers(self) -> dict[str, np.ndarray]:
+        buffers = dict(self._model.named_buffers())
+        seen = {name: sketch(buffers[name]) for name in self._buffers if name in buffers}
+        return {f"{BUFFERS}/{name.removeprefix(self._prefix)}": value for name, value in seen.items()}
 
     def look_at_weights(self) -> None:
         """Look at the weights, which a worker fetches in a step."""
@@ -90,6 +99,12 @@ class Watch:
         moved = {name for name, value in self._attributes.items() if now.get(name) != value}
         moved |= now.keys() - self._attributes.keys()
         self._facts["attributes"] = sorted({*self._facts["attributes"], *moved})
+        after = self._look_at_buffers()
+        changed = {
+            key.partition("/")[2] for key, value in after.items() if (self._tensors[key] != value).any()
+        }
+        own = {name for name in changed if f"{self._prefix}{name}" not in self._statistics}
+        self._facts["moves_buffers"] = sorted({*self._facts["moves_buffers"], *own})
         path = self._folder / files.AUDITED_STEP.format(step=step)
         np.savez(path, allow_pickle=False, **self._tensors)
         write_text(self._folder / files.AUDITED, json.dumps(self._facts))
@@ -122,18 +137,22 @@ def _unused_counters(model: nn.Module) -> set[str]:
     }
 
 
+def _seen(value: Any) -> Any:
+    """Return what a plain value is compared by."""
+    if isinstance(value, Tensor):
+        return sketch(value).tolist()
+    if isinstance(value, list):
+        return [_seen(each) if isinstance(each, changes.COPIED) else id(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _seen(each) for key, each in value.items() if isinstance(each, changes.COPIED)}
+    return value
+
+
 def _attributes(model: nn.Module) -> dict[str, Any]:
     """Return plain Python attributes, lists' lengths and tensors that are no buffers, by name."""
     found: dict[str, Any] = {}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name.startswith("_") or name == "training":
-                continue
-            where = f"{path}.{name}".lstrip(".")
-            if isinstance(value, PLAIN):
-                found[where] = value
-            elif isinstance(value, list | dict):
-                found[where] = len(value)
-            elif isinstance(value, torch.Tensor):
-                found[where] = sketch(value).tolist()
+            if changes.is_own(name, value):
+                found[f"{path}.{name}".lstrip(".")] = _seen(value)
     return found

@@ -42,7 +42,7 @@ class AuditCallback(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begin to watch the model, and every optimizer's steps: the gradients then are those it took."""
         folder = files.rank_folder(self._context.folder, self._context.rank)
-        self._watch = Watch(folder, self._module.model, self._module.prefix)
+        self._watch = Watch(folder, self._module.model, self._module.prefix, self._module.tied)
         self._hook = register_optimizer_step_post_hook(self._after_step)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -55,6 +55,8 @@ class AuditCallback(pl.Callback):
     ) -> None:
         """Look at the weights before the first micro-batch of a step."""
         assert self._watch is not None
+        # What the module's own hooks have changed since the last one is undone, too.
+        self._undo.__exit__(None, None, None)
         if index % self._parts == 0:
             self._watch.begin(self._step + 1)
         self._undo = changes.state_kept(self._context.config, self._module.model)
@@ -72,7 +74,6 @@ class AuditCallback(pl.Callback):
     ) -> None:
         """Write what was seen, once the step is complete."""
         assert self._watch is not None
-        self._undo.__exit__(None, None, None)
         if (index + 1) % self._parts == 0:
             self._step += 1
             self._watch.end(self._step)
@@ -81,4 +82,5 @@ class AuditCallback(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Leave the optimizers of the process alone again."""
+        self._undo.__exit__(None, None, None)
         self._hook.remove()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from src.runtime.torch.audit.sketch import PIECES, norm, sketch
+from src.audit.records import norm
+from src.runtime.torch.audit.sketch import PIECES, sketch
 
 
 def test_of_few_values_a_sketch_is_they_themselves() -> None:
@@ -44,5 +45,15 @@ def test_all_kinds_of_tensors_have_one_and_draw_nothing() -> None:
         torch.eye(20).to_sparse(),
         torch.ones(200, dtype=torch.bfloat16),
     ):
-        assert sketch(tensor).shape == (PIECES,)
+        assert sketch(tensor).shape == (PIECES + 1,)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_unequal_whole_numbers_and_truth_values_have_unequal_sketches() -> None:
+    one_hot = torch.eye(256, dtype=torch.bool)
+    sketches = np.stack([sketch(row) for row in one_hot])
+    # By signs alone two places of one piece are the same, or the opposite.
+    assert len(np.unique(sketches[:, :-1], axis=0)) < 256
+    assert len(np.unique(sketches, axis=0)) == 256
+    for one, other in ((0, 1), (1, 2), (100, 101)):
+        assert norm(sketches[one] - sketches[other]) > 0.0
