@@ -71,7 +71,7 @@ class Finding:
         if not self.causes:
             tried = "; ".join(str(test["change"]) for test in self.tested if "failed" not in test)
             if not tried:
-                return ["No cause was tested."]
+                return []
             return [f"None of the changes tested explains it ({tried}): look at the strategy itself."]
         titles = ", together with ".join(cause.title for cause in self.causes)
         changes = " and ".join(cause.change for cause in self.causes)

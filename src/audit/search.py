@@ -16,7 +16,7 @@ from src.config import Config
 from src.measure.arithmetic import PARITY_BOUND, PARITY_STEPS, parity_gap, parity_holds
 
 # What rounding does to ten steps in float64 stays below this.
-SHARP_BOUND = 1e-9
+SHARP_BOUND = 1e-8
 # What rounding does to them in fp32 does, where a model can't be run in float64.
 OWN_BOUND = 1e-3
 SHARP, OWN = "fp64", "own"
