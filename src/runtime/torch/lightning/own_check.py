@@ -64,6 +64,8 @@ def check_training(context: RankContext, model: nn.Module, note: Callable[[str],
                 "itself, can't take the place; write one"
             )
         note("note: it has no validation_step; its test loss is that of training_step in evaluation mode")
+    if not model.automatic_optimization:
+        _check_by_hand(context, module.name)
     strategy = SingleDeviceStrategy(device=torch.device("cpu"))
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
         recorder = Recorder(config, 0, Path(folder), started=time.time(), probes=False)
@@ -80,6 +82,24 @@ def unchanged_ranks() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
+def _check_by_hand(context: RankContext, name: str) -> None:
+    """Raise `ConfigError` where a module that optimises by hand doesn't go with the run."""
+    config = context.config
+    strategy = f"strategy={config.strategy['name']}"
+    shares = config.data_parallel_degree > 1
+    if shares and not config.synchronous:
+        raise ConfigError(
+            f"{name}: optimises by hand, and {strategy} counts a step of each optimizer; choose "
+            "strategy=single, ddp or mpi"
+        )
+    # Whoever goes backward by hand goes by a loss that nobody weighs.
+    for key in ("microbatches", "batch_shares"):
+        if (value := getattr(config, key)) not in (1, "equal"):
+            raise ConfigError(
+                f"{key}={value}: {name} optimises by hand, each rank's batch as a whole; leave it away"
+            )
+
+
 def _check_update(context: RankContext, module: OwnModule, trainer: pl.Trainer) -> None:
     """Raise `ConfigError` where the optimizers or schedulers of a trained module don't go with the run."""
     config, name = context.config, module.name
@@ -87,18 +107,6 @@ def _check_update(context: RankContext, module: OwnModule, trainer: pl.Trainer) 
     shares = config.data_parallel_degree > 1
     if not trainer.optimizers:
         raise ConfigError(f"{name}: its configure_optimizers returns none, by which nothing is trained")
-    if not module.model.automatic_optimization:
-        if shares and not config.synchronous:
-            raise ConfigError(
-                f"{name}: optimises by hand, and {strategy} counts a step of each optimizer; choose "
-                "strategy=single, ddp or mpi"
-            )
-        # Whoever goes backward by hand goes by a loss that nobody weighs.
-        for key in ("microbatches", "batch_shares"):
-            if (value := getattr(config, key)) not in (1, "equal"):
-                raise ConfigError(
-                    f"{key}={value}: {name} optimises by hand, each rank's batch as a whole; leave it away"
-                )
     closures = [each for each in trainer.optimizers if isinstance(each, torch.optim.LBFGS)]
     if closures and shares:
         raise ConfigError(
