@@ -19,9 +19,9 @@ STEPS = 10
 TESTED = 2
 # What changes a process of torch's as an audit asks for.
 ENTER = "src.runtime.torch.audit.changes.enter"
-# Strategies that are held against a rule of their own, in one process.
 # Words of strategies that with one worker are one device's training.
 ASYNCHRONOUS = ("asynchronous", "stale")
+# Strategies that are held against a rule of their own, in one process.
 RULES = {"local_sgd": "src.strategies.torch.local_sgd_alone.train"}
 
 

@@ -71,20 +71,27 @@ class Audit:
         if self._precision == SHARP:
             finding.gaps = {SHARP: largest(run, reference), **finding.gaps}
             finding.same[SHARP] = self._gap is None
+            if self._gap is None and finding.same[OWN] is False:
+                finding.notes.append(
+                    f"In float64 it is the same: its losses in {config.precision} differ by more than "
+                    "rounding does to one device."
+                )
         if self._gap is not None and not finding.is_same:
             finding.first = [self._gap, *self._gradient_of(run, reference)]
-            facts = {**run.facts, **reference.facts, **_of_both(run.facts, reference.facts)}
+            # The reference has the whole model, of whose buffers a stage doesn't know which are BatchNorm's.
+            missing = run.facts.get("without_gradient") or reference.facts.get("without_gradient")
+            facts = {**run.facts, **reference.facts, "without_gradient": missing}
             self._search(finding, facts)
         return finding
 
     def find_resumed(self) -> Finding:
         """Hold a run that goes on at the checkpoint of its middle against one that isn't stopped."""
         finding = Finding(f"{self._label}, resumed", "a run that isn't stopped", self._config.precision)
-        gap, finding.gaps[SHARP] = self._resumed(self._prepared(self._config, SHARP), "")
+        gap, finding.gaps[SHARP] = self._resumed(cells.prepared(self._config, SHARP), "")
         finding.same = {SHARP: gap is None}
         finding.first = [] if gap is None else [gap]
         if gap is not None:
-            change = cells.without_state(self._prepared(self._config, SHARP))
+            change = cells.without_state(cells.prepared(self._config, SHARP))
             again, _ = self._resumed(change, f", {RESUMED.change}")
             finding.tested.append({"causes": [RESUMED.name], "change": RESUMED.change, "same": again is None})
             finding.causes = [RESUMED] if again is None else []
@@ -122,7 +129,7 @@ class Audit:
 
     def _search(self, finding: Finding, facts: Mapping[str, object]) -> None:
         """Test the plausible causes one by one; where none alone is it, test which of them together are."""
-        plain = self._prepared(self._plain, self._precision)
+        plain = cells.prepared(self._plain, self._precision)
         repeated = self._runner.run(plain, f"one device once more{self._of}", again=True)
         reproducible = first_gap(repeated, self._reference(self._precision), self._bound) is None
         if not reproducible:
@@ -134,8 +141,6 @@ class Audit:
             if self._test([cause], finding):
                 finding.causes = [self._refined(cause, finding, facts)]
                 return
-        if facts.get("draws_random_numbers"):
-            finding.notes.append("The model draws random numbers, not all of which may have been held still.")
         if len(plausible) > 1 and self._test(plausible, finding):
             needed = list(plausible)
             # The more general ones first: what a special one explains is not theirs.
@@ -144,6 +149,8 @@ class Audit:
                 if fewer and self._test(fewer, finding):
                     needed = fewer
             finding.causes = needed
+        if not finding.causes and facts.get("draws_random_numbers"):
+            finding.notes.append("The model draws random numbers, not all of which may have been held still.")
 
     def _refined(self, cause: Cause, finding: Finding, facts: Mapping[str, object]) -> Cause:
         """Return the cause that is more special than a confirmed one and is confirmed too, or this one."""
@@ -155,7 +162,7 @@ class Audit:
 
     def _test(self, causes: Sequence[Cause], finding: Finding) -> bool:
         """Change what these causes are about, on both sides; return whether the runs are the same then."""
-        run, reference = (self._prepared(each, self._precision) for each in (self._config, self._plain))
+        run, reference = (cells.prepared(each, self._precision) for each in (self._config, self._plain))
         for cause in causes:
             if cause.reference is not None:
                 reference = cause.reference(reference, run)
@@ -190,16 +197,13 @@ class Audit:
         of_step = [gap for gap in records.gaps(run, reference) if gap.step == step]
         return [gap for gap in of_step if gap.kind == "gradients" and not gap.size <= self._bound]
 
-    def _prepared(self, config: Config, precision: str) -> Config:
-        return cells.prepared(config, precision)
-
     def _reference(self, precision: str) -> Record:
-        plain, run = self._prepared(self._plain, precision), self._prepared(self._config, precision)
+        plain, run = cells.prepared(self._plain, precision), cells.prepared(self._config, precision)
         shown = "float64" if precision == SHARP else self._config.precision
         return self._runner.run(cells.following(plain, run), f"one device in {shown}{self._of}")
 
     def _run(self, precision: str) -> Record:
-        config = self._prepared(self._config, precision)
+        config = cells.prepared(self._config, precision)
         shown = "float64" if precision == SHARP else self._config.precision
         return self._of_whole_model(self._runner.run(config, f"{self._label} in {shown}"))
 
@@ -211,12 +215,6 @@ class Audit:
             clips = self._config.optimizer["clip_norm"] is not None
             return records.without_gradients(record) if clips else record
         return records.joined(record) if "partition" in self._config.strategy else record
-
-
-def _of_both(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
-    """Return what either run found of the model."""
-    keys = ("without_gradient", "attributes", "moves_buffers")
-    return {key: one.get(key) or other.get(key) for key in keys}
 
 
 def _without(causes: Sequence[Cause], left_out: Cause) -> list[Cause]:
