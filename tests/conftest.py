@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -157,11 +158,12 @@ def _own_token() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the test's module has trained its cases."""
+def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the test's module has trained its cases; gigabytes, which go when its tests are done."""
     folder = tmp_path_factory.mktemp("cases")
     request.module.train_cases(folder)
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 def _until(condition: Callable[[], object], seconds: float, what: str) -> float:
@@ -199,6 +201,7 @@ def module_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callab
     yield make
     for each in made:
         each.end()
+        shutil.rmtree(each.folder.parent, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
