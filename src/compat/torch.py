@@ -1,4 +1,4 @@
-"""Wrap private parts of torch: BatchNorm's base, fake tensors, storages, DDP's graphs, works, attention."""
+"""Wrap private parts of torch: BatchNorm's base, fake tensors, storages, works, pytrees, DDP, FSDP."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _create_work_from_future
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 __all__ = [
+    "AllGather",
     "BatchNorm",
     "FakeTensorMode",
     "HigherOrderOperator",
+    "ReduceScatter",
     "as_in_ddp",
     "completed_work",
     "flop_counter",
     "has_batch_statistics",
     "storage_id",
+    "tree_leaves",
 ]
 
 

@@ -157,16 +157,20 @@ def _check_batch(config: Config) -> None:
 
 
 def _check_lists(config: Config) -> None:
-    """Raise `ConfigError` where a list among the strategy's options has the wrong length.
+    """Raise `ConfigError` where a list among the strategy's options has the wrong length or entries.
 
     A list of numbers must have one for each worker. A list of names says where each worker's part begins, for
-    all but the first.
+    all but the first. Where `allowed` says `lists: modules`, it names modules, however many.
     """
     for option, allowed in (config.strategy.get("allowed") or {}).items():
         value = config.strategy[option]
         if not isinstance(allowed, Mapping) or not allowed.get("lists") or not isinstance(value, list):
             continue
         has_names = isinstance(value[0], str)
+        if allowed["lists"] == "modules":
+            if not has_names:
+                raise ConfigError(f"strategy.{option}={value}: must name modules, as [layer1,layer2]")
+            continue
         length = config.workers - has_names
         if len(value) != length:
             meaning = "name where each but the first begins" if has_names else "an entry each"

@@ -16,7 +16,9 @@ file, and gives a restored optimizer's tensors another memory layout than their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -27,6 +29,7 @@ from src.config import Config, ConfigError
 from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import check_checkpoint
+from src.runtime.torch import shards
 
 NEEDED = ("model", "optimizer", "epoch", "step", "seed", "global_batch")
 
@@ -43,23 +46,61 @@ class RankState(TypedDict):
     state: dict[str, dict[str, Any]]
 
 
-def rank_state(module: nn.Module, optimizer: torch.optim.Optimizer, prefix: str = "") -> RankState:
+def rank_state(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    prefix: str = "",
+    copy: Callable[[Any], Any] | None = None,
+) -> RankState:
     """Copy a rank's tensors to the CPU.
 
     Args:
         module: the rank's model, or its part of the model.
         optimizer: the optimizer of the module's parameters.
         prefix: what the module's names have before the names in the whole model.
+        copy: copies a tensor, by default to memory, and returns what is none as it is.
     """
+    copy = copy or _copy
     named = {name.removeprefix(prefix): value for name, value in module.named_parameters()}
     return {
-        "model": {name.removeprefix(prefix): _copy(value) for name, value in module.state_dict().items()},
+        "model": {name.removeprefix(prefix): copy(value) for name, value in module.state_dict().items()},
         "state": {
-            name: {entry: _copy(value) for entry, value in optimizer.state[parameter].items()}
+            name: {entry: copy(value) for entry, value in optimizer.state[parameter].items()}
             for name, parameter in named.items()
             if parameter in optimizer.state
         },
     }
+
+
+def gathered_state(
+    module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, keeps: bool
+) -> RankState:
+    """Gather a module that ranks hold in shards, one tensor at a time; all of them call this function.
+
+    The copies lie in files that have no names any longer: memory that the kernel can take back.
+
+    Args:
+        module: the model, with this rank's shards.
+        optimizer: the optimizer of the module's parameters.
+        folder: has room for the copies.
+        keeps: whether this rank keeps copies; what others return is empty.
+    """
+
+    def copy(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        gathered = shards.whole(value.detach())
+        return _copy_to_file(gathered, folder) if keeps else gathered.new_empty(0)
+
+    return rank_state(module, optimizer, copy=copy)
+
+
+def _copy_to_file(tensor: Tensor, folder: Path) -> Tensor:
+    if not tensor.numel():
+        return _copy(tensor)
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        mapped = torch.from_file(file.name, shared=True, size=tensor.numel(), dtype=tensor.dtype)
+    return mapped.view(tensor.shape).copy_(tensor)
 
 
 def tied_names(module: nn.Module) -> list[list[str]]:
@@ -261,7 +302,7 @@ def _restore_module(checkpoint: Mapping[str, Any], module: nn.Module, prefix: st
     check_model(checkpoint, module, prefix)
     with torch.no_grad():
         for name, value in module.state_dict().items():
-            value.copy_(checkpoint["model"][name.removeprefix(prefix)])
+            shards.fill(value, checkpoint["model"][name.removeprefix(prefix)])
 
 
 def _copy(value: Any) -> Any:
@@ -275,4 +316,6 @@ def _lay_out(value: Any, parameter: Tensor) -> Any:
     """Copy an optimizer's tensor to its parameter's device and memory layout; return a counter as it is."""
     if not isinstance(value, Tensor) or value.shape != parameter.shape:
         return value
-    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+    laid_out = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False)
+    shards.fill(laid_out, value)
+    return laid_out

@@ -5,6 +5,8 @@ Lightning isn't imported here: parameter servers and their workers don't use it,
 
 from __future__ import annotations
 
+import ctypes
+import gc
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -40,6 +42,13 @@ def prepare_process(context: RankContext) -> None:
     """Set as many threads as the rank has cores, and begin to measure the process's memory."""
     torch.set_num_threads(len(context.cores))
     memory.mark_level(root_device(context))
+
+
+def release() -> None:
+    """Free the memory that only the preparation needed, and measure the memory's peak from here on."""
+    gc.collect()  # a traced graph refers to itself
+    ctypes.CDLL(None).malloc_trim(0)
+    memory.restart_peak()
 
 
 def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Module:

@@ -16,12 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from src.runtime.torch.shards import whole
+
 PIECES = 64
 
 
 def sketch(tensor: Tensor) -> np.ndarray:
-    """Return the sketch of a tensor of any shape and type, float64 [PIECES + 1]; torch draws nothing."""
-    values = tensor.detach()
+    """Return the sketch of a tensor of any shape and type, float64 [PIECES + 1]; torch draws nothing.
+
+    Of a tensor that ranks hold in shards all of them call this function.
+    """
+    values = whole(tensor.detach())
     if values.layout is not torch.strided:
         values = values.to_dense()
     if values.is_complex():

@@ -7,19 +7,15 @@ the schedule has computed them.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 from collections.abc import Callable
-from typing import Any, SupportsFloat
+from typing import SupportsFloat
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from pytorch_lightning.strategies import ParallelStrategy
 from torch import Tensor
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
-from src.measure import memory
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
@@ -43,6 +39,7 @@ from src.runtime.torch import (
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.lightning.parts_strategy import PartsStrategy
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
@@ -68,35 +65,6 @@ class ArrivingNumber:
         return float(self._value)
 
 
-class StageStrategy(ParallelStrategy):
-    """A Lightning strategy whose ranks hold one stage each; the schedule moves tensors between the ranks."""
-
-    @property
-    def root_device(self) -> torch.device:
-        """Return the rank's own device."""
-        assert self.parallel_devices is not None
-        return self.parallel_devices[self.local_rank]
-
-    def model_to_device(self) -> None:
-        """Move the stage to the rank's device."""
-        assert self.model is not None
-        self.model.to(self.root_device)
-
-    def reduce(self, tensor: Any, *_: Any, **__: Any) -> Any:
-        """Return `tensor` as it is, since the stages have no tensor in common."""
-        return tensor
-
-    def barrier(self, name: str | None = None) -> None:
-        """Wait until all ranks have called this method."""
-        dist.barrier()
-
-    def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """Return rank `src`'s object."""
-        objects = [obj]
-        dist.broadcast_object_list(objects, src)
-        return objects[0]
-
-
 def train_stages(
     context: RankContext, recorder: Recorder, schedule: ScheduleFactory, *, overlaps: bool
 ) -> None:
@@ -116,7 +84,7 @@ def train_stages(
     export.load()
     setup.prepare_process(context)
     module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device)
-    strategy = StageStrategy(
+    strategy = PartsStrategy(
         parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
     )
     fit_module(context, recorder, strategy, module)
@@ -211,7 +179,7 @@ class StageModule(TrainingModule):
             **seen,
         }
         del whole, graph
-        _release()
+        setup.release()
 
     def warm_up(self, feed: Feed) -> None:
         """Compile the stage for a micro-batch, if that is configured."""
@@ -267,10 +235,3 @@ class StageModule(TrainingModule):
         """
         with evaluating(self.model):
             return self._evaluation.run(device)
-
-
-def _release() -> None:
-    """Free the memory that only the cut needed, and measure the memory's peak from here on."""
-    gc.collect()  # a traced graph refers to itself
-    ctypes.CDLL(None).malloc_trim(0)
-    memory.restart_peak()

@@ -1,0 +1,218 @@
+"""Train a model whose ranks hold shards of it under Lightning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from src.config import ConfigError
+from src.config.run_config import StrategyOptions
+from src.measure.recorder import Recorder
+from src.models.torch.unchanged import evaluating
+from src.runtime.common.context import RankContext
+from src.runtime.torch import checkpoint, scoring, setup, shards, update_rule
+from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch.feed import Batch
+from src.runtime.torch.lightning import sync_batchnorm
+from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.sharding import groups
+from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
+from src.runtime.torch.sharding.uses import gatherable
+from src.runtime.torch.tensors import input_tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions(StrategyOptions):
+    """The options of a strategy that shards parameters."""
+
+    reshard: bool
+    groups: str | Sequence[str]
+    group_mb: float | None
+
+
+def shard(
+    model: nn.Module, found: Sequence[groups.Group], mesh: DeviceMesh, *, reshard: bool
+) -> list[nn.Parameter]:
+    """Shard a model's parameters over a mesh, in place; return those that every rank keeps whole.
+
+    These have no dimension, or another type than most. Parameters become contiguous.
+
+    Args:
+        model: the whole model, of which all ranks have the same values.
+        found: the groups that are gathered apart.
+        mesh: the ranks.
+        reshard: whether a group is freed after its forward pass, and gathered again for its backward pass.
+    """
+    parameters = list(model.parameters())
+    bytes_of: dict[torch.dtype, int] = {}
+    for parameter in parameters:
+        bytes_of[parameter.dtype] = bytes_of.get(parameter.dtype, 0) + parameter.nbytes
+    most = max(bytes_of, key=lambda each: bytes_of[each])
+    kept = [each for each in parameters if not each.dim() or each.dtype != most]
+    for parameter in parameters:
+        parameter.data = parameter.data.contiguous()
+    modules = dict(model.named_modules())
+    options = {"mesh": mesh, "reshard_after_forward": reshard, "ignored_params": set(kept)}
+    for group in found:
+        members = [modules[name] for name in group.modules]
+        fully_shard(members if len(members) > 1 else members[0], **options)
+    fully_shard(model, **options)
+    return kept
+
+
+class ShardedModule(TrainingModule):
+    """A model under Lightning, of whose parameters, gradients and optimizer state each rank has a shard."""
+
+    model: FSDPModule
+
+    def __init__(
+        self, context: RankContext, recorder: Recorder, mesh: DeviceMesh, device: torch.device
+    ) -> None:
+        """Build the whole model on `device`, look at it, and keep this rank's shards.
+
+        Args:
+            context: the rank's context.
+            recorder: the rank's recorder.
+            mesh: the ranks that share the model.
+            device: the rank's device.
+
+        Raises:
+            ConfigError: when data decide which parameters are used, or the groups aren't the model's.
+        """
+        options = ShardOptions.of(context.config)
+        model = setup.build(context).to(device)
+        self._reached = reached_always(context, model, device)
+        whole_facts = setup.facts(context, model, device)
+        found = find_groups(context, model, device)
+        recorder.note(groups.show(found, sum(parameter.nbytes for parameter in model.parameters())))
+        if context.config.batchnorm == "sync":
+            model = sync_batchnorm.convert(model)
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
+        super().__init__(context, model)
+        self.whole_facts = whole_facts
+        self._reshard = options.reshard
+        self._kept = shard(model, found, mesh, reshard=options.reshard)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_all_gather(CountedAllGather(recorder))
+                module.set_custom_reduce_scatter(CountedReduceScatter(recorder))
+        self._recorder = recorder
+        setup.release()
+
+    def training_step(self, batch: Batch, index: int) -> Tensor | None:
+        """Return the weighted loss of one micro-batch; gradients are exchanged after a step's last one."""
+        parts = self.context.config.microbatches
+        if parts > 1:
+            self.model.set_requires_gradient_sync((index + 1) % parts == 0)
+        return super().training_step(batch, index)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Average the gradients of what all ranks keep whole, and clip the whole model's if configured."""
+        self._check_gradients()
+        for parameter in self._kept:
+            if parameter.grad is not None:
+                with self._recorder.exchanging("all_reduce", size=parameter.grad.nbytes):
+                    dist.all_reduce(parameter.grad)
+                parameter.grad /= self.context.world_size
+                self._recorder.payload_bytes += parameter.grad.nbytes
+        if (limit := self.context.config.optimizer["clip_norm"]) is None:
+            return
+        whole = {id(parameter) for parameter in self._kept}
+        own, counted = [], set()
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                part = shards.local(parameter.detach())
+                part.grad = shards.local(parameter.grad)
+                own.append(part)
+                if id(parameter) not in whole or self.context.rank == 0:
+                    counted.add(id(part))
+        update_rule.clip(own, limit, self._sum_over_ranks, lambda part: id(part) in counted)
+
+    def _check_gradients(self) -> None:
+        """Raise `ConfigError` after the first step's backward pass if a parameter lost its gradient by sharding."""
+        if self._reached is None:
+            return
+        without = [
+            name
+            for name, parameter in self.model.named_parameters()
+            if name in self._reached and parameter.grad is None
+        ]
+        if without:
+            raise ConfigError(
+                f"strategy={self.context.config.strategy['name']}: {without[0]} gets no gradient once it is "
+                "sharded: the model holds it in another place, too, than as a module's parameter; choose ddp"
+            )
+        self._reached = None
+
+    def _sum_over_ranks(self, squares: Tensor) -> Tensor:
+        squares = squares.to(self.device)
+        with self._recorder.exchanging():
+            dist.all_reduce(squares)
+        return squares
+
+    def evaluate(self, device: torch.device) -> Tensor:
+        """Score this rank's part of the test set; return the sums as `scoring.test_sums` does.
+
+        All ranks make as many forward passes, for each gathers parameters; a pass too many isn't counted.
+        """
+        config, samples = self.context.config, self.context.arrays.test_samples
+        parts = [self.split.part(rank, samples) for rank in range(self.context.world_size)]
+        passes = [math.ceil((part.stop - part.start) / config.evaluation_batch) for part in parts]
+        # What has been gathered is freed after each pass, so that the next step gathers what it trains on.
+        self.model.set_reshard_after_forward(True)
+        found = scoring.score(self.context, self.task, self.model, parts[self.context.rank], device)
+        example = input_tensors(self.context, self.context.arrays.test.read(slice(1)).inputs, device)
+        with evaluating(self.model):
+            for _ in range(max(passes) - passes[self.context.rank]):
+                self.model(*example)
+        self.model.set_reshard_after_forward(self._reshard)
+        return found
+
+    def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
+        """Gather the whole model's tensors on rank 0, one at a time; return `None` on others."""
+        first = self.context.rank == 0
+        state = checkpoint.gathered_state(self.model, optimizer, self.context.folder, keeps=first)
+        return [checkpoint.complete([state], self.tied, self.unstaged)] if first else None
+
+
+def reached_always(context: RankContext, model: nn.Module, device: torch.device) -> set[str] | None:
+    """Return the names of the parameters that get gradients.
+
+    Raises:
+        ConfigError: when not always the same do.
+    """
+    reached, always = setup.reached_parameters(context, model, device)
+    if not always:
+        raise ConfigError(
+            f"strategy={context.config.strategy['name']}: steps don't all use the same parameters of this model, "
+            "and ranks that gather others wait forever; choose ddp"
+        )
+    return reached
+
+
+def find_groups(context: RankContext, model: nn.Module, device: torch.device) -> list[groups.Group]:
+    """Return the groups in which a whole model on `device` is gathered, by a look at the first samples.
+
+    Raises:
+        ConfigError: when the configured groups aren't the model's.
+    """
+    inputs = input_tensors(context, context.arrays.train.read(slice(2)).inputs, device)
+    alone = gatherable(model, lambda: model(*inputs), device, precision=context.config.precision)
+    options = ShardOptions.of(context.config)
+    if not isinstance(options.groups, str):
+        return groups.named(model, alone, options.groups)
+    least = None if options.group_mb is None else options.group_mb * 2**20
+    return groups.equal(model, alone, least)

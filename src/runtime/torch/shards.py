@@ -1,0 +1,32 @@
+"""Gather a tensor that ranks hold in shards (a DTensor), or fill this rank's shard of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+@torch.no_grad()
+def local(tensor: Tensor) -> Tensor:
+    """Return this rank's shard of a tensor, in the same memory; another tensor as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def whole(tensor: Tensor) -> Tensor:
+    """Return all of a tensor of any shape, gathered where ranks hold shards: all of them then call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def fill(tensor: Tensor, source: Tensor) -> None:
+    """Copy a whole tensor `source` into `tensor` of its shape, of which this rank may have a shard."""
+    if not isinstance(tensor, DTensor):
+        tensor.copy_(source)
+        return
+    # Every rank has the source: nothing is sent.
+    shard = distribute_tensor(
+        source.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
+    )
+    local(tensor).copy_(shard.to_local())
