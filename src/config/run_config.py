@@ -45,6 +45,14 @@ class Degrees:
         """Return how many workers divide each global batch among them."""
         return self.data * self.shard
 
+    def batch_part(self, rank: int) -> int:
+        """Return which part of each global batch a rank sees, from 0."""
+        return rank // self.tensor % self.batch
+
+    def stage(self, rank: int) -> int:
+        """Return which stage of the model a rank holds, from 0."""
+        return rank // (self.tensor * self.batch)
+
     def check(self, workers: int) -> None:
         """Raise `ConfigError` unless the degrees are those of so many workers."""
         factors = vars(self)
@@ -134,6 +142,7 @@ class Supports:
     profiler: bool = False
     checkpoints: bool = False
     training_step: bool = False
+    axis: str | None = None
     needs: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
@@ -209,10 +218,9 @@ class Config:
 
     @cached_property
     def degrees(self) -> Degrees:
-        """Return into how many parts the training is divided along each axis; today's strategies fill one."""
-        if self.supports.shares_batch:
-            return Degrees(data=self.workers)
-        return Degrees(pipeline=self.workers)
+        """Return into how many parts the training is divided along each axis."""
+        axis = self.supports.axis or ("data" if self.supports.shares_batch else "pipeline")
+        return Degrees(**{axis: self.workers})
 
     @property
     def across_hosts(self) -> bool:

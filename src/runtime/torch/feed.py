@@ -166,7 +166,7 @@ class Feed:
         """Yield what this rank is to read in the present epoch."""
         config, samples = self.context.config, self.context.arrays.train_samples
         permutation = training_order(config, samples, self.epoch)
-        rank = self.context.rank % config.data_parallel_degree
+        rank = config.degrees.batch_part(self.context.rank)
         for step in range(self.skip, self.steps):
             whole = order.batch_indices(permutation, step, config.global_batch)
             indices = whole[self.split.part(rank)]

@@ -17,7 +17,7 @@ def seed(config: Config, rank: int, step: int) -> None:
     Called before each step, a job that goes on from a checkpoint draws what it would have drawn. Ranks that
     share a batch draw the same, for noise may be meant for the whole batch; stages of a pipeline don't.
     """
-    number = key(RandomStream.STEP, config.seed, rank // config.data_parallel_degree, step)
+    number = key(RandomStream.STEP, config.seed, config.degrees.stage(rank), step)
     # `torch.manual_seed` looks for devices of all kinds, which takes fifty times as long.
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():

@@ -10,7 +10,7 @@ from pytorch_lightning.strategies import ParallelStrategy
 
 
 class PartsStrategy(ParallelStrategy):
-    """A Lightning strategy whose ranks hold parts of a model; the module exchanges what is to be exchanged."""
+    """A Lightning strategy whose ranks hold parts of a model; the module does the exchanges."""
 
     @property
     def root_device(self) -> torch.device:

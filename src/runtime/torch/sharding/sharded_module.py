@@ -142,7 +142,7 @@ class ShardedModule(TrainingModule):
         update_rule.clip(own, limit, self._sum_over_ranks, lambda part: id(part) in counted)
 
     def _check_gradients(self) -> None:
-        """Raise `ConfigError` after the first step's backward pass if a parameter lost its gradient by sharding."""
+        """Raise `ConfigError`, in the first step, if a parameter has lost its gradient by sharding."""
         if self._reached is None:
             return
         without = [
@@ -197,8 +197,8 @@ def reached_always(context: RankContext, model: nn.Module, device: torch.device)
     reached, always = setup.reached_parameters(context, model, device)
     if not always:
         raise ConfigError(
-            f"strategy={context.config.strategy['name']}: steps don't all use the same parameters of this model, "
-            "and ranks that gather others wait forever; choose ddp"
+            f"strategy={context.config.strategy['name']}: not all steps use the same parameters of this "
+            "model, and ranks that gather others wait forever; choose ddp"
         )
     return reached
 
