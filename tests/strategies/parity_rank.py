@@ -39,7 +39,7 @@ from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Message
-from src.runtime.torch import checkpoint, feed, setup
+from src.runtime.torch import checkpoint, feed, setup, shards
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import fit
 from src.runtime.torch.lightning.module import TrainingModule
@@ -49,6 +49,9 @@ from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
 from src.runtime.torch.pipeline import stage_module, timed_stage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
+from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
+from src.runtime.torch.sharding.sharded_module import ShardedModule
+from src.strategies.torch import fsdp
 from src.tasks.torch.text_detection import task as text_detection
 from tests.prepared_data import load_arrays
 
@@ -60,6 +63,7 @@ batch_indices, part = order.batch_indices, BatchSplit.part
 write_checkpoint = checkpoint.write
 sum_gradients = TiedWeights.sum_gradients
 sum_over_stages = stage_module.StageModule._sum_over_stages
+sum_over_ranks = ShardedModule._sum_over_ranks
 sum_over_servers = norm_exchange.NormHub.__call__
 divisor_of = feed.divisor_of
 mean_within = text_detection.mean_within
@@ -124,6 +128,26 @@ class WatchedStage(Watched, stage_module.StageModule):
     """A stage a rank."""
 
 
+class WatchedShards(Watched, ShardedModule):
+    """A rank's shards of the model."""
+
+
+def gather_swapped(call: CountedAllGather, output_tensor: Tensor, *given: Any, **named: Any) -> None:
+    """The first rank's shards come last."""
+    gather(call, output_tensor, *given, **named)
+    output_tensor.copy_(output_tensor.roll(output_tensor.numel() // 2))
+
+
+def scatter_own(
+    call: CountedReduceScatter, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any
+) -> None:
+    """Each rank keeps its own gradients of its shard."""
+    output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
+
+
+gather, scatter = CountedAllGather.__call__, CountedReduceScatter.__call__
+
+
 def apply(change: str | None) -> None:
     """Makes one change for the next training; what isn't named here is up to `Watched`."""
     Watched.change = change
@@ -133,6 +157,8 @@ def apply(change: str | None) -> None:
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     TiedWeights.sum_gradients = sum_gradients
+    CountedAllGather.__call__, CountedReduceScatter.__call__ = gather, scatter
+    ShardedModule._sum_over_ranks = sum_over_ranks
     norm_exchange.NormHub.__call__ = sum_over_servers
     feed.divisor_of = divisor_of
     text_detection.mean_within = mean_within
@@ -144,10 +170,14 @@ def apply(change: str | None) -> None:
         DistributedDataParallel.register_comm_hook = lambda model, state, hook: register_comm_hook(
             model, None, keep_own
         )
+        CountedReduceScatter.__call__ = scatter_own
+    elif change == "swapped shard":
+        CountedAllGather.__call__ = gather_swapped
     elif change == "recomputation that moves buffers":
         timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
     elif change == "own norm":
         stage_module.StageModule._sum_over_stages = lambda _, squares: squares
+        ShardedModule._sum_over_ranks = lambda _, squares: squares
         norm_exchange.NormHub.__call__ = lambda hub, clock, squares: squares
     elif change == "local count":
         feed.divisor_of = count_own
@@ -218,7 +248,8 @@ def train(config: Config, folder: Path, rank: int) -> None:
     tensors = {f"parameters/{name}": value.detach() for name, value in parameters.items()}
     tensors |= {f"gradients/{name}": value.grad for name, value in parameters.items()}
     tensors |= {f"buffers/{name.removeprefix(prefix)}": value for name, value in model.named_buffers()}
-    np.savez(folder / f"{rank}.npz", **{name: value.contiguous().numpy() for name, value in tensors.items()})
+    whole = {name: shards.whole(value).contiguous().numpy() for name, value in tensors.items()}
+    np.savez(folder / f"{rank}.npz", **whole)
 
 
 def build_alone(context: RankContext) -> nn.Module:
@@ -275,6 +306,7 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     fit.TrainingModule = WatchedTraining
     stage_module.StageModule = WatchedStage
+    fsdp.ShardedModule = WatchedShards
     async_processes.Replica = CoordinatorsReplica
     checkpoint.write = write_in_the_middle
     setup.build, setup.reached_parameters = build_alone, look_alone

@@ -76,11 +76,29 @@ PAIR = (
     Case("ddp-adamw", (*DDP, *CNN, *ADAMW, "batch_shares=[20,12]")),
     Case("local-sgd-unclipped", (*LOCAL, *CNN, *UNCLIPPED, "strategy.sync_every=1")),
 )
+# Of the CNN three groups, and of its first layers one.
+FSDP = ("strategy=fsdp", "workers=2", "strategy.group_mb=0.3")
+SHARDED = (
+    Case("fsdp-cnn", (*FSDP, *CNN)),
+    Case("fsdp-cnn-gathered-m2", (*FSDP, *CNN, "strategy.reshard=false", "microbatches=2")),
+    Case("fsdp-mlp", (*FSDP, *MLP)),
+    Case("fsdp-normed-local-m2", (*FSDP, *NORMED, "microbatches=2")),
+    Case("fsdp-normed-sync-m2", (*FSDP, *NORMED, "microbatches=2", "batchnorm=sync")),
+    Case("fsdp-cnn-shares", (*FSDP, *CNN, "batch_shares=[20,12]")),
+    Case("fsdp-terms", (*FSDP, *CNN, *TERMS, SAVED)),
+    Case("fsdp-terms-resumed", (*FSDP, *CNN, *TERMS), resumes="ddp-terms"),
+    Case("fsdp-adamw", (*FSDP, *CNN, *ADAMW)),
+    *(
+        Case(f"fsdp-{change.replace(' ', '-')}", (*FSDP, *CNN, *TERMS), change)
+        for change in ("wrong shard", "missing average", "stale weight", "swapped shard", "own norm")
+    ),
+)
 PIPELINE = ("strategy=pipeline", "workers=2", "microbatches=4", "strategy.partition=layers")
 SPLIT = ("strategy=model_split", "workers=2")
 CUT = (
     Case("pipeline-terms", (*PIPELINE, *CNN, *TERMS)),
     Case("pipeline-terms-resumed", (*PIPELINE, *CNN, *TERMS), resumes="ddp-terms"),
+    Case("split-terms-resumed", (*SPLIT, *CNN, *TERMS), resumes="fsdp-terms"),
     Case("split-adamw", (*SPLIT, *CNN, *ADAMW)),
     Case("pipeline-own-norm", (*PIPELINE, *CNN, *TERMS), "own norm"),
 )
@@ -95,7 +113,11 @@ MPIEXEC = (
     Case("mpi-terms", (*MPI, *CNN, *TERMS)),
     Case("mpi-missing-average", (*MPI, *CNN), "missing average"),
 )
-JOBS = {"alone": (SINGLE, "ddp", 1), "pair": ((*PAIR, *CUT), "ddp", 2), "mpiexec": (MPIEXEC, "mpi", 2)}
+JOBS = {
+    "alone": (SINGLE, "ddp", 1),
+    "pair": ((*PAIR, *SHARDED, *CUT), "ddp", 2),
+    "mpiexec": (MPIEXEC, "mpi", 2),
+}
 
 
 def train_cases(folder: Path) -> None:
@@ -134,6 +156,14 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         # Clipped is the averaged gradient, whose rate and decay are every rank's.
         ("ddp-terms", "single-terms"),
         ("mpi-terms", "single-terms"),
+        ("fsdp-cnn", "single-cnn"),
+        ("fsdp-cnn-gathered-m2", "single-cnn"),
+        ("fsdp-mlp", "single-mlp"),
+        ("fsdp-normed-local-m2", "rank-0-buffers"),
+        ("fsdp-normed-sync-m2", "union-m2"),
+        ("fsdp-cnn-shares", "single-cnn"),
+        ("fsdp-terms", "single-terms"),
+        ("fsdp-adamw", "single-adamw"),
         ("ddp-adamw", "single-adamw"),
     ],
 )
@@ -201,6 +231,12 @@ def test_local_and_synchronised_statistics_differ(trained: dict[str, list[Outcom
     assert sorted(differing) == ["buffers", "gradients", "losses", "parameters"]
 
 
+@pytest.mark.parametrize("name", [case.name for case in SHARDED if case.change is not None])
+def test_the_parity_check_fails_for_shards_with_a(trained: dict[str, list[Outcome]], name: str) -> None:
+    for outcome in trained[name]:
+        assert {"losses", "parameters"} <= set(differences(outcome, trained["single-terms"][0]))
+
+
 @pytest.mark.parametrize(
     "name", [case.name for case in PAIR + MPIEXEC if case.change is None and "local_sgd" not in case.words[0]]
 )
@@ -244,9 +280,13 @@ def test_a_resumed_training_ends_as_an_undisturbed_one(trained: dict[str, list[O
     assert resumed.losses.tolist() == whole.losses[5:].tolist()
     for tensor, value in whole.tensors.items():
         np.testing.assert_array_equal(resumed.tensors[tensor], value, err_msg=tensor)
-    elsewhere = joined(trained["pipeline-terms-resumed"])
     expected = dataclasses.replace(whole, losses=whole.losses[5:])
-    assert not differences(elsewhere, expected), gaps(elsewhere, expected)
+    for elsewhere in (
+        joined(trained["pipeline-terms-resumed"]),
+        joined(trained["split-terms-resumed"]),
+        *trained["fsdp-terms-resumed"],
+    ):
+        assert not differences(elsewhere, expected), gaps(elsewhere, expected)
 
 
 def test_shares_follow_speeds(cases: Path) -> None:
