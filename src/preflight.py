@@ -92,13 +92,17 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         else:
             task_check.check_task(context, model, note)
             device_check.check_device(context, model, note)
-        if "partition" in config.strategy:
+        if config.cuts:
             from src.runtime.torch.pipeline import cut_check
 
             torch.set_num_threads(len(usable_cores()))
             found["compared"] = cut_check.check_cut(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
+        if config.degrees.shard > 1:
+            from src.runtime.torch.sharding import shard_check
+
+            shard_check.check_sharding(context, model)
     else:
         from src.runtime.tensorflow import checkpoint as keras_checkpoint
         from src.runtime.tensorflow import model_check

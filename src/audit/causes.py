@@ -90,7 +90,7 @@ def _changes_state(_: Config, facts: Facts) -> bool:
 
 
 def _keeps_whole(config: Config) -> bool:
-    return "partition" not in config.strategy
+    return not config.cuts
 
 
 CAUSES = (

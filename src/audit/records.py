@@ -127,9 +127,14 @@ def without_gradients(record: Record) -> Record:
     return replace(record, steps=steps)
 
 
-def joined(record: Record) -> Record:
-    """Return a record of the whole model, of whose stages each rank had its own."""
-    return _as_one(record, lambda parts: {name: value for part in parts for name, value in part.items()})
+def joined(record: Record, copy: Callable[[int], int]) -> Record:
+    """Return a record of whole models, of whose stages each rank had one; `copy` says of which copy."""
+    copies: dict[int, dict[int, Tensors]] = {}
+    for rank, steps in sorted(record.steps.items()):
+        whole = copies.setdefault(copy(rank), {})
+        for step, tensors in steps.items():
+            whole[step] = {**whole.get(step, {}), **tensors}
+    return Record(record.losses, copies, record.facts, record.rounding_gap)
 
 
 def _as_one(record: Record, unite: Callable[[Sequence[Tensors]], Tensors]) -> Record:

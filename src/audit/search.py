@@ -214,7 +214,7 @@ class Audit:
             # What workers push isn't clipped yet.
             clips = self._config.optimizer["clip_norm"] is not None
             return records.without_gradients(record) if clips else record
-        return records.joined(record) if "partition" in self._config.strategy else record
+        return records.joined(record, self._config.degrees.batch_part) if self._config.cuts else record
 
 
 def _without(causes: Sequence[Cause], left_out: Cause) -> list[Cause]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from src.config.devices import check_cluster, check_compiler, check_devices, che
 from src.config.emulated_links import check_links
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.own_training import check_own_training
-from src.config.run_config import Config, Hardware, Supports
+from src.config.run_config import MESH, Config, Degrees, Hardware, Supports
 from src.config.schema import SYNCHRONOUS, leaf
 from src.config.slurm import check_slurm, hosts_of
 from src.config.tracking_address import URI_VARIABLE, check_address
@@ -49,7 +50,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     if hardware.repeat_disturbed is None:
         again = int(_repetitions(raw["tracking"]["study"]) > 1)
         hardware = replace(hardware, repeat_disturbed=again)
-    workers = raw["workers"] or supports.workers.default
+    strategy, workers = _filled_degrees(raw, supports)
     filled = {
         "workers": workers,
         "microbatches": raw["microbatches"] or supports.microbatches.default,
@@ -57,7 +58,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "out": out,
     }
     filled["dataset"] = datasets.filled(raw["dataset"])
-    filled["strategy"] = {**raw["strategy"], **_decided_by_options(raw["strategy"])}
+    filled["strategy"] = {**strategy, **_decided_by_options(strategy)}
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
@@ -87,6 +88,18 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
             error.config = config
             raise
     return config
+
+
+def _filled_degrees(raw: Mapping[str, Any], supports: Supports) -> tuple[Mapping[str, Any], int]:
+    """Return the strategy and the number of workers, each filled in by the other where degrees say both."""
+    strategy, workers = raw["strategy"], raw["workers"]
+    if supports.axis != MESH:
+        return strategy, workers or supports.workers.default
+    others = math.prod(strategy.get(each.name, 1) for each in fields(Degrees) if each.name != "data")
+    if strategy["data"] is not None:
+        return strategy, workers or strategy["data"] * others
+    workers = workers or max(supports.workers.default, others)
+    return {**strategy, "data": max(1, workers // others)}, workers
 
 
 def _repetitions(study: str | None) -> int:
@@ -171,12 +184,14 @@ def _check_lists(config: Config) -> None:
             if not has_names:
                 raise ConfigError(f"strategy.{option}={value}: must name modules, as [layer1,layer2]")
             continue
-        length = config.workers - has_names
+        meshed = config.supports.axis == MESH
+        count = config.degrees.pipeline if meshed else config.workers
+        length = count - has_names
         if len(value) != length:
             meaning = "name where each but the first begins" if has_names else "an entry each"
+            needing = f"strategy.pipeline={count}" if meshed else f"workers={count}"
             raise ConfigError(
-                f"strategy.{option}={value}: has {len(value)} entries, and workers={config.workers} need "
-                f"{length}: {meaning}"
+                f"strategy.{option}={value}: has {len(value)} entries, and {needing} need {length}: {meaning}"
             )
 
 
@@ -197,7 +212,7 @@ def _check_needs(config: Config) -> None:
         elif "at_most" in need:
             fits, requirement = value <= need["at_most"], f"{key}={need['at_most']} at most"
         else:
-            least = getattr(config, need["at_least"])
+            least = leaf(vars(config), need["at_least"])
             fits, requirement = value >= least, f"at least as many as {need['at_least']}={least}"
         if not fits:
             when = [f"strategy.{option}={choice}" for option, choice in need.get("when", {}).items()]

@@ -19,6 +19,8 @@ from src.config.mistakes import ConfigError
 CONF = Path(__file__).parents[2] / "conf"
 # The task of a dataset that names none.
 DEFAULT_TASK = "classification"
+# The axis of a strategy whose options say how many workers stand along each.
+MESH = "mesh"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,11 @@ class Degrees:
     def stage(self, rank: int) -> int:
         """Return which stage of the model a rank holds, from 0."""
         return rank // (self.tensor * self.batch)
+
+    @property
+    def viewers(self) -> range:
+        """Return the ranks of which each sees another part of a global batch, and that together see all."""
+        return range(0, self.tensor * self.batch, self.tensor)
 
     def check(self, workers: int) -> None:
         """Raise `ConfigError` unless the degrees are those of so many workers."""
@@ -220,7 +227,14 @@ class Config:
     def degrees(self) -> Degrees:
         """Return into how many parts the training is divided along each axis."""
         axis = self.supports.axis or ("data" if self.supports.shares_batch else "pipeline")
+        if axis == MESH:
+            return Degrees(**{each.name: self.strategy.get(each.name, 1) for each in fields(Degrees)})
         return Degrees(**{axis: self.workers})
+
+    @property
+    def cuts(self) -> bool:
+        """Return whether the strategy cuts the model into stages, be it into a single one."""
+        return "partition" in self.strategy and (self.supports.axis != MESH or self.degrees.pipeline > 1)
 
     @property
     def across_hosts(self) -> bool:

@@ -52,13 +52,13 @@ def few_steps(timed: float | None) -> bool | None:
     return None if timed is None else timed < MIN_TIMED_STEPS
 
 
-def job_rate(rates: Sequence[float], shared: bool) -> float:
-    """Return the job's samples/s from its ranks' samples/s.
+def job_rate(rates: Sequence[float], viewers: int = 1) -> float:
+    """Return the job's samples/s from its ranks' samples/s, where `viewers` ranks see each sample.
 
-    It is their sum where ranks share the batch (`shared`), else their mean: ranks that hold parts of the
-    model all see every sample, and their clocks differ slightly.
+    It is their sum where ranks share the batch, and their mean where all hold parts of the model: they see
+    every sample, and their clocks differ slightly.
     """
-    return sum(rates) if shared else sum(rates) / len(rates)
+    return sum(rates) / viewers
 
 
 def own_pace_rate(workers: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float | None:

@@ -126,9 +126,8 @@ def _timing(run: RunRecords) -> dict[str, Any]:
     trained = max(train_seconds) if train_seconds else None
     per_epoch = run.first.get("steps_per_epoch")
     # Ranks that share the batch have seen it together; otherwise each rank has seen all of it.
-    shared = config.supports.shares_batch
-    seen = run.steps.values() if shared else [run.steps.get(0, [])]
-    samples = sum(row["samples"] for rows in seen for row in rows)
+    seen = config.degrees.viewers if config.supports.shares_batch else range(1)
+    samples = sum(row["samples"] for rank in seen for row in run.steps.get(rank, []))
     epochs = samples / (per_epoch * config.global_batch) if per_epoch else None
     staleness = [row["staleness"] for rows in timed.values() for row in rows if row["staleness"] is not None]
     return {
@@ -155,7 +154,8 @@ def _rate(config: Config, ranks: Sequence[Sequence[Row]]) -> float | None:
     known = [rate for rate in rates if rate is not None]
     if not known or len(known) < len(rates):
         return None
-    return arithmetic.job_rate(known, config.supports.shares_batch)
+    # Processes that hold all devices are one, however many workers divide the batch.
+    return arithmetic.job_rate(known, len(known) // min(len(known), config.degrees.batch))
 
 
 def _last_evaluation(epochs: Sequence[Row]) -> dict[str, Any]:

@@ -109,6 +109,7 @@ NO_FIGURE = {
     "src.runtime.tensorflow.model_look": "looks into the user's own code before a run",
     "src.runtime.tensorflow.model_check": "looks into the user's own code before a run",
     "src.runtime.torch.pipeline.cut_check": "looks into the user's own code before a run",
+    "src.runtime.torch.sharding.shard_check": "looks into the user's own code before a run",
     "src.runtime.common.seed_check": "looks into the user's own code before a run",
     "src.runtime.torch.device_check": "looks into the user's own code before a run",
     "src.runtime.torch.lightning.own_check": "looks into the user's own code before a run",

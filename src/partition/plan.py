@@ -119,7 +119,7 @@ class Demands:
 def demands_of(config: Config, *, overlaps: bool) -> Demands:
     """Return a configuration's demands on the cut; `overlaps` says whether stages work at the same time."""
     options, optimizer = CutOptions.of(config), config.optimizer
-    stages, limit = config.workers, options.memory_gib
+    stages, limit = config.degrees.pipeline, options.memory_gib
     schedule = options.schedule if options.recompute == "none" else None
     return Demands(
         partition=options.partition,

@@ -103,7 +103,7 @@ class LiveProgress(TerminalBar):
         )
         # Ranks that divide batches have trained on them together: a worker that is lost, or slow, leaves its
         # parts to the others. Stages each see all samples, and one of them is enough.
-        shown = range(config.data_parallel_degree)
+        shown = config.degrees.viewers
         self._ranks = [_RankProgress(files.rank_folder(out, rank) / files.STEPS) for rank in shown]
         self._score = ""
         self._notes_path: Path | None = files.rank_folder(out, 0) / files.NOTES

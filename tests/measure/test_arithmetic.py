@@ -10,9 +10,9 @@ from src.measure import arithmetic
 
 
 def test_ranks_that_share_the_batch_add_up_and_stages_do_not() -> None:
-    assert arithmetic.job_rate([100.0, 110.0], shared=True) == 210
+    assert arithmetic.job_rate([100.0, 110.0]) == 210
     # Both stages see every sample.
-    assert arithmetic.job_rate([100.0, 110.0], shared=False) == 105
+    assert arithmetic.job_rate([100.0, 110.0], viewers=2) == 105
 
 
 def test_throughput_is_all_samples_over_all_time() -> None:

@@ -57,7 +57,7 @@ def _key(config: Config) -> str:
     keys = ["model", "task", "framework", "dataset", "precision"]
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
-    keys += ["data_parallel_degree"] + ["microbatch"] * ("partition" in config.strategy)
+    keys += ["degrees"] + ["microbatch"] * config.cuts
     parts = [config.strategy["entry"], config.hardware.device, *(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 

@@ -121,23 +121,24 @@ def kept_bytes(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.n
     return sizes
 
 
-def link(device: torch.device) -> Link:
-    """Measure a transfer between ranks 0 and 1, there and back.
+def link(device: torch.device, ranks: tuple[int, int] = (0, 1)) -> Link:
+    """Measure a transfer between two `ranks`, there and back.
 
     Collective: every rank calls it, and gets a link that costs nothing if it is neither.
     """
     rank, medians = dist.get_rank(), []
+    other = ranks[0] if rank == ranks[1] else ranks[1]
     for size in LINK_BYTES:
         tensor = torch.zeros(size, dtype=torch.uint8, device=device)
         taken = []
-        for _ in range(LINK_ROUNDS if rank < 2 else 0):
+        for _ in range(LINK_ROUNDS if rank in ranks else 0):
             start = _now(device)
-            for sender in (0, 1):
+            for sender in ranks:
                 if rank == sender:
-                    work, _ = transfer.isend(tensor, 1 - rank)
+                    work, _ = transfer.isend(tensor, other)
                     work.wait()
                 else:
-                    transfer.recv(tensor, 1 - rank)
+                    transfer.recv(tensor, other)
             taken.append((_now(device) - start) / 2)
         medians.append(float(np.median(taken)) if taken else 0.0)
     per_byte = max(0.0, medians[1] - medians[0]) / (LINK_BYTES[1] - LINK_BYTES[0])

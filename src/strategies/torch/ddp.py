@@ -9,16 +9,12 @@ compressed: see `src/runtime/torch/compression/`.
 
 from dataclasses import dataclass
 
-import torch
-import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
 from src.runtime.torch.compression.hooks import CompressedAllReduce, CountedGroup, without_momentum
 from src.runtime.torch.compression.options import Compression
-from src.runtime.torch.lightning.data_parallel import Hook, HookedDDPStrategy, fit_copies
+from src.runtime.torch.lightning.data_parallel import Hook, HookedDDPStrategy, backend_hook, fit_copies
 from src.runtime.torch.lightning.fit import cluster_environment
 from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 
@@ -31,18 +27,6 @@ class Options(Compression):
     all_reduce: str
     bucket_mb: float
     find_unused_parameters: bool | None = None
-
-
-def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average one bucket through the process group, as DDP does without a hook, and count its bytes.
-
-    Args:
-        recorder: the rank's recorder, which counts the bytes.
-        bucket: the gradients to average.
-    """
-    assert dist.group.WORLD is not None
-    recorder.payload_bytes += bucket.buffer().nbytes
-    return allreduce_hook(dist.group.WORLD, bucket)
 
 
 def train(context: RankContext, recorder: Recorder) -> None:

@@ -10,15 +10,9 @@ are averaged, and each rank keeps those of its shard, and the optimizer's state 
 
 from __future__ import annotations
 
-from torch.distributed.device_mesh import init_device_mesh
-
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import process_group, setup
-from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
-from src.runtime.torch.lightning.fit import cluster_environment, fit_module
-from src.runtime.torch.lightning.parts_strategy import PartsStrategy
-from src.runtime.torch.sharding.sharded_module import ShardedModule
+from src.runtime.torch.sharding.fit import fit_shards
 
 
 def train(context: RankContext, recorder: Recorder) -> None:
@@ -27,12 +21,4 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the model can't be sharded as the configuration asks.
     """
-    device = setup.root_device(context)
-    process_group.join(context, setup.process_group_backend(context))
-    setup.prepare_process(context)
-    mesh = init_device_mesh(device.type, (context.world_size,))
-    module = ShardedModule(context, recorder, mesh, device)
-    strategy = PartsStrategy(
-        parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
-    )
-    fit_module(context, recorder, strategy, module, buffers_of_rank_0)
+    fit_shards(context, recorder)

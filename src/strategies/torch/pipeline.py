@@ -9,17 +9,10 @@ Both are torch's own schedules. 1f1b holds fewer micro-batches' activations at o
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
-
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
+from src.runtime.torch.pipeline.schedules import torch_schedule
 from src.runtime.torch.pipeline.stage_module import train_stages
-from src.runtime.torch.pipeline.timed_stage import TimedStage
-
-SCHEDULES: dict[str, type[PipelineScheduleSingle]] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 def train(context: RankContext, recorder: Recorder) -> None:
@@ -28,9 +21,4 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the model can't be cut as the configuration asks.
     """
-    schedule_class = SCHEDULES[context.config.strategy["schedule"]]
-
-    def schedule(stage: TimedStage, microbatches: int, loss: Any) -> PipelineScheduleSingle:
-        return schedule_class(stage, microbatches, loss_fn=loss)
-
-    train_stages(context, recorder, schedule, overlaps=True)
+    train_stages(context, recorder, torch_schedule(context.config.strategy["schedule"]), overlaps=True)

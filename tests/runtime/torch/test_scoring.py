@@ -16,6 +16,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.mesh import Axis
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.tensors import input_tensors, target_tensors
@@ -59,7 +60,7 @@ def test_all_score_the_test_set_alike_and_draw_the_same_picture(tmp_path: Path) 
     images = input_tensors(context, context.arrays.test.read(slice(4)).inputs, CPU)
     whole = setup.build(context)
     graph = operations(whole, images)
-    staged = StageEvaluation(context, module.task, whole, graph, [], CPU)
+    staged = StageEvaluation(context, module.task, whole, graph, [], Axis(0, (0,), None), CPU)
 
     def of_stage() -> Tensor:
         with torch.no_grad():

@@ -4,22 +4,25 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, SupportsFloat
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from src.compat.lightning import DDPStrategyWithHooks
 from src.compat.torch import BatchNorm
 from src.config import ConfigError, own_training
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import setup
+from src.runtime.torch import mesh, setup
 from src.runtime.torch.lightning import own_step, sync_batchnorm
 from src.runtime.torch.lightning.fit import fit
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.mesh import Axis
 
 Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
@@ -95,6 +98,18 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
             self._handed_over = None
 
 
+def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average one bucket through the process group, as DDP does without a hook, and count its bytes.
+
+    Args:
+        recorder: the rank's recorder, which counts the bytes.
+        bucket: the gradients to average.
+    """
+    assert dist.group.WORLD is not None
+    recorder.payload_bytes += bucket.buffer().nbytes
+    return allreduce_hook(dist.group.WORLD, bucket)
+
+
 def fit_copies(context: RankContext, recorder: Recorder, strategy: HookedDDPStrategy) -> None:
     """Train a copy of the model in each rank under `strategy`, with BatchNorm synchronised if configured.
 
@@ -109,20 +124,29 @@ def fit_copies(context: RankContext, recorder: Recorder, strategy: HookedDDPStra
     fit(context, recorder, strategy, prepare=prepare, evaluating=buffers_of_rank_0)
 
 
-@contextlib.contextmanager
-def buffers_of_rank_0(module: TrainingModule) -> Iterator[None]:
-    """Have all ranks evaluate with rank 0's buffers, and train on with their own.
+def buffers_of_rank_0(module: TrainingModule) -> AbstractContextManager[None]:
+    """Have all ranks evaluate with rank 0's buffers, as `buffers_of_first` says."""
+    return buffers_of_first(module, mesh.whole_world(module.context))
 
-    So rank 0's micro-batches alone give the local statistics. DDP would send the buffers before every forward
-    pass; BatchNorm doesn't read its in training, and keeps rank 0's. Where a model reads others, how often a
-    run evaluates doesn't change what it trains.
+
+@contextlib.contextmanager
+def buffers_of_first(module: TrainingModule, axis: Axis | None) -> Iterator[None]:
+    """Have all copies of a model evaluate with the buffers of the first one, and train on with their own.
+
+    The copies stand along `axis`; without one there are no others. So the first one's micro-batches alone
+    give the local statistics. DDP would send the buffers before every forward pass; BatchNorm doesn't read
+    its in training, and keeps the first one's. Where a model reads others, how often a run evaluates doesn't
+    change what it trains.
     """
+    if axis is None or axis.size == 1:
+        yield
+        return
     layers = [layer for layer in module.model.modules() if isinstance(layer, BatchNorm)]
     statistics = {id(buffer) for layer in layers for buffer in layer.buffers()}
     buffers = [buffer for buffer in module.model.buffers() if id(buffer) not in statistics]
     own = [buffer.clone() for buffer in buffers]
     for buffer in module.model.buffers():
-        dist.broadcast(buffer, src=0)
+        dist.broadcast(buffer, axis.ranks[0], group=axis.group)
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from src.run import files
 from src.run.tables import write_text
 from src.run.variables import RESUME
 from src.runtime.common.context import RankContext
+from src.runtime.torch.mesh import Axis
 from src.runtime.torch.tensors import Tensors, input_tensors
 
 
@@ -28,7 +29,7 @@ def example_inputs(context: RankContext, samples: int, device: torch.device) -> 
     return input_tensors(context, context.arrays.train.read(slice(samples)).inputs, device)
 
 
-def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: bool) -> Plan:
+def make_plan(context: RankContext, graph: Graph, inputs: Tensors, stages: Axis, *, overlaps: bool) -> Plan:
     """Plan the cut of `graph`; all ranks call this function and get the same plan.
 
     Rank 0 measures the costs and writes the plan into the run's directory. A job that is started again takes
@@ -38,6 +39,7 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: 
         context: the rank's context.
         graph: the whole model as operations.
         inputs: those of a micro-batch [samples, ...] for which the costs are measured.
+        stages: the ranks that hold them.
         overlaps: whether stages work at the same time.
 
     Raises:
@@ -50,7 +52,8 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, *, overlaps: 
         return Plan.from_json(str(earlier[0]))
     precision = context.config.precision
     # Both ends of a link take part in measuring it.
-    link = measured.link(inputs[0].device) if context.world_size > 1 else Link(0.0, 0.0)
+    neighbours = (0, context.world_size // stages.size)
+    link = measured.link(inputs[0].device, neighbours) if stages.size > 1 else Link(0.0, 0.0)
     measurements: list[Any] = [None]
     if context.rank == 0:
         measurements = [planning.as_numbers(measured.costs(graph, inputs, precision=precision), link)]

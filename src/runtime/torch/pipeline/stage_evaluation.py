@@ -15,8 +15,10 @@ from src.partition.torch.evaluation import Evaluation, evaluation
 from src.partition.torch.graph import Graph
 from src.partition.torch.stage import Stage, receive_buffers
 from src.partition.torch.trace import traced
+from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring
+from src.runtime.torch.mesh import Axis
 from src.runtime.torch.tensors import Tensors, input_tensors
 from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
@@ -35,6 +37,7 @@ class StageEvaluation:
         model: nn.Module,
         graph: Graph,
         boundaries: Sequence[int],
+        stages: Axis,
         device: torch.device,
     ) -> None:
         """Make the rank's stage for each size of an evaluation batch.
@@ -45,6 +48,7 @@ class StageEvaluation:
             model: the whole model.
             graph: its operations in training.
             boundaries: the inner ones of the cut.
+            stages: the ranks that hold the stages, and score a part of the test set together.
             device: where the stage runs.
 
         Raises:
@@ -52,6 +56,10 @@ class StageEvaluation:
         """
         self._context = context
         self._task = task
+        self._axis = stages
+        self._part = BatchSplit(context.config).part(
+            context.config.degrees.batch_part(context.rank), context.arrays.test_samples
+        )
         self._stages: dict[int, Stage] = {}
         found: Evaluation | None = None
         for part in self._pieces():
@@ -62,11 +70,16 @@ class StageEvaluation:
             if found is None or not found.traced.allows(inputs):
                 with evaluating(model):
                     found = evaluation(graph, boundaries, traced(model, inputs, task.outputs))
-            self._stages[size] = found.stage(context.rank, found.values(inputs))
+            self._stages[size] = found.stage(stages.index, found.values(inputs))
 
     def run(self, device: torch.device) -> Tensor:
-        """Pass the test set through the stage; return the last stage's sums, float64, and zeros of others."""
+        """Pass this copy's part of the test set through the stage; return the last stage's sums, float64.
+
+        Those of other stages are zeros.
+        """
         totals = scoring.empty(self._task, device)
+        stages = self._axis
+        following = stages.ranks[(stages.index + 1) % stages.size]
         sends: list[list[Any]] = []
         for part in self._pieces():
             stage = self._stages[part.stop - part.start]
@@ -76,7 +89,7 @@ class StageEvaluation:
                 outputs = model_outputs(results)
                 totals += scoring.score_outputs(self._context, self._task, part, samples, outputs, device)
                 continue
-            sends.append([transfer.isend(tensor, self._context.rank + 1) for tensor in results])
+            sends.append([transfer.isend(tensor, following) for tensor in results])
             if len(sends) > AHEAD:
                 _wait(sends.pop(0))
         for send in sends:
@@ -84,19 +97,19 @@ class StageEvaluation:
         return totals
 
     def _pieces(self) -> Iterator[slice]:
-        whole = slice(0, self._context.arrays.test_samples)
-        return order.pieces(whole, self._context.config.evaluation_batch)
+        return order.pieces(self._part, self._context.config.evaluation_batch)
 
     def _inputs(self, part: slice, device: torch.device) -> Tensors:
         return input_tensors(self._context, self._context.arrays.test.read(part).inputs, device)
 
     def _passed(self, stage: Stage, part: slice, device: torch.device) -> Tensors:
         """Return what the stage is given of the test samples `part`: inputs, or what the last stage sends."""
-        if not self._context.rank:
+        stages = self._axis
+        if not stages.index:
             return self._inputs(part, device)
         received = receive_buffers(stage.received, device)
         for tensor in received:
-            transfer.recv(tensor.detach(), self._context.rank - 1)
+            transfer.recv(tensor.detach(), stages.ranks[stages.index - 1])
         return tuple(tensor.detach() for tensor in received)
 
 

@@ -7,6 +7,7 @@ the schedule has computed them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import SupportsFloat
 
@@ -14,8 +15,10 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
+from src.config.run_config import MESH
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
@@ -36,11 +39,14 @@ from src.runtime.torch import (
     setup,
     update_rule,
 )
+from src.runtime.torch import mesh as axes
 from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.lightning.data_parallel import buffers_of_first
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.lightning.parts_strategy import PartsStrategy
-from src.runtime.torch.pipeline import cutting
+from src.runtime.torch.mesh import Axis
+from src.runtime.torch.pipeline import copies, cutting
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
@@ -53,10 +59,10 @@ ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineSch
 class ArrivingNumber:
     """A number that another rank sends, converted by `float`, which waits for its arrival."""
 
-    def __init__(self, value: Tensor, source: int) -> None:
-        """Begin to broadcast `value` [] from rank `source`; all ranks do so at the same step."""
+    def __init__(self, value: Tensor, stages: Axis) -> None:
+        """Begin to broadcast `value` [] from the last of the `stages`; all do so at the same step."""
         self._value = value
-        self._work = dist.broadcast(value, source, async_op=True)
+        self._work = dist.broadcast(value, stages.ranks[-1], group=stages.group, async_op=True)
 
     def __float__(self) -> float:
         if self._work is not None:
@@ -66,7 +72,11 @@ class ArrivingNumber:
 
 
 def train_stages(
-    context: RankContext, recorder: Recorder, schedule: ScheduleFactory, *, overlaps: bool
+    context: RankContext,
+    recorder: Recorder,
+    schedule: ScheduleFactory,
+    *,
+    overlaps: bool,
 ) -> None:
     """Cut the seeded model, keep this rank's stage, and train the stage under `schedule`.
 
@@ -83,11 +93,13 @@ def train_stages(
     process_group.join(context, setup.process_group_backend(context))
     export.load()
     setup.prepare_process(context)
-    module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device)
+    mesh = axes.make(context, device) if context.config.supports.axis == MESH else None
+    module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device, mesh=mesh)
     strategy = PartsStrategy(
         parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
     )
-    fit_module(context, recorder, strategy, module)
+    evaluating = functools.partial(buffers_of_first, axis=module.copies)
+    fit_module(context, recorder, strategy, module, evaluating)
     module.timeline.write(recorder.folder / files.TIMELINE)
 
 
@@ -111,19 +123,21 @@ class StageModule(TrainingModule):
         *,
         overlaps: bool,
         device: torch.device,
+        mesh: DeviceMesh | None = None,
     ) -> None:
         """Build, trace and cut the whole model, and keep this rank's stage on `device`.
 
         The arguments are those of `train_stages`, which says what is raised.
         """
         options = planning.CutOptions.of(context.config)
+        stages = axes.whole_world(context) if mesh is None else axes.axis(mesh, "pipeline")
         whole = setup.build(context).to(device)
         parameters = sum(p.numel() for p in whole.parameters())
         cutting.check_batchnorm(context, whole)
         inputs = cutting.example_inputs(context, context.config.microbatch, device)
         seen = model_look.facts(whole, inputs, precision=context.config.precision)
         graph = operations(whole, inputs, setup.make_task(context).outputs, tied=options.tied)
-        plan = cutting.make_plan(context, graph, inputs, overlaps=overlaps)
+        plan = cutting.make_plan(context, graph, inputs, stages, overlaps=overlaps)
         recorder.note(planning.show(plan))
         try:
             flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
@@ -131,21 +145,23 @@ class StageModule(TrainingModule):
             # A model that asks for a batch's size in Python (`len`) is a graph of that size alone.
             flops = model_cost.flops(graph.module, inputs)
         ends = [0, *plan.boundaries, len(graph.operations)]
-        start, stop = ends[context.rank], ends[context.rank + 1]
+        start, stop = ends[stages.index], ends[stages.index + 1]
         precision = context.config.precision
         stage = Stage.of(graph, start, stop, graph.values(inputs, precision=precision))
         super().__init__(context, stage)
         self.automatic_optimization = False
+        self._recorder = recorder
         self.tied = checkpoint.tied_names(whole)
-        self._tied_weights = TiedWeights(graph, plan.boundaries, context.rank, recorder)
+        self._tied_weights = TiedWeights(graph, plan.boundaries, stages, recorder)
         state = whole.state_dict()
         self.unstaged = {name: state[name] for name in state.keys() - graph.module.state_dict().keys()}
-        self.first, self.last = context.rank == 0, context.rank == context.world_size - 1
+        self.first, self.last = stages.index == 0, stages.index == stages.size - 1
+        self.stages = stages
+        self.copies = None if mesh is None else axes.axis(mesh, "data")
         self.timeline = Timeline(first=context.config.hardware.warmup_steps, clock=recorder)
         self._timed_stage = TimedStage(
             stage,
-            context.rank,
-            context.world_size,
+            stages,
             device,
             inputs,
             timeline=self.timeline,
@@ -155,7 +171,7 @@ class StageModule(TrainingModule):
         self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
         self._divisor = 1.0
         self._step_targets: Tensors = ()
-        self._evaluation = StageEvaluation(context, self.task, whole, graph, plan.boundaries, device)
+        self._evaluation = StageEvaluation(context, self.task, whole, graph, plan.boundaries, stages, device)
         received = inputs if self.first else receive_buffers(stage.received, device)
         with compilation.without(context):
             few = context.arrays.train.read(slice(context.config.microbatch)).targets
@@ -165,12 +181,13 @@ class StageModule(TrainingModule):
             saved,
             schedule=options.schedule,
             recompute=options.recompute,
-            stage=context.rank,
-            stages=context.world_size,
+            stage=stages.index,
+            stages=stages.size,
             microbatches=context.config.microbatches,
         )
         self._example = received
-        self.holders = range(context.world_size)
+        # Of the first copy; ranks are counted along this axis last.
+        self.holders = range(0, context.world_size, context.world_size // stages.size)
         # These are of the whole model, except the saved tensors, which are this stage's.
         self.whole_facts = {
             "parameters": parameters,
@@ -208,6 +225,7 @@ class StageModule(TrainingModule):
         if self._tied_weights.here:
             self.timeline.mark("wait")
             self._tied_weights.sum_gradients()
+        self._average()
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             self.timeline.mark("wait")
             update_rule.clip(self.parameters(), limit, self._sum_over_stages, self._tied_weights.counts)
@@ -215,21 +233,30 @@ class StageModule(TrainingModule):
         optimizer.step()
         self.timeline.end_step()
 
+    def _average(self) -> None:
+        """Average the stage's gradients over its copies, if there are any."""
+        if self.copies is None or self.copies.size == 1:
+            return
+        self.timeline.mark("wait")
+        gradients = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
+        bucket_bytes = self.context.config.strategy["bucket_mb"] * 2**20
+        copies.average(gradients, self.copies, self._recorder, bucket_bytes)
+
     def _sum_over_stages(self, squares: Tensor) -> Tensor:
-        """Return the sum of all stages' `squares` []; all ranks call this method at the same step."""
+        """Return the sum of all stages' `squares` []; all of them call this method at the same step."""
         # A stage without parameters has its zero on the CPU.
         squares = squares.to(self.device)
-        dist.all_reduce(squares)
+        dist.all_reduce(squares, group=self.stages.group)
         return squares
 
     def take_loss(self) -> SupportsFloat:
         """Return the last stage's mean loss on every rank, as a number that is still being sent."""
         loss = super().take_loss() if self.last else torch.zeros((), device=self.device)
         assert isinstance(loss, Tensor)
-        return ArrivingNumber(loss.to(self.device, torch.float64), self.context.world_size - 1)
+        return ArrivingNumber(loss.to(self.device, torch.float64), self.stages)
 
     def evaluate(self, device: torch.device) -> Tensor:
-        """Pass the test set through all stages; return the sums as `scoring.test_sums` does.
+        """Pass this copy's part of the test set through all stages; return sums as `scoring.test_sums` does.
 
         The last stage scores, and the other ranks return zeros.
         """

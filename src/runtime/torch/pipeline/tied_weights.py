@@ -16,18 +16,19 @@ from torch import Tensor, nn
 
 from src.measure.recorder import Recorder
 from src.partition.torch.graph import Graph
+from src.runtime.torch.mesh import Axis
 
 
 class TiedWeights:
-    """The weights of this rank's stage that other stages hold, too."""
+    """The weights of this rank's stage that other stages of the same copy of the model hold, too."""
 
-    def __init__(self, graph: Graph, boundaries: Sequence[int], rank: int, recorder: Recorder) -> None:
+    def __init__(self, graph: Graph, boundaries: Sequence[int], stages: Axis, recorder: Recorder) -> None:
         """Find the weights; all ranks call this, for those that share some make a process group.
 
         Args:
             graph: the whole model.
-            boundaries: the inner ones of its cut; a stage has its number as rank.
-            rank: this one.
+            boundaries: the inner ones of its cut.
+            stages: the ranks that hold the stages, this one among them.
             recorder: counts every byte that is exchanged.
         """
         holders = graph.holders(boundaries)
@@ -36,12 +37,19 @@ class TiedWeights:
             for parameter in graph.module.parameters()
             if parameter.requires_grad and len(holders.get(id(parameter), ())) > 1
         ]
-        groups: dict[tuple[int, ...], Any] = {
-            ranks: dist.new_group(ranks) for ranks in sorted({ranks for _, ranks in shared})
-        }
+        groups: dict[tuple[int, ...], Any] = {}
+        apart = dist.get_world_size() // stages.size
+        for places in sorted({places for _, places in shared}):
+            # Of each copy of the model one, which all ranks make together.
+            for copy in range(apart):
+                ranks = [copy + place * apart for place in places]
+                group = dist.new_group(ranks)
+                if dist.get_rank() in ranks:
+                    groups[places] = group
+        here = stages.index
         self._recorder = recorder
-        self._own = [(parameter, groups[ranks]) for parameter, ranks in shared if rank in ranks]
-        self._counted_elsewhere = {id(parameter) for parameter, ranks in shared if rank in ranks[1:]}
+        self._own = [(parameter, groups[places]) for parameter, places in shared if here in places]
+        self._counted_elsewhere = {id(parameter) for parameter, places in shared if here in places[1:]}
         self._have: list[bool] | None = None
 
     @property

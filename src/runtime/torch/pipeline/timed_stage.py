@@ -16,6 +16,7 @@ from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.torch.stage import Stage, as_received, receive_buffers
 from src.partition.torch.transfer import HostStaging, stages_through_host
+from src.runtime.torch.mesh import Axis
 
 # Whether the activations of micro-batch `index` of `count` are thrown away and computed again for
 # backward. GPipe's authors keep those of the last micro-batch, whose backward pass follows at once.
@@ -33,8 +34,7 @@ class TimedStage(StaticStage):
 
     Args:
         stage: the stage's module.
-        index: the stage's number, which is also its rank.
-        stages: number of stages.
+        stages: the ranks that hold the stages, this one among them.
         device: where the stage runs.
         inputs: those of one micro-batch, which give the shapes of the first stage.
         timeline: records every activity.
@@ -46,8 +46,7 @@ class TimedStage(StaticStage):
     def __init__(
         self,
         stage: Stage,
-        index: int,
-        stages: int,
+        stages: Axis,
         device: torch.device,
         inputs: tuple[Tensor, ...],
         *,
@@ -55,9 +54,9 @@ class TimedStage(StaticStage):
         recorder: Recorder,
         recomputes: Callable[[int, int], bool],
     ) -> None:
-        received = inputs if index == 0 else receive_buffers(stage.received, device)
+        received = inputs if stages.index == 0 else receive_buffers(stage.received, device)
         sent = receive_buffers(stage.sent, device)
-        super().__init__(stage, index, stages, device, input_args=received, output_args=sent)
+        super().__init__(stage, stages.index, stages.size, device, received, sent, group=stages.group)
         self._timeline = timeline
         self._recorder = recorder
         self._recomputes = recomputes

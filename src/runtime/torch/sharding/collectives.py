@@ -64,14 +64,8 @@ class CountedReduceScatter(_Counted, ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce the ranks' gradients [ranks * elements], and leave this rank its shard [elements]."""
-        # gloo has no average.
-        averages = op == dist.ReduceOp.AVG and dist.get_backend(group) == "gloo"
         with self.count("reduce_scatter", input_tensor):
             work: dist.Work | None = dist.reduce_scatter_tensor(
-                output_tensor, input_tensor, dist.ReduceOp.SUM if averages else op, group, async_op
+                output_tensor, input_tensor, op, group, async_op
             )
-            if averages:
-                if work is not None:
-                    work.wait()
-                output_tensor.div_(group.size())
         return work

@@ -22,6 +22,7 @@ from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import sync_batchnorm
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.mesh import Axis
 from src.runtime.torch.sharding import groups
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
 from src.runtime.torch.sharding.uses import gatherable
@@ -42,7 +43,7 @@ def shard(
 ) -> list[nn.Parameter]:
     """Shard a model's parameters over a mesh, in place; return those that every rank keeps whole.
 
-    These have no dimension, or another type than most. Parameters become contiguous.
+    These have no dimension or no element, or another type than most. Parameters become contiguous.
 
     Args:
         model: the whole model, of which all ranks have the same values.
@@ -55,7 +56,7 @@ def shard(
     for parameter in parameters:
         bytes_of[parameter.dtype] = bytes_of.get(parameter.dtype, 0) + parameter.nbytes
     most = max(bytes_of, key=lambda each: bytes_of[each])
-    kept = [each for each in parameters if not each.dim() or each.dtype != most]
+    kept = [each for each in parameters if not each.dim() or not each.numel() or each.dtype != most]
     for parameter in parameters:
         parameter.data = parameter.data.contiguous()
     modules = dict(model.named_modules())
@@ -73,14 +74,20 @@ class ShardedModule(TrainingModule):
     model: FSDPModule
 
     def __init__(
-        self, context: RankContext, recorder: Recorder, mesh: DeviceMesh, device: torch.device
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        mesh: DeviceMesh,
+        axis: Axis,
+        device: torch.device,
     ) -> None:
         """Build the whole model on `device`, look at it, and keep this rank's shards.
 
         Args:
             context: the rank's context.
             recorder: the rank's recorder.
-            mesh: the ranks that share the model.
+            mesh: all ranks, along the axis of the shards, after that of copies if there are any.
+            axis: the ranks that hold one copy together.
             device: the rank's device.
 
         Raises:
@@ -104,7 +111,10 @@ class ShardedModule(TrainingModule):
             if isinstance(module, FSDPModule):
                 module.set_custom_all_gather(CountedAllGather(recorder))
                 module.set_custom_reduce_scatter(CountedReduceScatter(recorder))
+                # gloo has no average.
+                module.set_force_sum_reduction_for_comms(device.type == "cpu")
         self._recorder = recorder
+        self._axis = axis
         setup.release()
 
     def training_step(self, batch: Batch, index: int) -> Tensor | None:
@@ -137,9 +147,9 @@ class ShardedModule(TrainingModule):
                 part = shards.local(parameter.detach())
                 part.grad = shards.local(parameter.grad)
                 own.append(part)
-                if id(parameter) not in whole or self.context.rank == 0:
+                if id(parameter) not in whole or self._axis.index == 0:
                     counted.add(id(part))
-        update_rule.clip(own, limit, self._sum_over_ranks, lambda part: id(part) in counted)
+        update_rule.clip(own, limit, self._sum_over_shards, lambda part: id(part) in counted)
 
     def _check_gradients(self) -> None:
         """Raise `ConfigError`, in the first step, if a parameter has lost its gradient by sharding."""
@@ -157,10 +167,10 @@ class ShardedModule(TrainingModule):
             )
         self._reached = None
 
-    def _sum_over_ranks(self, squares: Tensor) -> Tensor:
+    def _sum_over_shards(self, squares: Tensor) -> Tensor:
         squares = squares.to(self.device)
         with self._recorder.exchanging():
-            dist.all_reduce(squares)
+            dist.all_reduce(squares, group=self._axis.group)
         return squares
 
     def evaluate(self, device: torch.device) -> Tensor:

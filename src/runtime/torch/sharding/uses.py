@@ -64,6 +64,9 @@ class _Uses(TorchFunctionMode):
 
         handles = []
         for name, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                # It takes no hooks, and shows nobody what it uses.
+                continue
             handles.append(module.register_forward_pre_hook(begin(name), prepend=True))
             handles.append(module.register_forward_hook(end(name)))
         try:
