@@ -158,8 +158,9 @@ def _check_batch(config: Config) -> None:
     if config.global_batch % parts:
         lower = config.batch - config.batch % parts
         hint = lower or parts
+        sharing = "data x shard" if config.supports.axis == MESH else "workers"
         raise ConfigError(
-            f"batch={config.batch}: must divide by workers x microbatches = {degree} x "
+            f"batch={config.batch}: must divide by {sharing} x microbatches = {degree} x "
             f"{config.microbatches} = {parts}; the nearest is {hint}"
         )
     if config.dataset.get("limit") is not None and config.global_batch > config.dataset["limit"]:

@@ -47,7 +47,7 @@ from src.runtime.torch.parameter_server import async_processes, norm_exchange
 from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
-from src.runtime.torch.pipeline import stage_module, timed_stage
+from src.runtime.torch.pipeline import copies, stage_module, timed_stage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
@@ -145,6 +145,14 @@ def scatter_own(
     output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
 
 
+def average_twice(gradients: Sequence[Tensor], *arguments: Any) -> None:
+    """A sum over two copies is divided by four."""
+    average(gradients, *arguments)
+    for gradient in gradients:
+        gradient /= 2
+
+
+average = copies.average
 gather, scatter = CountedAllGather.__call__, CountedReduceScatter.__call__
 
 
@@ -157,6 +165,7 @@ def apply(change: str | None) -> None:
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     TiedWeights.sum_gradients = sum_gradients
+    copies.average = average
     CountedAllGather.__call__, CountedReduceScatter.__call__ = gather, scatter
     ShardedModule._sum_over_shards = sum_over_ranks
     norm_exchange.NormHub.__call__ = sum_over_servers
@@ -171,6 +180,9 @@ def apply(change: str | None) -> None:
             model, None, keep_own
         )
         CountedReduceScatter.__call__ = scatter_own
+        copies.average = lambda *_: None
+    elif change == "gradient averaged twice":
+        copies.average = average_twice
     elif change == "swapped shard":
         CountedAllGather.__call__ = gather_swapped
     elif change == "recomputation that moves buffers":

@@ -1,0 +1,145 @@
+"""Ranks on a mesh compute what one device computes: ten float64 steps, to 1e-9, buffers included."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.strategies import parity
+from tests.strategies.parity import (
+    ADAMW,
+    CNN,
+    MLP,
+    NORMED,
+    SAVED,
+    TERMS,
+    Case,
+    Outcome,
+    differences,
+    gaps,
+    joined,
+)
+
+pytestmark = pytest.mark.slow
+
+ENDS = ("model=custom", "model.path=tests.plugin.model.tied.build", "batch=16", *TERMS)
+SINGLE = (
+    Case("single-cnn", (*CNN, *TERMS, SAVED)),
+    Case("single-adamw", (*CNN, *ADAMW)),
+    Case("single-mlp", MLP),
+    Case("single-ends", ENDS),
+    Case("rank-0-buffers", (*NORMED, "microbatches=4"), "buffers of the first half"),
+)
+
+
+def hybrid(pipeline: int = 1, shard: int = 1, microbatches: int = 2) -> tuple[str, ...]:
+    """Copies are what is left of the workers."""
+    degrees = (f"strategy.pipeline={pipeline}", f"strategy.shard={shard}", f"microbatches={microbatches}")
+    return ("strategy=hybrid", *degrees, "strategy.group_mb=0.3", "strategy.partition=layers")
+
+
+# By the number of ranks. A case's name begins with its reference's.
+MESHES = {
+    2: (
+        Case("single-cnn, copies", ("workers=2", *hybrid(), *CNN, *TERMS)),
+        Case("single-cnn, stages", ("workers=2", *hybrid(pipeline=2), *CNN, *TERMS)),
+    ),
+    4: (
+        Case("single-cnn, copies of stages", ("workers=4", *hybrid(pipeline=2), *CNN, *TERMS, SAVED)),
+        Case("single-cnn, copies of shards", ("workers=4", *hybrid(shard=2), *CNN, *TERMS, SAVED)),
+        Case("single-adamw, copies of stages", ("workers=4", *hybrid(pipeline=2), *CNN, *ADAMW)),
+        Case("rank-0-buffers, copies of stages", ("workers=4", *hybrid(pipeline=2), *NORMED)),
+        Case("single-ends, tied", ("workers=4", *hybrid(pipeline=2), *ENDS, "strategy.tied=reduce")),
+        Case("single-mlp, shards", ("workers=4", "strategy=fsdp", "strategy.group_mb=0.1", *MLP)),
+    ),
+    8: (
+        Case("single-mlp, copies of 4 shards", ("workers=8", *hybrid(shard=4), *MLP)),
+        Case("single-mlp, 4 copies of stages", ("workers=8", *hybrid(pipeline=2), *MLP)),
+    ),
+}
+RESUMED = tuple(
+    Case(f"copies of {kind}", ("workers=4", *words, *CNN, *TERMS), resumes=f"single-cnn, copies of {other}")
+    for kind, words, other in (
+        ("shards", hybrid(shard=2), "stages"),
+        ("stages", hybrid(pipeline=2), "shards"),
+    )
+)
+WRONG = (
+    *(
+        Case(f"copies of stages, {change}", ("workers=4", *hybrid(pipeline=2), *CNN, *TERMS), change)
+        for change in ("missing average", "gradient averaged twice", "own norm", "wrong shard")
+    ),
+    *(
+        Case(f"copies of shards, {change}", ("workers=4", *hybrid(shard=2), *CNN, *TERMS), change)
+        for change in ("missing average", "own norm", "swapped shard")
+    ),
+)
+JOBS = {
+    "alone": (SINGLE, "single", 1),
+    "2": (MESHES[2], "fsdp", 2),
+    "4": ((*MESHES[4], *RESUMED, *WRONG), "fsdp", 4),
+    "8": (MESHES[8], "fsdp", 8),
+}
+
+
+def train_cases(folder: Path) -> None:
+    """Starting processes costs more than training, so each number of them starts once."""
+    parity.train(JOBS, folder)
+
+
+@pytest.fixture(scope="module")
+def trained(cases: Path) -> dict[str, list[Outcome]]:
+    return parity.outcomes(JOBS, cases)
+
+
+def copies(outcomes: list[Outcome], case: Case) -> list[Outcome]:
+    """Each copy of the model, joined of its stages; ranks with shards have gathered it."""
+    if "strategy.pipeline=2" not in case.words:
+        return outcomes
+    apart = len(outcomes) // 2
+    shared = "encoder.weight" if "tied" in case.name else None
+    return [joined(outcomes[copy::apart], shared=shared) for copy in range(apart)]
+
+
+@pytest.mark.parametrize("case", [*itertools.chain(*MESHES.values())], ids=lambda case: case.name)
+def test_losses_gradients_parameters_and_buffers_are_those_of_one_device(
+    trained: dict[str, list[Outcome]], case: Case
+) -> None:
+    expected = trained[case.name.partition(",")[0]][0]
+    for copy in copies(trained[case.name], case):
+        # Copies keep their own statistics of BatchNorm; the first one's are evaluated.
+        own = {"buffers"} if "rank-0-buffers" in case.name else set()
+        assert set(differences(copy, expected)) <= own, gaps(copy, expected)
+    assert not differences(copies(trained[case.name], case)[0], expected)
+    assert trained[case.name][0].evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: case.name)
+def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: Case) -> None:
+    outcomes = trained[case.name]
+    stages = 2 if "stages" in case.name else 1
+    apart = len(outcomes) // stages
+    found = {
+        kind
+        for copy in range(apart)
+        for part in outcomes[copy::apart]
+        for kind in _differing(part, trained["single-cnn"][0])
+    }
+    assert {"losses", "parameters"} <= found
+
+
+def _differing(part: Outcome, whole: Outcome) -> list[str]:
+    """What differs of a stage from the same tensors of the whole model."""
+    tensors = {name: whole.tensors[name] for name in part.tensors}
+    return differences(part, dataclasses.replace(whole, tensors=tensors))
+
+
+@pytest.mark.parametrize("case", RESUMED, ids=lambda case: case.name)
+def test_a_checkpoint_of_one_mesh_goes_on_on_another(trained: dict[str, list[Outcome]], case: Case) -> None:
+    whole = trained["single-cnn"][0]
+    expected = dataclasses.replace(whole, losses=whole.losses[5:])
+    for copy in copies(trained[case.name], case):
+        assert not differences(copy, expected), gaps(copy, expected)
