@@ -51,6 +51,7 @@ from src.runtime.torch.pipeline import copies, stage_module, timed_stage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
+from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.sharding.sharded_module import ShardedModule
 from src.tasks.torch.text_detection import task as text_detection
 from tests.prepared_data import load_arrays
@@ -63,7 +64,7 @@ batch_indices, part = order.batch_indices, BatchSplit.part
 write_checkpoint = checkpoint.write
 sum_gradients = TiedWeights.sum_gradients
 sum_over_stages = stage_module.StageModule._sum_over_stages
-sum_over_ranks = ShardedModule._sum_over_shards
+sum_over_shards = ShardedGradients.sum_over_shards
 sum_over_servers = norm_exchange.NormHub.__call__
 divisor_of = feed.divisor_of
 mean_within = text_detection.mean_within
@@ -167,7 +168,7 @@ def apply(change: str | None) -> None:
     TiedWeights.sum_gradients = sum_gradients
     copies.average = average
     CountedAllGather.__call__, CountedReduceScatter.__call__ = gather, scatter
-    ShardedModule._sum_over_shards = sum_over_ranks
+    ShardedGradients.sum_over_shards = sum_over_shards
     norm_exchange.NormHub.__call__ = sum_over_servers
     feed.divisor_of = divisor_of
     text_detection.mean_within = mean_within
@@ -189,7 +190,7 @@ def apply(change: str | None) -> None:
         timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
     elif change == "own norm":
         stage_module.StageModule._sum_over_stages = lambda _, squares: squares
-        ShardedModule._sum_over_shards = lambda _, squares: squares
+        ShardedGradients.sum_over_shards = lambda _, squares: squares
         norm_exchange.NormHub.__call__ = lambda hub, clock, squares: squares
     elif change == "local count":
         feed.divisor_of = count_own

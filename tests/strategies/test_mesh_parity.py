@@ -53,10 +53,16 @@ MESHES = {
         Case("single-adamw, copies of stages", ("workers=4", *hybrid(pipeline=2), *CNN, *ADAMW)),
         Case("rank-0-buffers, copies of stages", ("workers=4", *hybrid(pipeline=2), *NORMED)),
         Case("single-ends, tied", ("workers=4", *hybrid(pipeline=2), *ENDS, "strategy.tied=reduce")),
+        Case(
+            "single-cnn, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *CNN, *TERMS, SAVED)
+        ),
+        Case("single-adamw, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *CNN, *ADAMW)),
+        Case("rank-0-buffers, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *NORMED)),
         Case("single-mlp, shards", ("workers=4", "strategy=fsdp", "strategy.group_mb=0.1", *MLP)),
     ),
     8: (
         Case("single-mlp, copies of 4 shards", ("workers=8", *hybrid(shard=4), *MLP)),
+        Case("single-mlp, copies of stages of shards", ("workers=8", *hybrid(pipeline=2, shard=2), *MLP)),
         Case("single-mlp, 4 copies of stages", ("workers=8", *hybrid(pipeline=2), *MLP)),
     ),
 }
@@ -65,6 +71,7 @@ RESUMED = tuple(
     for kind, words, other in (
         ("shards", hybrid(shard=2), "stages"),
         ("stages", hybrid(pipeline=2), "shards"),
+        ("shards in stages", hybrid(pipeline=2, shard=2), "stages"),
     )
 )
 WRONG = (

@@ -73,7 +73,7 @@ def rank_state(
 
 
 def gathered_state(
-    module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, keeps: bool
+    module: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, keeps: bool, prefix: str = ""
 ) -> RankState:
     """Gather a module that ranks hold in shards, one tensor at a time; all of them call this function.
 
@@ -84,6 +84,7 @@ def gathered_state(
         optimizer: the optimizer of the module's parameters.
         folder: has room for the copies.
         keeps: whether this rank keeps copies; what others return is empty.
+        prefix: what the module's names have before the names in the whole model.
     """
 
     def copy(value: Any) -> Any:
@@ -92,7 +93,7 @@ def gathered_state(
         gathered = shards.whole(value.detach())
         return _copy_to_file(gathered, folder) if keeps else gathered.new_empty(0)
 
-    return rank_state(module, optimizer, copy=copy)
+    return rank_state(module, optimizer, prefix, copy)
 
 
 def _copy_to_file(tensor: Tensor, folder: Path) -> Tensor:

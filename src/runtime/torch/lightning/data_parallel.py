@@ -3,7 +3,7 @@
 # No `from __future__ import annotations` here: DDP looks at a hook's annotations and wants classes.
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, SupportsFloat
 
@@ -126,19 +126,20 @@ def fit_copies(context: RankContext, recorder: Recorder, strategy: HookedDDPStra
 
 def buffers_of_rank_0(module: TrainingModule) -> AbstractContextManager[None]:
     """Have all ranks evaluate with rank 0's buffers, as `buffers_of_first` says."""
-    return buffers_of_first(module, mesh.whole_world(module.context))
+    return buffers_of_first(module, [mesh.whole_world(module.context)])
 
 
 @contextlib.contextmanager
-def buffers_of_first(module: TrainingModule, axis: Axis | None) -> Iterator[None]:
+def buffers_of_first(module: TrainingModule, axes: Sequence[Axis]) -> Iterator[None]:
     """Have all copies of a model evaluate with the buffers of the first one, and train on with their own.
 
-    The copies stand along `axis`; without one there are no others. So the first one's micro-batches alone
+    The copies stand along `axes`. So the first one's micro-batches alone
     give the local statistics. DDP would send the buffers before every forward pass; BatchNorm doesn't read
     its in training, and keeps the first one's. Where a model reads others, how often a run evaluates doesn't
     change what it trains.
     """
-    if axis is None or axis.size == 1:
+    axes = [axis for axis in axes if axis.size > 1]
+    if not axes:
         yield
         return
     layers = [layer for layer in module.model.modules() if isinstance(layer, BatchNorm)]
@@ -146,7 +147,8 @@ def buffers_of_first(module: TrainingModule, axis: Axis | None) -> Iterator[None
     buffers = [buffer for buffer in module.model.buffers() if id(buffer) not in statistics]
     own = [buffer.clone() for buffer in buffers]
     for buffer in module.model.buffers():
-        dist.broadcast(buffer, axis.ranks[0], group=axis.group)
+        for axis in axes:
+            dist.broadcast(buffer, axis.ranks[0], group=axis.group)
     try:
         yield
     finally:

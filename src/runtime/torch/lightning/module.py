@@ -147,9 +147,16 @@ class TrainingModule(pl.LightningModule):
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
         """Gather the whole model's tensors on rank 0; return `None` on others. All ranks call this method."""
-        rank, state = self.context.rank, None
-        if rank in self.holders:
-            state = checkpoint.rank_state(self.model, optimizer, self.prefix)
+        holds = self.context.rank in self.holders
+        state = checkpoint.rank_state(self.model, optimizer, self.prefix) if holds else None
+        return self.joined_states(state)
+
+    def joined_states(self, state: RankState | None) -> list[RankState] | None:
+        """Gather the holders' tensors on rank 0, and join them; return `None` on others.
+
+        `state` has those of this rank, if it is a holder.
+        """
+        rank = self.context.rank
         gathered: list[Any] = [state] * self.context.world_size
         if len(self.holders) > 1:
             dist.gather_object(state, gathered if rank == 0 else None, 0)

@@ -7,6 +7,7 @@ the schedule has computed them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import SupportsFloat
@@ -40,6 +41,7 @@ from src.runtime.torch import (
     update_rule,
 )
 from src.runtime.torch import mesh as axes
+from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.data_parallel import buffers_of_first
 from src.runtime.torch.lightning.fit import cluster_environment, fit_module
@@ -48,6 +50,7 @@ from src.runtime.torch.lightning.parts_strategy import PartsStrategy
 from src.runtime.torch.mesh import Axis
 from src.runtime.torch.pipeline import copies, cutting
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
+from src.runtime.torch.pipeline.stage_shards import StageShards
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 from src.runtime.torch.tensors import Tensors, target_tensors
@@ -98,7 +101,9 @@ def train_stages(
     strategy = PartsStrategy(
         parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
     )
-    evaluating = functools.partial(buffers_of_first, axis=module.copies)
+    evaluating = functools.partial(
+        buffers_of_first, axes=[axes.axis(mesh, name) for name in ("shard", "data")] if mesh else []
+    )
     fit_module(context, recorder, strategy, module, evaluating)
     module.timeline.write(recorder.folder / files.TIMELINE)
 
@@ -195,6 +200,8 @@ class StageModule(TrainingModule):
             "saved_tensors_bytes": round(saved_bytes),
             **seen,
         }
+        sharded = mesh is not None and mesh["shard"].size() > 1
+        self.shards = StageShards(stage, mesh, recorder) if mesh is not None and sharded else None
         del whole, graph
         setup.release()
 
@@ -228,13 +235,19 @@ class StageModule(TrainingModule):
         self._average()
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             self.timeline.mark("wait")
-            update_rule.clip(self.parameters(), limit, self._sum_over_stages, self._tied_weights.counts)
+            if self.shards is None:
+                update_rule.clip(self.parameters(), limit, self._sum_over_stages, self._tied_weights.counts)
+            else:
+                self.shards.gradients.clip(limit, self._sum_over_stages)
         self.timeline.mark("optimizer")
         optimizer.step()
         self.timeline.end_step()
 
     def _average(self) -> None:
-        """Average the stage's gradients over its copies, if there are any."""
+        """Average the stage's gradients over its copies; of shards those that aren't averaged yet."""
+        if self.shards is not None:
+            self.shards.gradients.average_kept()
+            return
         if self.copies is None or self.copies.size == 1:
             return
         self.timeline.mark("wait")
@@ -260,5 +273,15 @@ class StageModule(TrainingModule):
 
         The last stage scores, and the other ranks return zeros.
         """
-        with evaluating(self.model):
+        with evaluating(self.model), self.shards.gathered() if self.shards else contextlib.nullcontext():
             return self._evaluation.run(device)
+
+    def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
+        """Gather the whole model's tensors on rank 0, shards first; return `None` on others."""
+        if self.shards is None:
+            return super().rank_states(optimizer)
+        holds = self.context.rank in self.holders
+        state = checkpoint.gathered_state(
+            self.model, optimizer, self.context.folder, prefix=self.prefix, keeps=holds
+        )
+        return self.joined_states(state if holds else None)

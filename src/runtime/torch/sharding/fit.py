@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from src.config.run_config import MESH
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import mesh, process_group, setup
@@ -21,9 +20,7 @@ def fit_shards(context: RankContext, recorder: Recorder) -> None:
     device = setup.root_device(context)
     process_group.join(context, setup.process_group_backend(context))
     setup.prepare_process(context)
-    whole = mesh.make(context, device)
-    copies = ("data", "shard") if context.config.supports.axis == MESH else ("shard",)
-    module = sharded_module.ShardedModule(context, recorder, whole[copies], mesh.axis(whole, "shard"), device)
+    module = sharded_module.ShardedModule(context, recorder, mesh.make(context, device), device)
     strategy = PartsStrategy(
         parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,18 +14,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from src.config import ConfigError
-from src.config.run_config import StrategyOptions
+from src.config.run_config import MESH, StrategyOptions
 from src.measure.recorder import Recorder
 from src.models.torch.unchanged import evaluating
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, scoring, setup, shards, update_rule
+from src.runtime.torch import checkpoint, scoring, setup
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import sync_batchnorm
 from src.runtime.torch.lightning.module import TrainingModule
-from src.runtime.torch.mesh import Axis
 from src.runtime.torch.sharding import groups
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
+from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.sharding.uses import gatherable
 from src.runtime.torch.tensors import input_tensors
 
@@ -60,7 +61,7 @@ def shard(
     for parameter in parameters:
         parameter.data = parameter.data.contiguous()
     modules = dict(model.named_modules())
-    options = {"mesh": mesh, "reshard_after_forward": reshard, "ignored_params": set(kept)}
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "ignored_params": set(kept)}
     for group in found:
         members = [modules[name] for name in group.modules]
         fully_shard(members if len(members) > 1 else members[0], **options)
@@ -68,17 +69,24 @@ def shard(
     return kept
 
 
+def count_exchanges(model: nn.Module, recorder: Recorder) -> None:
+    """Have a sharded model's exchanges counted by `recorder`."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_custom_all_gather(CountedAllGather(recorder))
+            module.set_custom_reduce_scatter(CountedReduceScatter(recorder))
+            # gloo has no average.
+            module.set_force_sum_reduction_for_comms(dist.get_backend() == "gloo")
+
+
 class ShardedModule(TrainingModule):
     """A model under Lightning, of whose parameters, gradients and optimizer state each rank has a shard."""
-
-    model: FSDPModule
 
     def __init__(
         self,
         context: RankContext,
         recorder: Recorder,
         mesh: DeviceMesh,
-        axis: Axis,
         device: torch.device,
     ) -> None:
         """Build the whole model on `device`, look at it, and keep this rank's shards.
@@ -86,8 +94,7 @@ class ShardedModule(TrainingModule):
         Args:
             context: the rank's context.
             recorder: the rank's recorder.
-            mesh: all ranks, along the axis of the shards, after that of copies if there are any.
-            axis: the ranks that hold one copy together.
+            mesh: of the run.
             device: the rank's device.
 
         Raises:
@@ -106,22 +113,22 @@ class ShardedModule(TrainingModule):
         super().__init__(context, model)
         self.whole_facts = whole_facts
         self._reshard = options.reshard
-        self._kept = shard(model, found, mesh, reshard=options.reshard)
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.set_custom_all_gather(CountedAllGather(recorder))
-                module.set_custom_reduce_scatter(CountedReduceScatter(recorder))
-                # gloo has no average.
-                module.set_force_sum_reduction_for_comms(device.type == "cpu")
-        self._recorder = recorder
-        self._axis = axis
+        copies = ("data", "shard") if context.config.supports.axis == MESH else ("shard",)
+        kept = shard(model, found, mesh[copies], reshard=options.reshard)
+        count_exchanges(model, recorder)
+        self._gradients = ShardedGradients(model, kept, mesh, recorder)
         setup.release()
+
+    @property
+    def _sharded(self) -> FSDPModule:
+        assert isinstance(self.model, FSDPModule)
+        return self.model
 
     def training_step(self, batch: Batch, index: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch; gradients are exchanged after a step's last one."""
         parts = self.context.config.microbatches
         if parts > 1:
-            self.model.set_requires_gradient_sync((index + 1) % parts == 0)
+            self._sharded.set_requires_gradient_sync((index + 1) % parts == 0)
         return super().training_step(batch, index)
 
     def configure_gradient_clipping(
@@ -132,24 +139,9 @@ class ShardedModule(TrainingModule):
     ) -> None:
         """Average the gradients of what all ranks keep whole, and clip the whole model's if configured."""
         self._check_gradients()
-        for parameter in self._kept:
-            if parameter.grad is not None:
-                with self._recorder.exchanging("all_reduce", size=parameter.grad.nbytes):
-                    dist.all_reduce(parameter.grad)
-                parameter.grad /= self.context.world_size
-                self._recorder.payload_bytes += parameter.grad.nbytes
-        if (limit := self.context.config.optimizer["clip_norm"]) is None:
-            return
-        whole = {id(parameter) for parameter in self._kept}
-        own, counted = [], set()
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                part = shards.local(parameter.detach())
-                part.grad = shards.local(parameter.grad)
-                own.append(part)
-                if id(parameter) not in whole or self._axis.index == 0:
-                    counted.add(id(part))
-        update_rule.clip(own, limit, self._sum_over_shards, lambda part: id(part) in counted)
+        self._gradients.average_kept()
+        if (limit := self.context.config.optimizer["clip_norm"]) is not None:
+            self._gradients.clip(limit)
 
     def _check_gradients(self) -> None:
         """Raise `ConfigError`, in the first step, if a parameter has lost its gradient by sharding."""
@@ -167,12 +159,6 @@ class ShardedModule(TrainingModule):
             )
         self._reached = None
 
-    def _sum_over_shards(self, squares: Tensor) -> Tensor:
-        squares = squares.to(self.device)
-        with self._recorder.exchanging():
-            dist.all_reduce(squares, group=self._axis.group)
-        return squares
-
     def evaluate(self, device: torch.device) -> Tensor:
         """Score this rank's part of the test set; return the sums as `scoring.test_sums` does.
 
@@ -182,13 +168,13 @@ class ShardedModule(TrainingModule):
         parts = [self.split.part(rank, samples) for rank in range(self.context.world_size)]
         passes = [math.ceil((part.stop - part.start) / config.evaluation_batch) for part in parts]
         # What has been gathered is freed after each pass, so that the next step gathers what it trains on.
-        self.model.set_reshard_after_forward(True)
+        self._sharded.set_reshard_after_forward(True)
         found = scoring.score(self.context, self.task, self.model, parts[self.context.rank], device)
         example = input_tensors(self.context, self.context.arrays.test.read(slice(1)).inputs, device)
         with evaluating(self.model):
             for _ in range(max(passes) - passes[self.context.rank]):
                 self.model(*example)
-        self.model.set_reshard_after_forward(self._reshard)
+        self._sharded.set_reshard_after_forward(self._reshard)
         return found
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:

@@ -1,0 +1,53 @@
+"""Shard a stage over the ranks that hold it together, and gather it for an evaluation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+
+from src.measure.recorder import Recorder
+from src.partition.torch.stage import Stage
+from src.runtime.torch.sharding.gradients import ShardedGradients
+from src.runtime.torch.sharding.sharded_module import count_exchanges, shard
+
+
+class StageShards:
+    """A stage whose parameters are sharded; they are gathered once a step, for all of its micro-batches.
+
+    Attributes:
+        gradients: exchanges what `fully_shard` doesn't.
+    """
+
+    def __init__(self, stage: Stage, ranks: DeviceMesh, recorder: Recorder) -> None:
+        """Shard `stage` in place over the mesh `ranks` of the run."""
+        # An evaluation has other graphs of the same parameters.
+        self._whole = dict(stage.named_parameters())
+        kept = shard(stage, [], ranks["data", "shard"], reshard=False)
+        self._stage = stage
+        self._sharded = self._whole.keys() - {
+            name for name, each in self._whole.items() if any(each is one for one in kept)
+        }
+        count_exchanges(stage, recorder)
+        self.gradients = ShardedGradients(stage, kept, ranks, recorder)
+        self._free()
+
+    @contextlib.contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Have an evaluation's graphs the parameters as they are now within the block; all ranks enter it."""
+        assert isinstance(self._stage, FSDPModule)
+        self._stage.unshard()
+        present = dict(self._stage.named_parameters())
+        for name in self._sharded:
+            self._whole[name].data = present[name].data
+        try:
+            yield
+        finally:
+            self._free()
+            self._stage.reshard()
+
+    def _free(self) -> None:
+        for name in self._sharded:
+            self._whole[name].data = self._whole[name].data.new_empty(0)
