@@ -191,7 +191,7 @@ class StageModule(TrainingModule):
             microbatches=context.config.microbatches,
         )
         self._example = received
-        # Of the first copy; ranks are counted along this axis last.
+        # The first copy's ranks: they are counted along this axis last.
         self.holders = range(0, context.world_size, context.world_size // stages.size)
         # These are of the whole model, except the saved tensors, which are this stage's.
         self.whole_facts = {

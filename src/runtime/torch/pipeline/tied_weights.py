@@ -40,7 +40,7 @@ class TiedWeights:
         groups: dict[tuple[int, ...], Any] = {}
         apart = dist.get_world_size() // stages.size
         for places in sorted({places for _, places in shared}):
-            # Of each copy of the model one, which all ranks make together.
+            # Each copy of the model has one of its own, and all ranks make all of them.
             for copy in range(apart):
                 ranks = [copy + place * apart for place in places]
                 group = dist.new_group(ranks)
