@@ -126,11 +126,13 @@ class Recorder(StepClock):
 
     @contextmanager
     def off_clock(self) -> Iterator[None]:
-        """Stop the clock of the running step, and the count of what hosts send, within the block."""
+        """Stop the clock of the running step, and the counts of what is sent, within the block."""
         if self._traffic is not None:
             self._traffic.stop()
+        payload = self.payload_bytes
         with super().off_clock():
             yield
+        self.payload_bytes = payload
         if self._traffic is not None:
             self._traffic.start()
 

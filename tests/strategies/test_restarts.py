@@ -30,6 +30,15 @@ STRATEGIES = {
     # Where the cut is measured, two runs may be cut otherwise, and one cut rounds unlike another.
     "pipeline": ("strategy=pipeline", "workers=2", "model=mlp", "strategy.partition=layers"),
     "model_split": ("strategy=model_split", "workers=2", "model=cnn"),
+    "fsdp": ("strategy=fsdp", "workers=2", "model=mlp", "strategy.group_mb=0.1"),
+    "hybrid": (
+        "strategy=hybrid",
+        "workers=4",
+        "strategy.shard=2",
+        "strategy.pipeline=2",
+        "model=mlp",
+        "strategy.partition=layers",
+    ),
     "tf_custom": ("strategy=tf_custom", "workers=2", "model=mlp"),
 }
 
@@ -58,6 +67,8 @@ def checkpoint(path: Path) -> dict[str, Any]:
     [
         "ddp",
         pytest.param("pipeline", marks=SLOW),
+        pytest.param("hybrid", marks=SLOW),
+        pytest.param("fsdp", marks=pytest.mark.long),
         pytest.param("tf_custom", marks=SLOW),
         pytest.param("mpi", marks=pytest.mark.long),
         pytest.param("model_split", marks=pytest.mark.long),

@@ -19,9 +19,15 @@ class PartsStrategy(ParallelStrategy):
         return self.parallel_devices[self.local_rank]
 
     def model_to_device(self) -> None:
-        """Move the rank's part to its device."""
-        assert self.model is not None
-        self.model.to(self.root_device)
+        """Leave the rank's part where the module has made it: on its device. Shards can't be moved."""
+
+    def teardown(self) -> None:
+        """End as Lightning's strategies do, but leave the rank's part on its device."""
+        assert self.cluster_environment is not None and self.accelerator is not None
+        self.cluster_environment.teardown()
+        self.precision_plugin.teardown()
+        self.accelerator.teardown()
+        self.checkpoint_io.teardown()
 
     def reduce(self, tensor: Any, *_: Any, **__: Any) -> Any:
         """Return `tensor` as it is, for the ranks have no tensor in common."""
