@@ -55,9 +55,9 @@ def main() -> None:
 def look_into(config: Config, folder: Path, note: Callable[[str], None] = print) -> dict[str, Any]:
     """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
-    Where the strategy cuts the model, the cut model is compared with it. A model of the project is
-    built, and that is all. Returned are `compared` and `facts` of the answer, where there are any. `folder`
-    takes the place of the run's directory; `note` is told what the user should know.
+    Where the strategy cuts the model, the cut model is compared with it. A model of the project's own is
+    built without data, and that is all. Returned are `compared` and `facts` of the answer, where there are
+    any. `folder` takes the place of the run's directory; `note` is told what the user should know.
 
     Raises:
         ConfigError: for a path that names nothing, options that a model doesn't take, sizes of a model that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Of the angles (section 3.2.2).
+# Angles are its negative powers (section 3.2.2).
 BASE = 10_000.0
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from src.config import ConfigError
 from src.models.torch.rotary import rotate
 
-# Of normally distributed weights (Radford 2019's code).
+# Weights are drawn from a normal distribution (Radford 2019's code).
 DEVIATION = 0.02
 
 
