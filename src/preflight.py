@@ -20,6 +20,7 @@ from typing import Any
 
 from src.config import Config, ConfigError, import_paths, load, own_training
 from src.data import prepared
+from src.launch.supervise import inspection
 from src.machine import process
 from src.machine.devices import usable_cores
 from src.run.status import Status, of_error
@@ -54,13 +55,14 @@ def main() -> None:
 def look_into(config: Config, folder: Path, note: Callable[[str], None] = print) -> dict[str, Any]:
     """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
-    Where the strategy cuts the model, the cut model is compared with it. Returned are `compared` and `facts`
-    of the answer, where there are any. `folder` takes the place of the run's directory; `note` is told what
-    the user should know.
+    Where the strategy cuts the model, the cut model is compared with it. A model of the project's own is
+    built without data, and that is all. Returned are `compared` and `facts` of the answer, where there are
+    any. `folder` takes the place of the run's directory; `note` is told what the user should know.
 
     Raises:
-        ConfigError: for a path that names nothing, options that a model doesn't take, a task that isn't what
-            it says, a cut that changes the model, or a checkpoint that the run can't go on from.
+        ConfigError: for a path that names nothing, options that a model doesn't take, sizes of a model that
+            don't go together, a task that isn't what it says, a cut that changes the model, or a checkpoint
+            that the run can't go on from.
         BaseException: whatever the user's own code raises.
     """
     from src.runtime.common import seed_check
@@ -79,6 +81,9 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
 
         from src.runtime.torch import checkpoint, device_check, setup, task_check
 
+        if not inspection.has_own(config):
+            setup.check_sizes(context)
+            return found
         model = setup.build(context, note)
         seed_check.check_seeds(
             config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note

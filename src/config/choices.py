@@ -288,7 +288,7 @@ def check_model_and_task(config: Config) -> None:
     if fitting and import_paths.is_own(config.model[config.framework]):
         raise ConfigError(
             f"model={model}: doesn't give what task={task} takes, which dataset={config.dataset['name']} is "
-            f"used with; of the models here {', '.join(fitting)} does"
+            f"used with; of the models here {', '.join(fitting)} {'do' if fitting[1:] else 'does'}"
         )
 
 

@@ -170,14 +170,17 @@ KEYS: dict[str, Key] = {
     **_described("strategy", "supports", "allowed"),
     # Options of models and tasks.
     **_options("model", Changes.WORK, "hidden", "layers", "prior", "options", "trunk", "width", "dropout"),
-    **_options("model", Changes.WORK, "stem", "blocks", "depth"),
+    **_options(
+        "model", Changes.WORK, "stem", "blocks", "depth", "heads", "kv_heads", "activation", "tied", "patch"
+    ),
     # A model of the user's own has the name of what the path leads to.
     "model.path": Key(Changes.WORK, _TEXT, named="no"),
     "model.pretrained": Key(Changes.WORK, _TEXT),
     # One of transformers has its architecture's.
     "model.architecture": Key(Changes.WORK, _TEXT, named="no"),
     "model.config": Key(Changes.WORK, _TEXT),
-    **_described("model", "torch", "tensorflow", "draws", "package", "own_training", "allowed"),
+    **_described("model", "torch", "tensorflow", "draws", "package", "own_training", "check_sizes"),
+    **_described("model", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
     "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
     **_described("task", "torch", "tensorflow", "models", "metrics", "higher_is_better", "allowed"),

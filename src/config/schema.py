@@ -83,7 +83,8 @@ def _option_rule(default: Any, allowed: Any) -> Rule:
     if bounds.get("lists"):
         return Rule(str, tuple(bounds.get("choices", ())), optional=default is None, lists=True)
     if default is None and bounds:
-        return Rule(float, minimum=bounds.get("min"), maximum=bounds.get("max"), optional=True)
+        whole = int if bounds.get("whole") else float
+        return Rule(whole, minimum=bounds.get("min"), maximum=bounds.get("max"), optional=True)
     if bounds.get("length"):
         return Rule(int, minimum=bounds.get("min"), maximum=bounds.get("max"), length=bounds["length"])
     kind = type(default)

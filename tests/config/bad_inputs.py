@@ -85,6 +85,7 @@ CASES: dict[str, Case] = {
     "a08_hugelr": _mistake("optimizer.lr=1e400", "optimizer.lr=inf: must be a number"),
     "a09_empty": _mistake("strategy=", "strategy=: no such strategy; there are capacity, ddp"),
     "a10_emptymodel": _mistake("model=''", "model=: no such model; there are bayes_mlp, cnn"),
+    "a10_patch": _mistake("model=vit model.patch=5", "model.patch=5: must divide the images' 28 x 28"),
     "a11_unicode": _mistake("stratégie=ddp", "stratégie=ddp"),
     "a12_emoji": _mistake("strategy=💥", "strategy=💥"),
     "a13_outup": _mistake("out=../../../../../../..", "would replace the folder", out=False),

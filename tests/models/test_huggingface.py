@@ -195,7 +195,7 @@ def test_without_the_library_a_line_says_how_to_install_it(monkeypatch: pytest.M
 
 
 def test_a_model_of_images_here_is_refused_with_text() -> None:
-    with pytest.raises(ConfigError, match="of the models here huggingface does"):
+    with pytest.raises(ConfigError, match="of the models here huggingface, gpt, gpt2_124m do"):
         compose.cells(command_line.parse(["model=cnn", *GCIDE]))
 
 

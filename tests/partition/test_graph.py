@@ -95,7 +95,10 @@ def test_every_boundary_of_resnet18() -> None:
     [
         "mlp",
         "cnn",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unet", "lstm", "mobilenet_v2", "resnet50")),
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("unet", "lstm", "mobilenet_v2", "resnet50", "vit")
+        ),
     ],
 )
 def test_models_of_the_project(name: str) -> None:

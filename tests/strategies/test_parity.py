@@ -19,6 +19,7 @@ from tests.strategies import parity
 from tests.strategies.parity import (
     ADAMW,
     CNN,
+    GPT,
     MLP,
     NORMED,
     SAVED,
@@ -51,6 +52,7 @@ SINGLE = (
     Case("single-terms-resumed", (*CNN, *TERMS), resumes="single-terms"),
     Case("single-unclipped", (*CNN, *UNCLIPPED)),
     Case("single-adamw", (*CNN, *ADAMW)),
+    Case("single-gpt", GPT),
 )
 PAIR = (
     Case("ddp-cnn", (*DDP, *CNN, "strategy.all_reduce=shared_memory")),
@@ -74,6 +76,7 @@ PAIR = (
     ),
     Case("ddp-terms", (*DDP, *CNN, *TERMS, "microbatches=2", SAVED)),
     Case("ddp-adamw", (*DDP, *CNN, *ADAMW, "batch_shares=[20,12]")),
+    Case("ddp-gpt", (*DDP, *GPT, "microbatches=2")),
     Case("local-sgd-unclipped", (*LOCAL, *CNN, *UNCLIPPED, "strategy.sync_every=1")),
 )
 # Of the CNN three groups, and of its first layers one.
@@ -100,6 +103,7 @@ CUT = (
     Case("pipeline-terms-resumed", (*PIPELINE, *CNN, *TERMS), resumes="ddp-terms"),
     Case("split-terms-resumed", (*SPLIT, *CNN, *TERMS), resumes="fsdp-terms"),
     Case("split-adamw", (*SPLIT, *CNN, *ADAMW)),
+    Case("pipeline-gpt", (*PIPELINE, *GPT)),
     Case("pipeline-own-norm", (*PIPELINE, *CNN, *TERMS), "own norm"),
 )
 MPI = ("strategy=mpi", "workers=2")
@@ -165,6 +169,7 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("fsdp-terms", "single-terms"),
         ("fsdp-adamw", "single-adamw"),
         ("ddp-adamw", "single-adamw"),
+        ("ddp-gpt", "single-gpt"),
     ],
 )
 def test_losses_gradients_parameters_and_buffers_are_those_of(
@@ -254,9 +259,10 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], name: s
 
 
 @pytest.mark.parametrize(
-    ("name", "reference"), [("pipeline-terms", "single-terms"), ("split-adamw", "single-adamw")]
+    ("name", "reference"),
+    [("pipeline-terms", "single-terms"), ("split-adamw", "single-adamw"), ("pipeline-gpt", "single-gpt")],
 )
-def test_stages_clip_by_the_norm_of_all_of_them(
+def test_stages_are_the_model_and_clip_by_the_norm_of_all_of_them(
     trained: dict[str, list[Outcome]], name: str, reference: str
 ) -> None:
     whole, expected = joined(trained[name]), trained[reference][0]

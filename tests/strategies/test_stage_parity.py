@@ -5,12 +5,14 @@ The reference is `single` with as many micro-batches: BatchNorm's statistics are
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from tests.strategies.parity import (
     ADAMW,
+    GPT,
     LIMIT_SECONDS,
     MODULE,
     TERMS,
@@ -33,6 +35,8 @@ MODELS = {
     "resnet18": ("model=resnet18", "batch=16"),
     "mobilenet_v2": ("model=mobilenet_v2", "model.dropout=0", "model.stem=small", "batch=8"),
     "unet": ("model=unet", "model.width=4", "batch=16"),
+    "vit": ("model=vit", "model.layers=2", "model.width=16", "model.patch=7", "batch=16"),
+    "gpt": GPT,
 }
 SINGLE = tuple(
     Case(f"single-{name}-m{m}", (*words, *COMMON, f"microbatches={m}"))
@@ -108,12 +112,27 @@ FOUR = (
 # One weight at both ends, in all that an update may be of; the stage between doesn't hold it.
 ENDS = ("model=custom", "model.path=tests.plugin.model.tied.build", "batch=16", "microbatches=4", *TERMS)
 APART = (*ENDS, "strategy.tied=reduce")
-TIED_SINGLE = (Case("single-ends", ENDS), Case("single-ends-adamw", (*ENDS, *ADAMW)))
+TIED_GPT = (*GPT, "model.tied=true", "microbatches=4")
+TIED_SINGLE = (
+    Case("single-ends", ENDS),
+    Case("single-ends-adamw", (*ENDS, *ADAMW)),
+    Case("single-tied-gpt", TIED_GPT),
+)
 TIED = {
     2: (
         Case(
             "ends-pipeline",
             ("strategy=pipeline", "workers=2", *APART, "strategy.schedule=1f1b", "strategy.partition=layers"),
+        ),
+        Case(
+            "pipeline-tied-gpt",
+            (
+                "strategy=pipeline",
+                "workers=2",
+                *TIED_GPT,
+                "strategy.tied=reduce",
+                "strategy.partition=[layers.1]",
+            ),
         ),
         Case("ends-model_split", ("strategy=model_split", "workers=2", *APART)),
         Case("ends-missing-sum", ("strategy=model_split", "workers=2", *APART), "tied weights apart"),
@@ -126,6 +145,7 @@ TIED = {
         ),
     ),
 }
+TIED_TO = {"ends-3-adamw": "single-ends-adamw", "pipeline-tied-gpt": "single-tied-gpt"}
 BY_WORLD = {
     1: (*SINGLE, *TIED_SINGLE),
     2: (*PIPELINE, *SPLIT, *WRONG, *TIED[2]),
@@ -178,12 +198,18 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: C
     "case", [case for of_world in TIED.values() for case in of_world], ids=lambda c: c.name
 )
 def test_a_weight_on_several_stages_is_that_of_single(trained: dict[str, list[Outcome]], case: Case) -> None:
-    expected = trained["single-ends-adamw" if "adamw" in case.name else "single-ends"][0]
+    expected = trained[TIED_TO.get(case.name, "single-ends")][0]
+    shared = "encoder.weight"
+    if "gpt" in case.name:
+        # It may have the name of either module.
+        shared = "head.weight"
+        tensors = {name.replace("embedding", "head"): value for name, value in expected.tensors.items()}
+        expected = dataclasses.replace(expected, tensors=tensors)
     if case.change is not None:
         with pytest.raises(AssertionError, match="differs between its stages"):
-            joined(trained[case.name], shared="encoder.weight")
+            joined(trained[case.name], shared=shared)
         return
-    whole_model = joined(trained[case.name], shared="encoder.weight")
+    whole_model = joined(trained[case.name], shared=shared)
     assert not differences(whole_model, expected), gaps(whole_model, expected)
     assert whole_model.evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 

@@ -1,7 +1,8 @@
 """Look into a user's model and checkpoint before any rank is started, in a process that may import them.
 
 The process is `src.preflight`. It is forked from the framework's fork server where ranks are, so that the
-import isn't paid twice. Models of this project without a checkpoint need no look.
+import isn't paid twice. Models of this project without a checkpoint need no look, unless they have sizes that
+must go together: such a one (`check_sizes` in its file) is built without data.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ def inspect(cells: Sequence[Config]) -> None:
 
 
 def is_needed(config: Config) -> bool:
-    """Return whether a run uses code or files that only a process with the framework can look into."""
+    """Return whether a run uses what only a process with the framework can find a mistake in."""
+    return bool(config.model.get("check_sizes")) or has_own(config)
+
+
+def has_own(config: Config) -> bool:
+    """Return whether a run uses code or files of the user's that need the framework to be looked into."""
     paths = [config.strategy["entry"], config.strategy.get("serve")]
     paths += [config.model[config.framework], config.task[config.framework]]
     foreign = any(path is not None and not import_paths.is_own(path) for path in paths)

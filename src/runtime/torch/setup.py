@@ -60,26 +60,38 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
     seed = key(RandomStream.WEIGHTS, context.config.seed)
     torch.manual_seed(seed)
     step_seeds.seed_others(seed)
-    arrays = context.arrays
     with changes.building():
-        model: nn.Module = adapt.build(
-            context.config,
-            classes=arrays.classes,
-            shape=arrays.shape,
-            train_samples=arrays.train_samples,
-            vocabulary=arrays.vocabulary,
-        )
+        model = _call_builder(context)
     changes.apply(context.config, model)
     if not model.training:
         model.train()
     if own_training.is_own(context.config):
         # Its forward may take something else than inputs; Lightning runs it as it is.
         return model
-    example = input_tensors(context, arrays.test.read(slice(1)).inputs, torch.device("cpu"))
+    example = input_tensors(context, context.arrays.test.read(slice(1)).inputs, torch.device("cpu"))
     if any(is_lazy(parameter) for parameter in model.parameters()):
         _initialize(model, example)
     if (failure := memory_format.lay_out(model, example)) is not None:
         note(f"note: the model runs in contiguous layout, for in channels_last, the faster one, {failure}")
+    return model
+
+
+def check_sizes(context: RankContext) -> None:
+    """Build the model on torch's `meta` device; raise `ConfigError` for sizes that it refuses."""
+    with torch.device("meta"):
+        _call_builder(context)
+
+
+def _call_builder(context: RankContext) -> nn.Module:
+    """Return what the model's builder makes for the data."""
+    arrays = context.arrays
+    model: nn.Module = adapt.build(
+        context.config,
+        classes=arrays.classes,
+        shape=arrays.shape,
+        train_samples=arrays.train_samples,
+        vocabulary=arrays.vocabulary,
+    )
     return model
 
 

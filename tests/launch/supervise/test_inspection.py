@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from src.config import Config
+from src import preflight
+from src.config import Config, ConfigError
 from src.launch.supervise import inspection
 from tests.support import ROOT, config
 
@@ -23,6 +24,14 @@ OWN = ("model=custom", "model.path=torchvision.models.resnet34")
 )
 def test_what_the_project_brings_needs_no_look(words: tuple[str, ...]) -> None:
     assert not inspection.is_needed(config(*words))
+
+
+def test_sizes_that_do_not_go_together_are_told_before_ranks_start(mnist: None, tmp_path: Path) -> None:
+    chosen = config("model=vit", "model.patch=5")
+    assert inspection.is_needed(chosen) and not inspection.has_own(chosen)
+    with pytest.raises(ConfigError, match=r"^model\.patch=5: must divide the images' 28 x 28 pixels"):
+        preflight.look_into(chosen, tmp_path)
+    assert preflight.look_into(config("model=vit"), tmp_path) == {}
 
 
 def test_each_model_and_checkpoint_is_looked_into_once(
