@@ -175,6 +175,10 @@ class ShardedModule(TrainingModule):
             for _ in range(max(passes) - passes[self.context.rank]):
                 self.model(*example)
         self._sharded.set_reshard_after_forward(self._reshard)
+        # Passes without a backward one are else part of the order in which the next one gathers ahead; torch
+        # 2.11 can't forget them.
+        if hasattr(self._sharded, "reset_iter_state"):
+            self._sharded.reset_iter_state()
         return found
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
