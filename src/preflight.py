@@ -108,6 +108,11 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
             from src.runtime.torch.sharding import shard_check
 
             shard_check.check_sharding(context, model)
+        if config.degrees.tensor > 1:
+            from src.runtime.torch.tensor import finding
+
+            # The model isn't whole afterwards.
+            finding.rehearse(context, model)
     else:
         from src.runtime.tensorflow import checkpoint as keras_checkpoint
         from src.runtime.tensorflow import model_check

@@ -30,6 +30,7 @@ __all__ = [
     "has_batch_statistics",
     "storage_id",
     "tree_leaves",
+    "version_of",
 ]
 
 
@@ -76,3 +77,8 @@ def flop_counter() -> FlopCounterMode:
 def storage_id(storage: torch.UntypedStorage) -> int:
     """Return a number that tensors in the same memory share, even those without data."""
     return storage._cdata
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor was written into."""
+    return tensor._version

@@ -25,6 +25,11 @@ from src.config.slurm import check_slurm, hosts_of
 from src.config.tracking_address import URI_VARIABLE, check_address
 from src.machine import devices
 
+# What lists of names may be of, however many.
+NAMED = {
+    "modules": "modules, as [layer1,layer2]",
+    "splits": "layers and how each is split, as [layers.*.w1:colwise,layers.*.w2:rowwise]",
+}
 # The first step, those that are profiled, and one in which the trace is written.
 LEAST_FOR_PROFILER = 5
 
@@ -174,16 +179,17 @@ def _check_lists(config: Config) -> None:
     """Raise `ConfigError` where a list among the strategy's options has the wrong length or entries.
 
     A list of numbers must have one for each worker. A list of names says where each worker's part begins, for
-    all but the first. Where `allowed` says `lists: modules`, it names modules, however many.
+    all but the first. Where `allowed` says `lists: modules`, it names modules, however many; `lists: splits`,
+    it names modules and how each is split.
     """
     for option, allowed in (config.strategy.get("allowed") or {}).items():
         value = config.strategy[option]
         if not isinstance(allowed, Mapping) or not allowed.get("lists") or not isinstance(value, list):
             continue
         has_names = isinstance(value[0], str)
-        if allowed["lists"] == "modules":
+        if (example := NAMED.get(allowed["lists"])) is not None:
             if not has_names:
-                raise ConfigError(f"strategy.{option}={value}: must name modules, as [layer1,layer2]")
+                raise ConfigError(f"strategy.{option}={value}: must name {example}")
             continue
         meshed = config.supports.axis == MESH
         count = config.degrees.pipeline if meshed else config.workers

@@ -321,7 +321,7 @@ def _choices_for(framework: str, group: str) -> list[str]:
 
 def whole_model_strategies() -> list[str]:
     """Return the names of torch's strategies that train one model, which each rank holds as a whole."""
-    left_out = {"partition", "capacity"}
+    left_out = {"partition", "capacity", "plan"}
     return [
         name
         for name, file in strategies().items()

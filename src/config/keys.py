@@ -180,7 +180,7 @@ KEYS: dict[str, Key] = {
     "model.architecture": Key(Changes.WORK, _TEXT, named="no"),
     "model.config": Key(Changes.WORK, _TEXT),
     **_described("model", "torch", "tensorflow", "draws", "package", "own_training", "check_sizes"),
-    **_described("model", "allowed"),
+    **_described("model", "tensor_plan", "allowed"),
     **_options("task", Changes.WORK, "score_loss", "shrink", "angle_weight", "least_score", "merge_iou"),
     "task.output": Key(Changes.WORK, Rule(str, optional=True, filled=True, numbered=True)),
     **_described("task", "torch", "tensorflow", "models", "metrics", "higher_is_better", "allowed"),

@@ -53,6 +53,10 @@ from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
 from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.sharding.sharded_module import ShardedModule
+from src.runtime.torch.tensor import proof
+from src.runtime.torch.tensor.group import MeshTensorGroup, TensorGroup
+from src.runtime.torch.tensor.tensor_module import TensorModule
+from src.strategies.torch import tensor_parallel
 from src.tasks.torch.text_detection import task as text_detection
 from tests.prepared_data import load_arrays
 
@@ -65,6 +69,7 @@ write_checkpoint = checkpoint.write
 sum_gradients = TiedWeights.sum_gradients
 sum_over_stages = stage_module.StageModule._sum_over_stages
 sum_over_shards = ShardedGradients.sum_over_shards
+sum_over_parts = TensorModule._sum_over_ranks
 sum_over_servers = norm_exchange.NormHub.__call__
 divisor_of = feed.divisor_of
 mean_within = text_detection.mean_within
@@ -133,6 +138,18 @@ class WatchedShards(Watched, ShardedModule):
     """A rank's shards of the model."""
 
 
+class WatchedTensor(Watched, TensorModule):
+    """A rank's parts of the model's layers."""
+
+
+def split_swapped(group: TensorGroup, parameter: nn.Parameter, dim: int) -> nn.Parameter:
+    """The last ranks have the first inputs of a layer."""
+    return split(group, parameter if dim == 0 else nn.Parameter(parameter.flip(1)), dim)
+
+
+sum_in_group, split, prove = MeshTensorGroup.sum, TensorGroup.split, proof.prove
+
+
 def gather_swapped(call: CountedAllGather, output_tensor: Tensor, *given: Any, **named: Any) -> None:
     """The first rank's shards come last."""
     gather(call, output_tensor, *given, **named)
@@ -169,6 +186,9 @@ def apply(change: str | None) -> None:
     copies.average = average
     CountedAllGather.__call__, CountedReduceScatter.__call__ = gather, scatter
     ShardedGradients.sum_over_shards = sum_over_shards
+    MeshTensorGroup.sum, TensorGroup.split, TensorModule._sum_over_ranks = sum_in_group, split, sum_over_parts
+    # A plan that is proven lets no such change pass.
+    proof.prove = (lambda *_: None) if change else prove
     norm_exchange.NormHub.__call__ = sum_over_servers
     feed.divisor_of = divisor_of
     text_detection.mean_within = mean_within
@@ -186,11 +206,14 @@ def apply(change: str | None) -> None:
         copies.average = average_twice
     elif change == "swapped shard":
         CountedAllGather.__call__ = gather_swapped
+        TensorGroup.split = split_swapped
+    elif change == "missing all-reduce":
+        MeshTensorGroup.sum = lambda *_: None
     elif change == "recomputation that moves buffers":
         timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
     elif change == "own norm":
         stage_module.StageModule._sum_over_stages = lambda _, squares: squares
-        ShardedGradients.sum_over_shards = lambda _, squares: squares
+        ShardedGradients.sum_over_shards = TensorModule._sum_over_ranks = lambda _, squares: squares
         norm_exchange.NormHub.__call__ = lambda hub, clock, squares: squares
     elif change == "local count":
         feed.divisor_of = count_own
@@ -320,6 +343,7 @@ def main() -> None:
     fit.TrainingModule = WatchedTraining
     stage_module.StageModule = WatchedStage
     sharded_module.ShardedModule = WatchedShards
+    tensor_parallel.TensorModule = WatchedTensor
     async_processes.Replica = CoordinatorsReplica
     checkpoint.write = write_in_the_middle
     setup.build, setup.reached_parameters = build_alone, look_alone

@@ -55,7 +55,8 @@ def has_own(config: Config) -> bool:
     paths += [config.model[config.framework], config.task[config.framework]]
     foreign = any(path is not None and not import_paths.is_own(path) for path in paths)
     files = (config.resume, config.model.get("path"), config.model.get("pretrained"))
-    return foreign or "package" in config.model or any(value is not None for value in files)
+    split = config.degrees.tensor > 1
+    return foreign or split or "package" in config.model or any(value is not None for value in files)
 
 
 def _key(config: Config) -> str:
@@ -64,7 +65,8 @@ def _key(config: Config) -> str:
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
     keys += ["degrees"] + ["microbatch"] * config.cuts
-    parts = [config.strategy["entry"], config.hardware.device, *(getattr(config, key) for key in keys)]
+    parts = [config.strategy["entry"], config.strategy.get("plan"), config.hardware.device]
+    parts += [*(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 
 

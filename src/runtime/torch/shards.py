@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -30,3 +33,17 @@ def fill(tensor: Tensor, source: Tensor) -> None:
         source.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
     )
     local(tensor).copy_(shard.to_local())
+
+
+def is_split(tensor: Tensor) -> bool:
+    """Return whether this rank has a part of a tensor that no other rank has."""
+    return isinstance(tensor, DTensor) and any(each.is_shard() for each in tensor.placements)
+
+
+def apart(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """Return a group of the parameters that are DTensors and one of others, or either if all are of a kind.
+
+    On a GPU torch's optimizers update all parameters of a group at once, and mix no kinds.
+    """
+    kinds = ([each for each in parameters if isinstance(each, DTensor) == shared] for shared in (True, False))
+    return [{"params": kind} for kind in kinds if kind]

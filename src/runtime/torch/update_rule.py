@@ -14,8 +14,12 @@ from torch import Tensor
 from torch.nn import utils
 
 
-def make_optimizer(settings: Mapping[str, Any], parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
+def make_optimizer(
+    settings: Mapping[str, Any], parameters: Iterable[Tensor] | Iterable[dict[str, Any]]
+) -> torch.optim.Optimizer:
     """Make the optimizer of `parameters` that `settings`, the configuration's `optimizer`, describe.
+
+    They may be in groups, as torch's optimizers take them.
 
     Weight decay is added to the gradient (L2), but by `adamw` taken from the parameters themselves
     (Loshchilov 2019, algorithm 2). Its rate is `lr` until `set_rate` is called.

@@ -14,7 +14,7 @@ from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, update_rule
+from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, shards, update_rule
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.tensors import Tensors
@@ -124,7 +124,7 @@ class TrainingModule(pl.LightningModule):
         """Make the configured optimizer of this rank's parameters."""
         # A stage's operations may have no parameters, and torch's optimizers need at least one.
         parameters: list[Tensor] = [*self.parameters()] or [torch.zeros(0, requires_grad=True)]
-        return update_rule.make_optimizer(self.context.config.optimizer, parameters)
+        return update_rule.make_optimizer(self.context.config.optimizer, shards.apart(parameters))
 
     def configure_gradient_clipping(
         self,
@@ -142,7 +142,8 @@ class TrainingModule(pl.LightningModule):
 
     def evaluate(self, device: torch.device) -> Tensor:
         """Score this rank's part of the test set; return the sums as `scoring.test_sums` does."""
-        part = self.split.part(self.context.rank, self.context.arrays.test_samples)
+        number = self.context.config.degrees.batch_part(self.context.rank)
+        part = self.split.part(number, self.context.arrays.test_samples)
         return scoring.score(self.context, self.task, self.model, part, device)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:

@@ -66,7 +66,7 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
             if precision != "fp32" or (twin := _copy(model)) is None:
                 raise
             wide = tuple(each.double() if each.is_floating_point() else each for each in inputs)
-            with _float64():
+            with float64():
                 check(twin.double(), wide, comparison.SHARP)
     except comparison.CutDiffersError as error:
         whole = ", ".join(choices.whole_model_strategies())
@@ -84,7 +84,7 @@ def few(inputs: Tensors) -> int:
 
 
 @contextlib.contextmanager
-def _float64() -> Iterator[None]:
+def float64() -> Iterator[None]:
     """Have torch make floating-point tensors of float64 within the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

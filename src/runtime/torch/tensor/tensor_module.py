@@ -1,0 +1,105 @@
+"""Train a model whose layers ranks hold in parts under Lightning."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from src.measure.recorder import Recorder
+from src.runtime.common.context import RankContext
+from src.runtime.torch import checkpoint, setup, shards, update_rule
+from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.tensor import finding, plan, proof
+from src.runtime.torch.tensor.group import MeshTensorGroup
+
+DRAWS = (
+    "note: what is drawn at random between split layers, as masks of dropout, is each worker's own: another "
+    "draw of the same kind than one device's"
+)
+
+
+class TensorModule(TrainingModule):
+    """A model under Lightning, of whose split layers each rank has its part; all see the same samples."""
+
+    def __init__(
+        self, context: RankContext, recorder: Recorder, mesh: DeviceMesh, device: torch.device
+    ) -> None:
+        """Build the whole model on `device`, look at it, and keep this rank's parts of its layers.
+
+        Args:
+            context: the rank's context.
+            recorder: the rank's recorder.
+            mesh: the ranks that share the model, in one dimension.
+            device: the rank's device.
+
+        Raises:
+            ConfigError: where there is no plan of the model, or the split model computes something else.
+        """
+        model = setup.build(context).to(device)
+        found = finding.find(context, model, device)
+        shown = found.show(model)
+        whole_facts = setup.facts(context, model, device)
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor.detach(), src=0)
+        expected = proof.steps(context, model, device)
+        super().__init__(context, model)
+        self.whole_facts = whole_facts
+        self._group = MeshTensorGroup(mesh, recorder)
+        plan.parallelize(model, found, self._group)
+        proof.prove(context, model, expected, found, self._group, device)
+        recorder.note("\n".join([shown, *([DRAWS] if self._group.region.draws else [])]))
+        self._recorder = recorder
+        recorder.payload_bytes = 0
+        setup.release()
+
+    @property
+    def _counts(self) -> bool:
+        """Return whether this rank speaks for all that compute the same."""
+        return self._group.rank == 0
+
+    def take_sums(self) -> Tensor:
+        """Return `sums` on the first rank, and zeros on others; begin them anew."""
+        sums = super().take_sums()
+        return sums if self._counts else torch.zeros_like(sums)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the whole model's gradient if configured: the ranks' parts, and what all have once."""
+        if (limit := self.context.config.optimizer["clip_norm"]) is None:
+            return
+        own, counted = [], set()
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                part = shards.local(parameter.detach())
+                part.grad = shards.local(parameter.grad)
+                own.append(part)
+                if self._counts or shards.is_split(parameter):
+                    counted.add(id(part))
+        update_rule.clip(own, limit, self._sum_over_ranks, lambda part: id(part) in counted)
+
+    def _sum_over_ranks(self, squares: Tensor) -> Tensor:
+        squares = squares.to(self.device)
+        with self._recorder.exchanging():
+            dist.all_reduce(squares)
+        return squares
+
+    def evaluate(self, device: torch.device) -> Tensor:
+        """Score the test set, as all ranks do together; return the sums on the first, and zeros on others."""
+        exchanged = self._recorder.payload_bytes
+        found = super().evaluate(device)
+        # An evaluation is no part of a step.
+        self._recorder.payload_bytes = exchanged
+        return found if self._counts else torch.zeros_like(found)
+
+    def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
+        """Gather the whole model's tensors on rank 0, one at a time; return `None` on others."""
+        first = self.context.rank == 0
+        state = checkpoint.gathered_state(self.model, optimizer, self.context.folder, keeps=first)
+        return [checkpoint.complete([state], self.tied, self.unstaged)] if first else None
