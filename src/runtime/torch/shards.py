@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from src.runtime.torch import update_rule
 
 
 @torch.no_grad()
@@ -47,3 +49,25 @@ def apart(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
     """
     kinds = ([each for each in parameters if isinstance(each, DTensor) == shared] for shared in (True, False))
     return [{"params": kind} for kind in kinds if kind]
+
+
+@torch.no_grad()
+def clip(
+    parameters: Iterable[Tensor],
+    limit: float,
+    total: Callable[[Tensor], Tensor],
+    counts: Callable[[Tensor], bool],
+) -> None:
+    """Clip, as `update_rule.clip` does, the gradients of parameters of which this rank may have shards.
+
+    Whether a parameter's gradient `counts` is asked of the parameter, not of the shard.
+    """
+    own, counted = [], set()
+    for parameter in parameters:
+        if parameter.grad is not None:
+            part = local(parameter.detach())
+            part.grad = local(parameter.grad)
+            own.append(part)
+            if counts(parameter):
+                counted.add(id(part))
+    update_rule.clip(own, limit, total, lambda part: id(part) in counted)

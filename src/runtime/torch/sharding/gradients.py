@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from src.measure.recorder import Recorder
-from src.runtime.torch import mesh, shards, update_rule
+from src.runtime.torch import mesh, shards
 
 
 class ShardedGradients:
@@ -44,7 +43,6 @@ class ShardedGradients:
                     gradient /= axis.size
                     self._recorder.payload_bytes += gradient.nbytes
 
-    @torch.no_grad()
     def clip(self, limit: float, total: Callable[[Tensor], Tensor] = lambda squares: squares) -> None:
         """Clip by the norm of the whole model's gradient.
 
@@ -53,16 +51,11 @@ class ShardedGradients:
             total: returns the squared norm [] of the whole model, from that of all shards of this module.
         """
         whole = {id(parameter) for parameter in self._kept}
-        own, counted = [], set()
-        for parameter in self._module.parameters():
-            if parameter.grad is not None:
-                part = shards.local(parameter.detach())
-                part.grad = shards.local(parameter.grad)
-                own.append(part)
-                if id(parameter) not in whole or self._shards.index == 0:
-                    counted.add(id(part))
-        update_rule.clip(
-            own, limit, lambda squares: total(self.sum_over_shards(squares)), lambda part: id(part) in counted
+        shards.clip(
+            self._module.parameters(),
+            limit,
+            lambda squares: total(self.sum_over_shards(squares)),
+            lambda parameter: id(parameter) not in whole or self._shards.index == 0,
         )
 
     def sum_over_shards(self, squares: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, setup, shards, update_rule
+from src.runtime.torch import checkpoint, setup, shards
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.tensor import finding, plan, proof
@@ -72,17 +72,13 @@ class TensorModule(TrainingModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the whole model's gradient if configured: the ranks' parts, and what all have once."""
-        if (limit := self.context.config.optimizer["clip_norm"]) is None:
-            return
-        own, counted = [], set()
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                part = shards.local(parameter.detach())
-                part.grad = shards.local(parameter.grad)
-                own.append(part)
-                if self._counts or shards.is_split(parameter):
-                    counted.add(id(part))
-        update_rule.clip(own, limit, self._sum_over_ranks, lambda part: id(part) in counted)
+        if (limit := self.context.config.optimizer["clip_norm"]) is not None:
+            shards.clip(
+                self.parameters(),
+                limit,
+                self._sum_over_ranks,
+                lambda parameter: self._counts or shards.is_split(parameter),
+            )
 
     def _sum_over_ranks(self, squares: Tensor) -> Tensor:
         squares = squares.to(self.device)
