@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -15,13 +13,9 @@ from src.partition.torch import comparison
 from src.partition.torch.graph import operations
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
+from src.runtime.torch.looks import SAMPLES, few, float64
 from src.runtime.torch.pipeline.cutting import check_batchnorm, example_inputs
 from src.runtime.torch.tensors import Tensors, target_tensors
-
-# Samples by which a cut model is compared with the whole one, and the numbers that so many may have together,
-# unless it's two samples: more of a large picture take longer, and show no more.
-SAMPLES = 8
-NUMBERS = 2**18
 
 
 def check_cut(context: RankContext, model: nn.Module) -> int:
@@ -75,23 +69,6 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
             f"strategies that keep it whole are {whole}"
         ) from error
     return count
-
-
-def few(inputs: Tensors) -> int:
-    """Return how many of these samples [samples, ...] a comparison takes."""
-    each = max(1, sum(tensor[0].numel() for tensor in inputs))
-    return min(len(inputs[0]), SAMPLES, max(2, NUMBERS // each))
-
-
-@contextlib.contextmanager
-def float64() -> Iterator[None]:
-    """Have torch make floating-point tensors of float64 within the block."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _copy(model: nn.Module) -> nn.Module | None:

@@ -11,22 +11,25 @@ from torch import Tensor, nn
 
 from src.config import ConfigError
 from src.models.torch.unchanged import unchanged
-from src.partition.torch.comparison import BOUNDS, SEED, SMALL
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup, shards
-from src.runtime.torch.pipeline.cut_check import SAMPLES, few, float64
+from src.runtime.torch.looks import SAMPLES, few, float64
 from src.runtime.torch.tensor import finding, plan
 from src.runtime.torch.tensor.group import TensorGroup
 from src.runtime.torch.tensor.plan import Plan
 from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
 
-# The largest relative norm of a difference in float64. Models have parts that compute in fp32 all the same.
-SHARP = 1e-6
+# The largest relative norm of a difference, in fp32, and in float64, beside which parts of a model may
+# compute in fp32 all the same.
+BOUND, SHARP = 1e-5, 1e-6
+# A gradient below this share of the whole model's is rounding for the most part.
+SMALL = 1e-3
+SEED = 0
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a model computes of a few samples: outputs, and gradients and buffers by name."""
+    """The results of a step of a few samples: outputs, and gradients and buffers by name."""
 
     outputs: Tensors
     gradients: Mapping[str, Tensor | None]
@@ -89,7 +92,7 @@ def prove(
         ConfigError: where they differ; on all ranks.
     """
     wide = torch.get_default_dtype() == torch.float64
-    bound = SHARP if wide else BOUNDS["fp32"]
+    bound = SHARP if wide else BOUND
     difference = _agreed(_compare(context, model, expected, found, group, device, bound))
     if difference is not None and not wide:
         # A deep model magnifies rounding; what is another model is one in float64, too.
