@@ -66,6 +66,11 @@ def _registered(words: str, *says: str) -> Case:
     return _own(f"dataset=registered {words}", *says)
 
 
+def _split(plan: str, *says: str, words: str = "model=mlp") -> Case:
+    """Layers that can't be split among workers by a plan."""
+    return _mistake(f"strategy=tensor_parallel {words} 'strategy.plan=[{plan}]'", *says)
+
+
 def _resume(file: str, *says: str, words: str = "") -> Case:
     return _mistake(f"resume={{fix}}/{file} {words}", f"resume={{fix}}/{file}", *says)
 
@@ -273,6 +278,17 @@ CASES: dict[str, Case] = {
     "e_import": _broken_model("mods.importing.x", "ModuleNotFoundError", "importing.py:1"),
     "e_stops": _broken_model("mods.stops.x", "SystemExit: 5"),
     "e_nomodule": _model("mods.nothing.x", "mods has no 'nothing'"),
+    "g_tp_form": _split("1,4", "must name layers and how each is split, as [layers.*.w1:colwise"),
+    "g_tp_path": _split("1:colwise,5:rowwise", "5 names no layer of the model; did you mean 4?"),
+    "g_tp_none": _mistake(
+        "strategy=tensor_parallel model=lstm", "no layers that are recognised as two that workers=2 can split"
+    ),
+    "g_tp_heads": _split(
+        ",".join((*(f"between.{name}:colwise" for name in ("query", "key", "value")), "between.out:rowwise")),
+        "split by strategy.plan the model fails",
+        "heads must divide by workers=8",
+        words="model=custom model.path=tests.plugin.model.split.heads workers=8 hardware.share_devices=true",
+    ),
     "e_pretrained": _mistake(
         "model=resnet18 model.pretrained={fix}/garbage.pt", "model.pretrained=", "is no file of torch weights"
     ),

@@ -42,11 +42,3 @@ class PartsStrategy(ParallelStrategy):
         objects = [obj]
         dist.broadcast_object_list(objects, src)
         return objects[0]
-
-    def teardown(self) -> None:
-        """End, and leave the model where it is: torch can't move a DTensor that a profiler has seen."""
-        assert self.cluster_environment is not None and self.accelerator is not None
-        self.cluster_environment.teardown()
-        self.precision_plugin.teardown()
-        self.accelerator.teardown()
-        self.checkpoint_io.teardown()

@@ -88,10 +88,7 @@ class TensorModule(TrainingModule):
 
     def evaluate(self, device: torch.device) -> Tensor:
         """Score the test set, as all ranks do together; return the sums on the first, and zeros on others."""
-        exchanged = self._recorder.payload_bytes
         found = super().evaluate(device)
-        # An evaluation is no part of a step.
-        self._recorder.payload_bytes = exchanged
         return found if self._counts else torch.zeros_like(found)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
