@@ -39,7 +39,7 @@ def fill(tensor: Tensor, source: Tensor) -> None:
 
 def is_split(tensor: Tensor) -> bool:
     """Return whether this rank has a part of a tensor that no other rank has."""
-    return isinstance(tensor, DTensor) and any(each.is_shard() for each in tensor.placements)
+    return isinstance(tensor, DTensor) and not all(each.is_replicate() for each in tensor.placements)
 
 
 def apart(parameters: Sequence[Tensor]) -> list[dict[str, Any]]:
