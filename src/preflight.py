@@ -80,9 +80,13 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         import torch
 
         from src.runtime.torch import checkpoint, device_check, setup, task_check
+        from src.runtime.torch.tensor import finding
 
         if not inspection.has_own(config):
-            setup.check_sizes(context)
+            if config.model.get("check_sizes"):
+                setup.check_sizes(context)
+            if config.degrees.tensor > 1:
+                finding.rehearse(context, setup.build(context, _ignore))
             return found
         model = setup.build(context, note)
         seed_check.check_seeds(
@@ -109,8 +113,6 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
 
             shard_check.check_sharding(context, model)
         if config.degrees.tensor > 1:
-            from src.runtime.torch.tensor import finding
-
             # The model isn't whole afterwards.
             finding.rehearse(context, model)
     else:

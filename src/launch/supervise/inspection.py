@@ -46,7 +46,7 @@ def inspect(cells: Sequence[Config]) -> None:
 
 def is_needed(config: Config) -> bool:
     """Return whether a run uses what only a process with the framework can find a mistake in."""
-    return bool(config.model.get("check_sizes")) or has_own(config)
+    return bool(config.model.get("check_sizes")) or config.degrees.tensor > 1 or has_own(config)
 
 
 def has_own(config: Config) -> bool:
@@ -55,8 +55,7 @@ def has_own(config: Config) -> bool:
     paths += [config.model[config.framework], config.task[config.framework]]
     foreign = any(path is not None and not import_paths.is_own(path) for path in paths)
     files = (config.resume, config.model.get("path"), config.model.get("pretrained"))
-    split = config.degrees.tensor > 1
-    return foreign or split or "package" in config.model or any(value is not None for value in files)
+    return foreign or "package" in config.model or any(value is not None for value in files)
 
 
 def _key(config: Config) -> str:
