@@ -21,6 +21,7 @@ from xdist.remote import Producer
 from src.data import available
 from src.data.errors import DataError
 from src.launch.local.warm_start import AT_START
+from src.machine import memory
 from src.run import variables
 from tests import scheduling
 from tests.forking import ForkedCommand, start_fork_server
@@ -258,6 +259,35 @@ def install_driver(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driver]:
         return driver
 
     return install
+
+
+@pytest.fixture
+def memory_limit() -> Iterator[Callable[[int], list[str]]]:
+    """Makes the words that start Python in a cgroup whose processes may use so many bytes together.
+
+    Only root may make one.
+    """
+    made: list[Path] = []
+
+    def limited(count: int) -> list[str]:
+        counts = [path for path in memory.counters() if path.name != "vmstat" and path.exists()]
+        if not counts:
+            pytest.skip("no cgroup counts memory here")
+        group = counts[0].parent / f"scaleguide-test-{os.getpid()}-{len(made)}"
+        limit = "memory.max" if counts[0].name == "memory.events" else "memory.limit_in_bytes"
+        try:
+            group.mkdir()
+            made.append(group)
+            (group / limit).write_text(str(count))
+        except OSError as error:
+            pytest.skip(f"no cgroup with a limit of memory can be made here: {error}")
+        into = f"import os, sys; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid())); "
+        again = "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+        return [sys.executable, "-c", into + again]
+
+    yield limited
+    for group in made:
+        group.rmdir()
 
 
 @pytest.fixture

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from src.machine import memory
 from tests.conftest import Commands
 from tests.support import instances
 
@@ -21,8 +16,6 @@ RUN = (
 )  # fmt: skip
 # A limit in which a rank can import torch, and which the kernel enforces in a second.
 LIMIT_BYTES = 2**30
-# Has a process run another program in its own place.
-AGAIN = "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 
 def ends(commands: Commands, *words: str) -> tuple[int, list[str], str]:
@@ -70,36 +63,13 @@ def test_one_of_several_is_named(mnist: None, commands: Commands, strategy: str)
     assert lines[-1].startswith("error: rank 1 ended before its training did, with exit status 0")
 
 
-@pytest.fixture
-def small_memory() -> Iterator[Path]:
-    """A cgroup whose processes may use `LIMIT_BYTES` together; only root may make one."""
-    made, limit = None, ""
-    for path in memory.counters():
-        if path.name in ("memory.oom_control", "memory.events") and path.exists():
-            made = path.parent / f"scaleguide-test-{os.getpid()}"
-            limit = "memory.max" if path.name == "memory.events" else "memory.limit_in_bytes"
-            break
-    if made is None:
-        pytest.skip("no cgroup counts memory here")
-    try:
-        made.mkdir()
-        (made / limit).write_text(str(LIMIT_BYTES))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            made.rmdir()
-        pytest.skip(f"no cgroup with a limit of memory can be made here: {error}")
-    yield made
-    made.rmdir()
-
-
 @pytest.mark.slow
 def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_out_of_memory(
-    mnist: None, commands: Commands, small_memory: Path
+    mnist: None, commands: Commands, memory_limit: Callable[[int], list[str]]
 ) -> None:
-    into = f"import os, sys; open({str(small_memory / 'cgroup.procs')!r}, 'w').write(str(os.getpid())); "
     # Ranks that are forked by a server outside would be outside, too.
     commands.forks = False
-    commands.python = [sys.executable, "-c", f"{into} {AGAIN}"]
+    commands.python = memory_limit(LIMIT_BYTES)
     further = ("strategy=ddp", "workers=2", "hardware.start_method=spawn")
     completed = commands.run(*RUN, *further, "+model.options.how=eat", "+model.options.rank=1")
     assert completed.returncode == 0, completed.stderr

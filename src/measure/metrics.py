@@ -28,7 +28,7 @@ KEYS = (
     "clock_gap_max", "restarts", "shared_device", "mlflow_run_id", "rounding_gap",
     "task", "metric", "score", "train_loss", "batches", "timed_steps",
     "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms",
-    "wire_seconds", "wire_seconds_in_turn", "router_fraction", "tokens_per_second",
+    "wire_seconds", "wire_seconds_in_turn", "router_fraction", "tokens_per_second", "state_bytes",
 )  # fmt: skip
 # Figures that rank 0 has recorded for all.
 FIRST_RANK = (
@@ -182,10 +182,18 @@ def _resources(run: RunRecords) -> dict[str, Any]:
         "memory_mean_bytes": largest(arithmetic.mean(values) for values in _memory_by_rank(run, inside)),
         "memory_peak_bytes": largest(record.get("memory_peak_bytes") for record in records),
         "saved_tensors_bytes": _saved_tensors(run),
+        "state_bytes": largest(_state(record) for record in records),
         "power_mean_watts": power,
         "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": total(record.get("payload_bytes") for record in records),
     }
+
+
+def _state(record: RankRecord) -> int | None:
+    """Return the bytes of weights, gradients and optimizer state that a rank holds, `None` if not counted."""
+    parts = record.get("weights_bytes"), record.get("gradients_bytes"), record.get("optimizer_bytes")
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _saved_tensors(run: RunRecords) -> int | None:

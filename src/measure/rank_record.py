@@ -53,6 +53,9 @@ class RankRecord(TypedDict, total=False):
     saved_tensor_bytes_per_sample: float  # what autograd keeps of each sample of a micro-batch
     saved_tensor_bytes_fixed: float  # and of each micro-batch besides
     saved_tensors_bytes: int  # of a stage, at its most
+    weights_bytes: int  # that the rank holds after its last step
+    gradients_bytes: int
+    optimizer_bytes: int
     largest_microbatch: int  # samples, where that isn't a worker's part of the batch by micro-batches
     peak_flops: float  # of a worker's device; which one it is says `peak_source`
     peak_source: str

@@ -39,7 +39,7 @@ from src.runtime.common import rounding
 from src.runtime.common.batch_split import BatchSplit, SpeedWindow
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Message
-from src.runtime.torch import checkpoint, feed, setup, shards
+from src.runtime.torch import checkpoint, copies, feed, setup, shards
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import fit
 from src.runtime.torch.lightning.module import TrainingModule
@@ -47,16 +47,15 @@ from src.runtime.torch.parameter_server import async_processes, norm_exchange
 from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
-from src.runtime.torch.pipeline import copies, stage_module, timed_stage
+from src.runtime.torch.pipeline import stage_module, timed_stage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
 from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.sharding.sharded_module import ShardedModule
-from src.runtime.torch.tensor import proof
+from src.runtime.torch.tensor import proof, tensor_module
 from src.runtime.torch.tensor.group import MeshTensorGroup, TensorGroup
 from src.runtime.torch.tensor.tensor_module import TensorModule
-from src.strategies.torch import tensor_parallel
 from src.tasks.torch.text_detection import task as text_detection
 from tests.prepared_data import load_arrays
 
@@ -343,7 +342,7 @@ def main() -> None:
     fit.TrainingModule = WatchedTraining
     stage_module.StageModule = WatchedStage
     sharded_module.ShardedModule = WatchedShards
-    tensor_parallel.TensorModule = WatchedTensor
+    tensor_module.TensorModule = WatchedTensor
     async_processes.Replica = CoordinatorsReplica
     checkpoint.write = write_in_the_middle
     setup.build, setup.reached_parameters = build_alone, look_alone

@@ -35,10 +35,16 @@ SINGLE = (
 )
 
 
-def hybrid(pipeline: int = 1, shard: int = 1, microbatches: int = 2) -> tuple[str, ...]:
+def hybrid(pipeline: int = 1, shard: int = 1, tensor: int = 1, microbatches: int = 2) -> tuple[str, ...]:
     """Copies are what is left of the workers."""
-    degrees = (f"strategy.pipeline={pipeline}", f"strategy.shard={shard}", f"microbatches={microbatches}")
-    return ("strategy=hybrid", *degrees, "strategy.group_mb=0.3", "strategy.partition=layers")
+    degrees = (f"strategy.pipeline={pipeline}", f"strategy.shard={shard}", f"strategy.tensor={tensor}")
+    return (
+        "strategy=hybrid",
+        *degrees,
+        f"microbatches={microbatches}",
+        "strategy.group_mb=0.3",
+        "strategy.partition=layers",
+    )
 
 
 # By the number of ranks. A case's name begins with its reference's.
@@ -58,6 +64,7 @@ MESHES = {
         ),
         Case("single-adamw, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *CNN, *ADAMW)),
         Case("rank-0-buffers, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *NORMED)),
+        Case("single-mlp, copies of parts", ("workers=4", *hybrid(tensor=2), *MLP)),
         Case("single-mlp, shards", ("workers=4", "strategy=fsdp", "strategy.group_mb=0.1", *MLP)),
     ),
     8: (

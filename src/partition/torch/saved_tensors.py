@@ -45,7 +45,8 @@ def saved_storages(
         storage = tensor.untyped_storage()
         if storage_id(storage) not in left_out:
             saved.setdefault(storage_id(storage), (place(), storage))
-        return tensor
+        # An operation's output would hold the operation, and that its output: a graph that nothing frees.
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield saved

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from src.compat.torch import flop_counter
 from src.measure.rank_record import RankRecord
 from src.models.torch.unchanged import unchanged
 from src.partition.torch.saved_tensors import saved_storages
+from src.partition.torch.simulation import State, Tensors, simulate
 from src.tasks.torch.outputs import autocast, model_outputs
 from src.tasks.torch.task import Task
 
@@ -49,6 +51,45 @@ def measure(
     per_sample = (whole - part) / (count - half) if half > 1 else whole / count
     return {
         "flops_per_sample": counter.get_total_flops() / count,
+        "saved_tensor_bytes_per_sample": per_sample,
+        "saved_tensor_bytes_fixed": whole - per_sample * count,
+    }
+
+
+def simulated(
+    model: nn.Module,
+    task: Task,
+    inputs: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    *,
+    precision: str = "fp32",
+) -> RankRecord:
+    """Return what `measure` does, by tensors without data where the model runs on these.
+
+    It takes no memory for a copy of the model and its gradients. The arguments are those of `measure`.
+    """
+    count, half = len(inputs[0]), len(inputs[0]) // 2
+
+    def of(samples: int) -> tuple[float, int]:
+        def run(state: State, given: Tensors) -> tuple[float, int]:
+            taken, expected = given[: len(inputs)], given[len(inputs) :]
+            with flop_counter() as counter:
+                with saved_storages(model, state.values()) as saved:
+                    loss = task.loss(task.outputs(functional_call(model, state, taken)), expected)
+                loss.backward()
+            kept = sum(storage.nbytes() for _, storage in saved.values())
+            return kept, counter.get_total_flops()
+
+        # The slice of a batch has the storage of all of it.
+        given = [tensor[:samples].clone() for tensor in (*inputs, *targets)]
+        return simulate(model, given, run, precision=precision)
+
+    with unchanged(model, weights=False):
+        whole, flops = of(count)
+        part = of(half)[0] if half > 1 else 0.0
+    per_sample = (whole - part) / (count - half) if half > 1 else whole / count
+    return {
+        "flops_per_sample": flops / count,
         "saved_tensor_bytes_per_sample": per_sample,
         "saved_tensor_bytes_fixed": whole - per_sample * count,
     }

@@ -26,6 +26,9 @@ from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
 from src.tasks.torch.task import Task
 
+# Options of mallopt(3).
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+
 
 def root_device(context: RankContext) -> torch.device:
     """Return the rank's device: the one GPU that the launcher lets the rank see, or the CPU."""
@@ -49,6 +52,16 @@ def release() -> None:
     gc.collect()  # a traced graph refers to itself
     ctypes.CDLL(None).malloc_trim(0)
     memory.restart_peak()
+
+
+def return_freed_memory() -> None:
+    """Have glibc return freed blocks of a MiB to the kernel, for a strategy that is there to save memory.
+
+    Other ranks keep them, which spares faults (`src/launch/spawn.py`).
+    """
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_THRESHOLD, 2**20)
+    libc.mallopt(M_TRIM_THRESHOLD, 2**26)
 
 
 def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Module:
@@ -134,8 +147,13 @@ def reached_parameters(context: RankContext, model: nn.Module, device: torch.dev
     return model_look.reached_parameters(model, inputs, loss, precision=context.config.precision)
 
 
-def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankRecord:
-    """Return the facts of the whole model for the record; its costs are measured on `device`."""
+def facts(
+    context: RankContext, model: nn.Module, device: torch.device, *, spares_memory: bool = False
+) -> RankRecord:
+    """Return the facts of the whole model for the record; its costs are measured on `device`.
+
+    If it `spares_memory`, they are measured without data where that can be.
+    """
     samples = context.arrays.train.read(slice(4))
     task = make_task(context)
     inputs = input_tensors(context, samples.inputs, device)
@@ -144,4 +162,5 @@ def facts(context: RankContext, model: nn.Module, device: torch.device) -> RankR
         "parameters": sum(p.numel() for p in model.parameters()),
     }
     counted |= model_look.facts(model, inputs, precision=context.config.precision)
-    return counted | model_cost.measure(model, task, inputs, targets, precision=context.config.precision)
+    measure = model_cost.simulated if spares_memory else model_cost.measure
+    return counted | measure(model, task, inputs, targets, precision=context.config.precision)

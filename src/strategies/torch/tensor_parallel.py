@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import mesh, process_group, setup
-from src.runtime.torch.lightning.fit import cluster_environment, fit_module
-from src.runtime.torch.lightning.parts_strategy import PartsStrategy
-from src.runtime.torch.tensor.tensor_module import TensorModule
+from src.runtime.torch.tensor.fit import fit_parts
 
 
 def train(context: RankContext, recorder: Recorder) -> None:
@@ -24,11 +21,4 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: where there is no plan of the model, or the split model computes something else.
     """
-    device = setup.root_device(context)
-    process_group.join(context, setup.process_group_backend(context))
-    setup.prepare_process(context)
-    module = TensorModule(context, recorder, mesh.make(context, device)["tensor"], device)
-    strategy = PartsStrategy(
-        parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
-    )
-    fit_module(context, recorder, strategy, module)
+    fit_parts(context, recorder)

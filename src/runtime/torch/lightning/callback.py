@@ -24,7 +24,7 @@ from src.runtime.common.checkpoint_writer import CheckpointWriter
 from src.runtime.common.context import RankContext
 from src.runtime.common.resume import complete_payload
 from src.runtime.common.step_policy import StepPolicy
-from src.runtime.torch import checkpoint, compilation, scoring, step_seeds
+from src.runtime.torch import checkpoint, compilation, scoring, state_bytes, step_seeds
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.lightning.logged import TRAIN, VALIDATION
 from src.runtime.torch.lightning.module import TrainingModule
@@ -230,7 +230,8 @@ class TrainingCallback(StepCallback):
         if self.context.config.checkpoint_every is not None:
             self._settle()
         complete_payload(recorder, self.first)
-        recorder.facts |= memory.peak(self.device) | module.facts(self.device)
+        recorder.facts |= memory.peak(self.device) | state_bytes.facts(module.model, trainer.optimizers)
+        recorder.facts |= module.facts(self.device)
         # Without a status the job was started again after a failure and had had all its epochs done.
         recorder.finish(status or Status.OK)
 

@@ -34,6 +34,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.torch import (
     checkpoint,
     compilation,
+    copies,
     model_cost,
     model_look,
     process_group,
@@ -48,7 +49,7 @@ from src.runtime.torch.lightning.fit import cluster_environment, fit_module
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.lightning.parts_strategy import PartsStrategy
 from src.runtime.torch.mesh import Axis
-from src.runtime.torch.pipeline import copies, cutting
+from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
 from src.runtime.torch.pipeline.stage_shards import StageShards
 from src.runtime.torch.pipeline.tied_weights import TiedWeights

@@ -20,6 +20,7 @@ def fit_shards(context: RankContext, recorder: Recorder) -> None:
     device = setup.root_device(context)
     process_group.join(context, setup.process_group_backend(context))
     setup.prepare_process(context)
+    setup.return_freed_memory()
     module = sharded_module.ShardedModule(context, recorder, mesh.make(context, device), device)
     strategy = PartsStrategy(
         parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()

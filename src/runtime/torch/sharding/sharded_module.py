@@ -103,7 +103,7 @@ class ShardedModule(TrainingModule):
         options = ShardOptions.of(context.config)
         model = setup.build(context).to(device)
         self._reached = reached_always(context, model, device)
-        whole_facts = setup.facts(context, model, device)
+        whole_facts = setup.facts(context, model, device, spares_memory=True)
         found = find_groups(context, model, device)
         recorder.note(groups.show(found, sum(parameter.nbytes for parameter in model.parameters())))
         if context.config.batchnorm == "sync":

@@ -9,7 +9,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, setup, shards
+from src.runtime.torch import checkpoint, copies, setup, shards
+from src.runtime.torch import mesh as axes
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.tensor import finding, plan, proof
@@ -22,7 +23,10 @@ DRAWS = (
 
 
 class TensorModule(TrainingModule):
-    """A model under Lightning, of whose split layers each rank has its part; all see the same samples."""
+    """A model under Lightning, of whose split layers each rank has its part.
+
+    The ranks of one copy see the same samples.
+    """
 
     def __init__(
         self, context: RankContext, recorder: Recorder, mesh: DeviceMesh, device: torch.device
@@ -32,7 +36,7 @@ class TensorModule(TrainingModule):
         Args:
             context: the rank's context.
             recorder: the rank's recorder.
-            mesh: the ranks that share the model, in one dimension.
+            mesh: of the run.
             device: the rank's device.
 
         Raises:
@@ -47,7 +51,8 @@ class TensorModule(TrainingModule):
         expected = proof.steps(context, model, device)
         super().__init__(context, model)
         self.whole_facts = whole_facts
-        self._group = MeshTensorGroup(mesh, recorder)
+        self._group = MeshTensorGroup(mesh["tensor"], recorder)
+        self._parts, self._copies = axes.axis(mesh, "tensor"), axes.axis(mesh, "data")
         plan.parallelize(model, found, self._group)
         proof.prove(context, model, expected, found, self._group, device)
         recorder.note("\n".join([shown, *([DRAWS] if self._group.region.draws else [])]))
@@ -71,7 +76,14 @@ class TensorModule(TrainingModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the whole model's gradient if configured: the ranks' parts, and what all have once."""
+        """Average the gradients over copies, and clip the whole model's if configured.
+
+        Its norm is that of the ranks' parts, and of what all have once.
+        """
+        if self._copies.size > 1:
+            gradients = [shards.local(each.grad) for each in self.parameters() if each.grad is not None]
+            bucket_bytes = self.context.config.strategy["bucket_mb"] * 2**20
+            copies.average(gradients, self._copies, self._recorder, bucket_bytes)
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             shards.clip(
                 self.parameters(),
@@ -83,11 +95,14 @@ class TensorModule(TrainingModule):
     def _sum_over_ranks(self, squares: Tensor) -> Tensor:
         squares = squares.to(self.device)
         with self._recorder.exchanging():
-            dist.all_reduce(squares)
+            dist.all_reduce(squares, group=self._parts.group)
         return squares
 
     def evaluate(self, device: torch.device) -> Tensor:
-        """Score the test set, as all ranks do together; return the sums on the first, and zeros on others."""
+        """Score this copy's part of the test set, as its ranks do together.
+
+        Return the sums on the first of them, and zeros on others.
+        """
         found = super().evaluate(device)
         return found if self._counts else torch.zeros_like(found)
 

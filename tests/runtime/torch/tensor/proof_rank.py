@@ -48,7 +48,7 @@ def outcome(path: Path) -> str:
         device = setup.root_device(context)
         with change() if change else mock.patch.object(sys, "path", sys.path):  # type: ignore[attr-defined]
             try:
-                module = TensorModule(context, recorder, mesh.make(context, device)["tensor"], device)
+                module = TensorModule(context, recorder, mesh.make(context, device), device)
             except ConfigError as error:
                 return str(error)
     return "proven" + ", but for draws" * module._group.region.draws

@@ -1,4 +1,4 @@
-"""Average the gradients of a stage over the ranks that hold copies of it."""
+"""Average gradients over the ranks that hold copies of the same parameters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def average(gradients: Sequence[Tensor], axis: Axis, recorder: Recorder, bucket_
     """Average gradients in place over an axis, whose ranks call this at the same step.
 
     Args:
-        gradients: those of the stage's parameters, in the order in which all its copies have them.
-        axis: the ranks that hold copies of the stage.
+        gradients: those of a rank's parameters, in the order in which all copies have them.
+        axis: the ranks that hold copies of these.
         recorder: counts bytes and waits.
         bucket_bytes: how much is averaged at once.
     """
