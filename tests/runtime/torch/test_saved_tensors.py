@@ -124,6 +124,9 @@ def test_models_operations_and_stages_save_what_lightning_trains_with(
     assert whole == pytest.approx(held, rel=1e-6)
     # Without data torch takes a BatchNorm's statistics in bf16 for numbers of two bytes; they have four.
     about = pytest.approx(held, rel=1e-3)
+    simulated = model_cost.simulated(model, task, [images[:4]], [labels[:4]], precision=precision)
+    assert simulated["flops_per_sample"] == measured["flops_per_sample"]
+    assert simulated["saved_tensor_bytes_fixed"] + 12 * simulated["saved_tensor_bytes_per_sample"] == about
     assert cost.kept_bytes(graph, images, precision=precision).sum() == about
     stage = Stage.of(graph, 0, len(graph.operations), graph.values(images, precision=precision))
     of_stage = saved_by_stage(stage, [images], task, [labels], precision=precision)
