@@ -67,7 +67,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
-        lambda config: config.degrees.check(config.workers),
+        _check_degrees,
         check_links,
         check_cluster,
         check_slurm,
@@ -138,6 +138,17 @@ def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:
         return value
     chosen = [choices[strategy[option]] for option, choices in value.items() if strategy[option] in choices]
     return next(iter(chosen), None)
+
+
+def _check_degrees(config: Config) -> None:
+    """Raise `ConfigError` where degrees don't multiply to the workers, or can't go together yet."""
+    degrees = config.degrees
+    degrees.check(config.workers)
+    for other in ("pipeline", "shard"):
+        if degrees.tensor > 1 and getattr(degrees, other) > 1:
+            raise ConfigError(
+                f"strategy.tensor={degrees.tensor}: goes with strategy.data alone; choose strategy.{other}=1"
+            )
 
 
 def _check_supported(config: Config) -> None:

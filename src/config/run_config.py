@@ -69,11 +69,6 @@ class Degrees:
                 f"workers={workers}: must be {' x '.join(factors)} = "
                 f"{' x '.join(map(str, factors.values()))} = {product}"
             )
-        if self.tensor > 1 and self.tensor * self.data != workers:
-            other = "pipeline" if self.pipeline > 1 else "shard"
-            raise ConfigError(
-                f"strategy.tensor={self.tensor}: goes with strategy.data alone; choose strategy.{other}=1"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

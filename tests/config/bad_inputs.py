@@ -88,6 +88,17 @@ CASES: dict[str, Case] = {
     "a06_neg": _mistake("workers=-1", "workers=-1: must be at least 1"),
     "a07_huge": _fine("model=mlp epochs=99999999999999999999"),
     "a08_hugelr": _mistake("optimizer.lr=1e400", "optimizer.lr=inf: must be a number"),
+    "mesh_product": _mistake(
+        "strategy=hybrid workers=4 strategy.pipeline=3",
+        "data x pipeline x tensor x shard = 1 x 3 x 1 x 1 = 3",
+    ),
+    "mesh_tensor": _mistake(
+        "strategy=hybrid strategy.tensor=2 strategy.pipeline=2", "goes with strategy.data alone"
+    ),
+    "mesh_batch": _mistake(
+        "strategy=hybrid strategy.shard=2 batch=9", "must divide by data x shard x microbatches = 2 x 4 = 8"
+    ),
+    "fsdp_groups": _mistake("strategy=fsdp strategy.groups=[1,2]", "must name modules, as [layer1,layer2]"),
     "a09_empty": _mistake("strategy=", "strategy=: no such strategy; there are capacity, ddp"),
     "a10_emptymodel": _mistake("model=''", "model=: no such model; there are bayes_mlp, cnn"),
     "a10_patch": _mistake("model=vit model.patch=5", "model.patch=5: must divide the images' 28 x 28"),
