@@ -34,4 +34,12 @@ def facts(module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Ran
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(shards.local(each.detach()).nbytes for each in tensors)
+    return sum(_size(shards.local(each.detach())) for each in tensors)
+
+
+def _size(tensor: Tensor) -> int:
+    if tensor.layout is not torch.sparse_coo:
+        return tensor.nbytes
+    # A sparse gradient, as an embedding's may be.
+    whole = tensor.coalesce()
+    return whole.indices().nbytes + whole.values().nbytes
