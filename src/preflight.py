@@ -108,7 +108,7 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
             found["compared"] = cut_check.check_cut(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
-        if config.degrees.shard > 1:
+        if config.degrees.shard > 1 and not config.cuts:
             from src.runtime.torch.sharding import shard_check
 
             shard_check.check_sharding(context, model)

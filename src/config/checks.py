@@ -149,6 +149,12 @@ def _check_degrees(config: Config) -> None:
             raise ConfigError(
                 f"strategy.tensor={degrees.tensor}: goes with strategy.data alone; choose strategy.{other}=1"
             )
+    if config.strategy.get("tied") == "reduce" and degrees.pipeline > 1 and degrees.shard > 1:
+        # Stages would sum gradients of weights that shards have taken the place of.
+        raise ConfigError(
+            f"strategy.tied=reduce: goes without shards, and strategy.shard={degrees.shard}; "
+            "choose strategy.tied=together, or strategy.shard=1"
+        )
 
 
 def _check_supported(config: Config) -> None:

@@ -95,6 +95,10 @@ CASES: dict[str, Case] = {
     "mesh_tensor": _mistake(
         "strategy=hybrid strategy.tensor=2 strategy.pipeline=2", "goes with strategy.data alone"
     ),
+    "mesh_tied": _mistake(
+        "strategy=hybrid workers=4 strategy.shard=2 strategy.pipeline=2 strategy.tied=reduce",
+        "strategy.tied=reduce: goes without shards",
+    ),
     "mesh_batch": _mistake(
         "strategy=hybrid strategy.shard=2 batch=9", "must divide by data x shard x microbatches = 2 x 4 = 8"
     ),

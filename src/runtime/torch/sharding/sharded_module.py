@@ -51,8 +51,13 @@ def shard(
         found: the groups that are gathered apart.
         mesh: the ranks.
         reshard: whether a group is freed after its forward pass, and gathered again for its backward pass.
+
+    Raises:
+        ConfigError: where there is nothing to shard, as in a stage without parameters.
     """
     parameters = list(model.parameters())
+    if not parameters:
+        raise ConfigError("a stage without parameters can't be sharded; choose another strategy.partition")
     bytes_of: dict[torch.dtype, int] = {}
     for parameter in parameters:
         bytes_of[parameter.dtype] = bytes_of.get(parameter.dtype, 0) + parameter.nbytes

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from src.config import ConfigError
 from src.data.generated import synthetic
@@ -14,7 +16,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
 from src.runtime.torch.sharding import groups
 from src.runtime.torch.sharding.shard_check import check_sharding
-from src.runtime.torch.sharding.sharded_module import find_groups
+from src.runtime.torch.sharding.sharded_module import find_groups, shard
 from tests.plugin.model import shardable
 from tests.support import config
 
@@ -80,6 +82,11 @@ def test_a_module_that_can_not_be_a_group_is_refused(tmp_path: Path) -> None:
     context = context_in(tmp_path, shardable.CalledTwice, "strategy.groups=[second]")
     with pytest.raises(ConfigError, match="second can't be gathered by itself: it isn't called exactly once"):
         find_groups(context, setup.build(context), CPU)
+
+
+def test_a_stage_without_parameters_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a stage without parameters can't be sharded"):
+        shard(nn.ReLU(), [], cast(DeviceMesh, None), reshard=False)
 
 
 def test_groups_have_as_few_bytes_as_so_many_can_have() -> None:
