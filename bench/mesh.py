@@ -1,21 +1,21 @@
-"""Compare sharded and hybrid training with plain scripts and simpler strategies: `python -m bench.mesh`.
+"""Compare sharded, split and hybrid training with plain scripts and strategies: `python -m bench.mesh`.
 
-Each round runs every contestant once, in turn. A comparison is the median over all rounds of the ratio of
-two contestants' rates within one round.
+transformers is needed for the model whose layers are split. Each round runs every contestant once, in turn.
+A comparison is the median over all rounds of the ratio of two contestants' rates within one round.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench import runs
 from bench.compare import Comparison, ratios, table
 from bench.rounds import Rounds, collect
 
 STEPS, BATCH = {"cnn": 160, "resnet18": 56}, 128
-# The overrides of each contestant on the command line of `src.train`, after its strategy.
+# The strategy of each contestant, and overrides of the command line of `src.train`.
 CONTESTANTS = {
     "fsdp": ("fsdp",),
     "ddp over the backend": ("ddp", "strategy.all_reduce=backend"),
@@ -31,17 +31,38 @@ PAIRS = (
 )
 
 
+# The model of bench/peers/torch_tensor_parallel.py.
+LLAMA = (
+    "model.architecture=LlamaForCausalLM",
+    "+model.options.num_hidden_layers=4",
+    "+model.options.hidden_size=256",
+    "+model.options.intermediate_size=512",
+    "+model.options.num_attention_heads=4",
+    "+model.options.num_key_value_heads=4",
+    "dataset=gcide",
+    "dataset.source=generated",
+)
+LLAMA_STEPS, LLAMA_BATCH = 30, 16
+SPLIT, PLAIN_SPLIT = "tensor_parallel", "plain parallelize_module"
+Contestants = dict[str, Callable[[], runs.Result]]
+
+
 def main() -> int:
     """Run the rounds and print the table, which bench/out/ keeps with every figure behind it; return 0."""
     count, repeatable = runs.parse_rounds("mesh", __doc__), Rounds()
     comparisons: list[Comparison] = []
     figures: dict[str, dict[str, list[float]]] = {}
-    for model, steps in STEPS.items():
-        rates = figures[model] = collect(repeatable.run(count, _measure(model, steps)))
-        comparisons += [
+
+    def compare(model: str, contestants: Contestants, pairs: Sequence[tuple[str, str, float]]) -> None:
+        rates = figures[model] = collect(repeatable.run(count, _measure(model, contestants)))
+        comparisons.extend(
             Comparison(f"{model}: {one} / {other}", ratios(rates[one], rates[other]), goal)
-            for one, other, goal in PAIRS
-        ]
+            for one, other, goal in pairs
+        )
+
+    compare("llama", _split_contestants(), [(SPLIT, PLAIN_SPLIT, 0.95)])
+    for model, steps in STEPS.items():
+        compare(model, _contestants(model, steps), PAIRS)
     text = f"{table(comparisons)}\n\n{repeatable.note()}\n"
     (runs.OUT / "mesh.md").write_text(text)
     (runs.OUT / "mesh.json").write_text(json.dumps(figures, indent=1))
@@ -49,12 +70,28 @@ def main() -> int:
     return 0
 
 
-def _measure(model: str, steps: int) -> Callable[[int], dict[str, float]]:
-    """Return what runs each contestant once, and returns their samples/s."""
-    contestants: dict[str, Callable[[], runs.Result]] = {
-        name: _scaleguide(model, steps, *words) for name, words in CONTESTANTS.items()
+def _contestants(model: str, steps: int) -> Contestants:
+    """Return what runs each contestant of a model once."""
+    contestants: Contestants = {
+        name: _scaleguide(strategy, model, BATCH, steps, *words, "dataset.test_limit=1000")
+        for name, (strategy, *words) in CONTESTANTS.items()
     }
     contestants[PLAIN] = lambda: runs.run_peer("torch_fsdp.py", model, BATCH, steps, workers=2)
+    return contestants
+
+
+def _split_contestants() -> Contestants:
+    """Return what trains the Llama once by our tensor parallelism, and by a plain script's."""
+    return {
+        SPLIT: _scaleguide(SPLIT, "huggingface", LLAMA_BATCH, LLAMA_STEPS, *LLAMA, "dataset.test_limit=32"),
+        PLAIN_SPLIT: lambda: runs.run_peer(
+            "torch_tensor_parallel.py", "llama", LLAMA_BATCH, LLAMA_STEPS, workers=2
+        ),
+    }
+
+
+def _measure(model: str, contestants: Contestants) -> Callable[[int], dict[str, float]]:
+    """Return what runs each contestant once, and returns their samples/s."""
     names = list(contestants)
 
     def measure(number: int) -> dict[str, float]:
@@ -68,10 +105,8 @@ def _measure(model: str, steps: int) -> Callable[[int], dict[str, float]]:
     return measure
 
 
-def _scaleguide(model: str, steps: int, strategy: str, *words: str) -> Callable[[], runs.Result]:
-    return lambda: runs.run_scaleguide(
-        strategy, model, BATCH, steps, *words, "dataset.test_limit=1000", workers=2
-    )
+def _scaleguide(strategy: str, model: str, batch: int, steps: int, *words: str) -> Callable[[], runs.Result]:
+    return lambda: runs.run_scaleguide(strategy, model, batch, steps, *words, workers=2)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", required=True, help="folder with prepared arrays")
     parser.add_argument("--raw", help="folder with the raw idx files")
-    parser.add_argument("--model", choices=["cnn", "resnet18"], required=True)
+    parser.add_argument("--model", choices=["cnn", "resnet18", "llama"], required=True)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--warmup", type=int, default=5)
