@@ -42,7 +42,7 @@ LLAMA = (
     "dataset=gcide",
     "dataset.source=generated",
 )
-LLAMA_STEPS, LLAMA_BATCH = 30, 16
+LLAMA_STEPS, LLAMA_BATCH = 60, 8
 SPLIT, PLAIN_SPLIT = "tensor_parallel", "plain parallelize_module"
 Contestants = dict[str, Callable[[], runs.Result]]
 

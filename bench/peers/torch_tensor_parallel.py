@@ -9,7 +9,12 @@ import torch.distributed as dist
 from common import Clock, arguments
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -35,7 +40,7 @@ model = LlamaForCausalLM(
     )
 )
 layer = "model.layers.*."
-plan = {f"{layer}self_attn.{name}_proj": ColwiseParallel() for name in "qkv"}
+plan: dict[str, ParallelStyle] = {f"{layer}self_attn.{name}_proj": ColwiseParallel() for name in "qkv"}
 plan |= {f"{layer}mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")}
 plan |= {f"{layer}{name}": RowwiseParallel() for name in ("self_attn.o_proj", "mlp.down_proj")}
 plan["lm_head"] = ColwiseParallel(output_layouts=Replicate())
