@@ -54,13 +54,13 @@ def release() -> None:
     memory.restart_peak()
 
 
-def return_freed_memory(least: int = 2**20) -> None:
-    """Have glibc return freed blocks of `least` bytes to the kernel, where a strategy is to save memory.
+def return_freed_memory() -> None:
+    """Have glibc return freed blocks of a MiB to the kernel, for a strategy that is there to save memory.
 
     Other ranks keep them, which spares faults (`src/launch/spawn.py`).
     """
     libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, least)
+    libc.mallopt(M_MMAP_THRESHOLD, 2**20)
     libc.mallopt(M_TRIM_THRESHOLD, 2**26)
 
 
