@@ -45,6 +45,8 @@ CUSTOM = {
     for name in ("normed", "heads")
 }
 SPLIT = ("strategy=tensor_parallel",)
+# Of vit's 17 tokens no two ranks have as many.
+TOKENS = (*SPLIT, "strategy.sequence_parallel=true")
 SMALL_TERMS = ("optimizer.lr=0.01", "optimizer.weight_decay=0.05", "optimizer.clip_norm=0.7")
 SINGLE = (
     *(Case(f"single-{name}", words) for name, words in (MODELS | CUSTOM).items()),
@@ -59,6 +61,7 @@ BY_WORLD = {
             for name, words in MODELS.items()
         ),
         Case(f"tensor-gpt-clipped-{world}", (*SPLIT, *MODELS["gpt"], *SMALL_TERMS, f"workers={world}")),
+        Case(f"tensor-vit-clipped-{world}", (*TOKENS, *MODELS["vit"], *SMALL_TERMS, f"workers={world}")),
     )
     for world in (2, 4)
 }
@@ -68,6 +71,7 @@ TERMS_OF_TWO = (
     Case("tensor-terms-2", (*PAIR, *MLP, *TERMS, SAVED)),
     Case("tensor-terms-resumed-2", (*PAIR, *MLP, *TERMS), resumes="tensor-terms-2"),
     Case("tensor-adamw-2", (*PAIR, *MLP, *ADAMW, "microbatches=2")),
+    *(Case(f"tokens-{name}-2", (*TOKENS, "workers=2", *MODELS[name])) for name in ("gpt", "llama")),
     Case("tensor-vit-typed-2", (*PAIR, *MODELS["vit"], f"strategy.plan=[{TYPED}]")),
     *(Case(f"tensor-{name}-2", (*PAIR, *words)) for name, words in CUSTOM.items()),
 )
@@ -99,6 +103,7 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("tensor-terms-2", "single-terms"),
         ("tensor-adamw-2", "single-adamw"),
         ("tensor-vit-typed-2", "single-vit"),
+        *((f"tokens-{name}-2", f"single-{name}") for name in ("gpt", "llama")),
         *((f"tensor-{name}-2", f"single-{name}") for name in CUSTOM),
     ],
 )

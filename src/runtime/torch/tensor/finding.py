@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import nn
 
@@ -24,6 +26,11 @@ def find(context: RankContext, model: nn.Module, device: torch.device) -> Plan:
     Raises:
         ConfigError: where there is none, or it isn't one of this model.
     """
+    plan = _find(context, model, device)
+    return dataclasses.replace(plan, sequence=TensorOptions.of(context.config).sequence_parallel)
+
+
+def _find(context: RankContext, model: nn.Module, device: torch.device) -> Plan:
     config, ranks = context.config, context.config.degrees.tensor
     chosen = TensorOptions.of(config).plan
     if not isinstance(chosen, str):

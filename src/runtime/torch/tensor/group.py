@@ -108,6 +108,10 @@ class TensorGroup:
         """Return the ranks' tensors, of one shape, in order."""
         return [tensor] * self.size
 
+    def sum_of_parts(self, parts: Tensor) -> Tensor:
+        """Return the sum over the ranks of the part that is this rank's, of parts [ranks, ...] for all."""
+        return parts[self.rank]
+
     def _as_part(self, part: Tensor, whole: Tensor, dim: int) -> Tensor:
         return part
 
@@ -130,6 +134,13 @@ class MeshTensorGroup(TensorGroup):
         with self._counted("all_gather", tensor):
             dist.all_gather(gathered, tensor, group=self._group)
         return gathered
+
+    def sum_of_parts(self, parts: Tensor) -> Tensor:
+        """Return the sum over the ranks of the part that is this rank's, of parts [ranks, ...] for all."""
+        own = torch.empty_like(parts[0])
+        with self._counted("reduce_scatter", parts):
+            dist.reduce_scatter_tensor(own, parts.flatten(0, 1), group=self._group)
+        return own
 
     def _counted(self, kind: str, given: Tensor) -> AbstractContextManager[None]:
         """Count the bytes that this rank hands over, and the block's time where the host spends it."""

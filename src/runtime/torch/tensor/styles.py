@@ -45,6 +45,15 @@ def colwise(module: nn.Linear, group: TensorGroup) -> None:
     _compute_by(module, forward)
 
 
+def colwise_of(module: nn.Linear) -> None:
+    """Have a layer that `colwise` has split take its input as it is."""
+
+    def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
+        return functional.linear(inputs, _local(layer.weight), _local(layer.bias))
+
+    _compute_by(module, forward)
+
+
 def joined(module: nn.Linear, group: TensorGroup) -> None:
     """Have a layer compute this rank's part of its output's features, and gather all of them."""
     length = module.out_features
@@ -61,9 +70,18 @@ def rowwise(module: nn.Linear, group: TensorGroup) -> None:
     """Have a layer take this rank's part of its input's features, and sum its output over the ranks."""
     _split(module, group, 1, "weight")
 
-    def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
+    def total(part: Tensor) -> Tensor:
         group.region.end()
-        summed = group.total(functional.linear(inputs, _local(layer.weight)))
+        return group.total(part)
+
+    rowwise_to(module, total)
+
+
+def rowwise_to(module: nn.Linear, total: Callable[[Tensor], Tensor]) -> None:
+    """Have a layer of which this rank has a part of its input's features sum its output by `total`."""
+
+    def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
+        summed = total(functional.linear(inputs, _local(layer.weight)))
         # Under autocast the sum is of half precision, and the bias isn't.
         return summed if layer.bias is None else summed + layer.bias.to(summed.dtype)
 
@@ -88,15 +106,20 @@ def vocabulary(module: nn.Embedding, group: TensorGroup) -> None:
 
 def summed(module: nn.Module, group: TensorGroup) -> None:
     """Have a layer whose parameters all ranks use for features of their own sum its gradients."""
+    for parameter in module.parameters():
+        sum_gradient(parameter, group)
+
+
+def sum_gradient(parameter: nn.Parameter, group: TensorGroup) -> None:
+    """Have the gradient of a parameter that all ranks have summed over them."""
 
     def total(gradient: Tensor) -> Tensor:
         whole = gradient.clone(memory_format=torch.contiguous_format)
         group.sum(whole)
         return whole
 
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            parameter.register_hook(total)
+    if parameter.requires_grad:
+        parameter.register_hook(total)
 
 
 # By word: what splits a module, its type, and the sizes of it that must divide by the number of ranks.
