@@ -218,10 +218,11 @@ def _on_first(compute: Any, values: Any) -> Any:
 
 
 def _all_tokens(part: Tensor, group: TensorGroup, length: int) -> Tensor:
-    missing = -(-length // group.size) - part.shape[TOKENS]
+    each = -(-length // group.size)
     # Collectives take tensors of one shape.
-    parts = group.gather(functional.pad(part, (0, 0, 0, missing)).contiguous())
-    return torch.cat(parts, TOKENS)[:, :length]
+    parts = group.gather(functional.pad(part, (0, 0, 0, each - part.shape[TOKENS])).contiguous())
+    # Without what pads them, and contiguous: a layer would keep a copy of its own.
+    return torch.cat([part[:, : max(0, length - each * rank)] for rank, part in enumerate(parts)], TOKENS)
 
 
 def _own_tokens(whole: Tensor, group: TensorGroup) -> Tensor:
