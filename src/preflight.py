@@ -77,8 +77,6 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
     context = RankContext(config, 0, 1, arrays, folder, (0,))
     found: dict[str, Any] = {}
     if config.framework == "torch":
-        import torch
-
         from src.runtime.torch import checkpoint, device_check, setup, task_check
         from src.runtime.torch.tensor import finding
 
@@ -86,7 +84,10 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
             if config.model.get("check_sizes"):
                 setup.check_sizes(context)
             if config.degrees.tensor > 1:
-                finding.rehearse(context, setup.build(context, _ignore))
+                built = setup.build(context, _ignore)
+                finding.rehearse(context, built)
+                if config.cuts:
+                    _compare_stages(context, built)
             return found
         model = setup.build(context, note)
         seed_check.check_seeds(
@@ -101,11 +102,6 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         else:
             task_check.check_task(context, model, note)
             device_check.check_device(context, model, note)
-        if config.cuts:
-            from src.runtime.torch.pipeline import cut_check
-
-            torch.set_num_threads(len(usable_cores()))
-            found["compared"] = cut_check.check_cut(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
         if config.degrees.shard > 1 and not config.cuts:
@@ -113,8 +109,10 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
 
             shard_check.check_sharding(context, model)
         if config.degrees.tensor > 1:
-            # The model isn't whole afterwards.
+            # The model isn't whole afterwards; its stages are those of a rank's own parts.
             finding.rehearse(context, model)
+        if config.cuts:
+            found["compared"] = _compare_stages(context, model)
     else:
         from src.runtime.tensorflow import checkpoint as keras_checkpoint
         from src.runtime.tensorflow import model_check
@@ -127,6 +125,20 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
     return found
+
+
+def _compare_stages(context: RankContext, model: nn.Module) -> int:
+    """Compare a cut model with the uncut one on all cores; return by how many samples.
+
+    Raises:
+        ConfigError: for a cut that changes the model, or one that can't be made.
+    """
+    import torch
+
+    from src.runtime.torch.pipeline import cut_check
+
+    torch.set_num_threads(len(usable_cores()))
+    return cut_check.check_cut(context, model)
 
 
 def _ignore(_: str) -> None:

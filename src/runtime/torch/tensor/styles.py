@@ -18,7 +18,7 @@ COLWISE, ROWWISE, JOINED = "colwise", "rowwise", "colwise_gather_output"
 VOCABULARY, SUMMED = "embedding_rowwise", "replicated_with_grad_allreduce"
 
 
-def _local(parameter: Tensor | None) -> Any:
+def own_part(parameter: Tensor | None) -> Any:
     """Return this rank's part of a parameter, through which gradients pass."""
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
@@ -38,9 +38,8 @@ def colwise(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 0, "weight", "bias")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        part = functional.linear(group.enter(inputs), _local(layer.weight), _local(layer.bias))
-        group.region.begin(part.device)
-        return part
+        part = functional.linear(group.enter(inputs), own_part(layer.weight), own_part(layer.bias))
+        return group.begin(part)
 
     _compute_by(module, forward)
 
@@ -51,7 +50,7 @@ def joined(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 0, "weight", "bias")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        part = functional.linear(group.enter(inputs), _local(layer.weight), _local(layer.bias))
+        part = functional.linear(group.enter(inputs), own_part(layer.weight), own_part(layer.bias))
         return group.joined(part, length)
 
     _compute_by(module, forward)
@@ -62,8 +61,7 @@ def rowwise(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 1, "weight")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        group.region.end()
-        summed = group.total(functional.linear(inputs, _local(layer.weight)))
+        summed = group.total(functional.linear(inputs, own_part(layer.weight)))
         # Under autocast the sum is of half precision, and the bias isn't.
         return summed if layer.bias is None else summed + layer.bias.to(summed.dtype)
 
@@ -80,7 +78,7 @@ def vocabulary(module: nn.Embedding, group: TensorGroup) -> None:
     def forward(layer: nn.Embedding, indices: Tensor) -> Tensor:
         foreign = (indices < own.start) | (indices >= own.stop)
         local = (indices - own.start).masked_fill(foreign, 0)
-        rows = functional.embedding(local, _local(layer.weight), padding)
+        rows = functional.embedding(local, own_part(layer.weight), padding)
         return group.total(rows.masked_fill(foreign.unsqueeze(-1), 0))
 
     _compute_by(module, forward)
