@@ -158,7 +158,7 @@ class StageModule(TrainingModule):
         graph = operations(whole, inputs, setup.make_task(context).outputs, tied=options.tied)
         parts.check(graph)
         plan = cutting.make_plan(context, graph, inputs, stages, overlaps=overlaps)
-        recorder.note(planning.show(plan))
+        recorder.note("\n".join(filter(None, [parts.shown, planning.show(plan)])))
         flops = flops or _flops(graph.module, inputs)
         ends = [0, *plan.boundaries, len(graph.operations)]
         start, stop = ends[stages.index], ends[stages.index + 1]

@@ -29,6 +29,7 @@ class StageParts:
     Attributes:
         shared: whether other ranks have further parts of the stage.
         first: whether this rank speaks for all that compute the same.
+        shown: how layers are split, as text; empty where they aren't.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class StageParts:
             ConfigError: where there is no plan of the model, or the split model computes something else.
         """
         self.shared = context.config.degrees.tensor > 1
-        self.first = True
+        self.first, self.shown = True, ""
         if not self.shared:
             return
         assert mesh is not None
         self._axis, self._recorder = axes.axis(mesh, division.AXIS), recorder
         self.first = self._axis.index == 0
-        self._group = division.divide(context, model, mesh, recorder, device, traced=True)
+        self._group, self.shown = division.divide(context, model, mesh, recorder, device, traced=True)
         self._split = tracing.take_out(model)
         # One rank measures what operations cost.
         self._group.alone = True

@@ -26,8 +26,10 @@ def divide(
     device: torch.device,
     *,
     traced: bool = False,
-) -> MeshTensorGroup:
-    """Keep this rank's parts of a model's layers, in place; return the ranks that share it. All ranks call this.
+) -> tuple[MeshTensorGroup, str]:
+    """Keep this rank's parts of a model's layers, in place; all ranks call this function.
+
+    Return the ranks that share the model, and a text on how it is divided for the person who waits.
 
     Args:
         context: the rank's context.
@@ -48,6 +50,5 @@ def divide(
     group = MeshTensorGroup(mesh[AXIS], recorder, traced=traced)
     plan.parallelize(model, found, group)
     proof.prove(context, model, expected, found, group, device)
-    recorder.note("\n".join([shown, *([DRAWS] if group.region.draws else [])]))
     recorder.payload_bytes = 0
-    return group
+    return group, "\n".join([shown, *([DRAWS] if group.region.draws else [])])

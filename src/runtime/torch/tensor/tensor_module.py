@@ -38,7 +38,8 @@ class TensorModule(TrainingModule):
         """
         model = setup.build(context).to(device)
         whole_facts = setup.facts(context, model, device)
-        group = division.divide(context, model, mesh, recorder, device)
+        group, shown = division.divide(context, model, mesh, recorder, device)
+        recorder.note(shown)
         super().__init__(context, model)
         self.whole_facts = whole_facts
         self._group, self._recorder = group, recorder
