@@ -56,8 +56,9 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
     """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
     Where the strategy cuts the model, the cut model is compared with it. A model of the project's own is
-    built without data, and that is all. Returned are `compared` and `facts` of the answer, where there are
-    any. `folder` takes the place of the run's directory; `note` is told what the user should know.
+    built without data, and that is all, unless its layers are split. Returned are `compared` and `facts` of
+    the answer, where there are any. `folder` takes the place of the run's directory; `note` is told what the
+    user should know.
 
     Raises:
         ConfigError: for a path that names nothing, options that a model doesn't take, sizes of a model that
@@ -77,29 +78,28 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
     context = RankContext(config, 0, 1, arrays, folder, (0,))
     found: dict[str, Any] = {}
     if config.framework == "torch":
+        import torch
+
         from src.runtime.torch import checkpoint, device_check, setup, task_check
         from src.runtime.torch.tensor import finding
 
-        if not inspection.has_own(config):
-            if config.model.get("check_sizes"):
-                setup.check_sizes(context)
-            if config.degrees.tensor > 1:
-                built = setup.build(context, _ignore)
-                finding.rehearse(context, built)
-                if config.cuts:
-                    _compare_stages(context, built)
+        own = inspection.has_own(config)
+        if not own and config.model.get("check_sizes"):
+            setup.check_sizes(context)
+        if not own and config.degrees.tensor == 1:
             return found
-        model = setup.build(context, note)
-        seed_check.check_seeds(
-            config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
-        )
+        model = setup.build(context, note if own else _ignore)
+        if own:
+            seed_check.check_seeds(
+                config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
+            )
         if own_training.is_own(config):
             from src.runtime.torch.lightning import own_check
 
             for text in getattr(arrays, "notes", ()):
                 note(text)
             own_check.check_training(context, model, note)
-        else:
+        elif own:
             task_check.check_task(context, model, note)
             device_check.check_device(context, model, note)
         if config.resume is not None:
@@ -109,10 +109,13 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
 
             shard_check.check_sharding(context, model)
         if config.degrees.tensor > 1:
-            # The model isn't whole afterwards; its stages are those of a rank's own parts.
+            # The model isn't whole afterwards, and what is cut are its parts.
             finding.rehearse(context, model)
         if config.cuts:
-            found["compared"] = _compare_stages(context, model)
+            from src.runtime.torch.pipeline import cut_check
+
+            torch.set_num_threads(len(usable_cores()))
+            found["compared"] = cut_check.check_cut(context, model)
     else:
         from src.runtime.tensorflow import checkpoint as keras_checkpoint
         from src.runtime.tensorflow import model_check
@@ -125,20 +128,6 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         if config.resume is not None:
             keras_checkpoint.check_model(keras_checkpoint.read(context), keras_model)
     return found
-
-
-def _compare_stages(context: RankContext, model: nn.Module) -> int:
-    """Compare a cut model with the uncut one on all cores; return by how many samples.
-
-    Raises:
-        ConfigError: for a cut that changes the model, or one that can't be made.
-    """
-    import torch
-
-    from src.runtime.torch.pipeline import cut_check
-
-    torch.set_num_threads(len(usable_cores()))
-    return cut_check.check_cut(context, model)
 
 
 def _ignore(_: str) -> None:

@@ -63,7 +63,7 @@ class StageParts:
             tracing.check_traced(graph.module)
 
     def settle(self, stage: Stage, tied: TiedWeights) -> None:
-        """Have a stage hold its parameters as parts of whole ones, which `tied` knows then, too, and exchange."""
+        """Have a stage exchange, and hold its parameters as parts of whole ones, which `tied` learns of."""
         if self.shared:
             self._group.alone = False
             assert isinstance(stage.part, fx.GraphModule)

@@ -59,7 +59,7 @@ class TiedWeights:
         return bool(self._own)
 
     def replace(self, others: Mapping[int, nn.Parameter]) -> None:
-        """Have parameters of this stage that others stand in for, by the `id` of the old, be known as those."""
+        """Learn of parameters that take the places of this stage's, by the `id` of the old ones."""
         self._own = [(others.get(id(each), each), group) for each, group in self._own]
         self._counted_elsewhere = {
             id(others[number]) if number in others else number for number in self._counted_elsewhere

@@ -55,7 +55,7 @@ def rehearse(context: RankContext, model: nn.Module) -> None:
     """Find a whole model's plan, split the model in place, and run the first rank's parts alone.
 
     What it computes without the others is nothing; whether its code runs is seen before ranks are started.
-    The parts are as they will be traced, if they are to be: whether they can be cut may then be tried on them.
+    If they are to be cut, they are such as a tracer takes.
 
     Raises:
         ConfigError: as `find`, and for a model whose code doesn't run on parts of these layers' features.
