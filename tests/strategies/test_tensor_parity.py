@@ -18,6 +18,7 @@ from tests.strategies.parity import (
     Outcome,
     differences,
     gaps,
+    joined,
     read,
     write,
 )
@@ -79,7 +80,40 @@ WRONG = tuple(
     Case(f"wrong-{change.replace(' ', '-')}", (*PAIR, *MLP, *TERMS), change)
     for change in ("missing all-reduce", "swapped shard", "stale weight", "own norm")
 )
-CASES = {1: SINGLE, 2: (*BY_WORLD[2], *TERMS_OF_TWO, *WRONG), 4: BY_WORLD[4]}
+# Stages of parts: pairs of ranks share the layers of a stage.
+STAGED = (
+    *(
+        "strategy=hybrid",
+        "workers=4",
+        "strategy.tensor=2",
+        "strategy.pipeline=2",
+        "strategy.partition=layers",
+    ),
+    *("strategy.tied=reduce", "microbatches=4"),
+)
+# By the reference of each.
+OF_STAGES = {
+    "single-gpt-clipped": Case(
+        "stages-gpt",
+        (*STAGED, *MODELS["gpt"], *SMALL_TERMS, "strategy.schedule=1f1b", "strategy.recompute=full", SAVED),
+    ),
+    "single-vit": Case("stages-vit", (*STAGED, *MODELS["vit"])),
+}
+ON = {
+    "single-gpt-clipped": Case(
+        "from-stages", (*SPLIT, *MODELS["gpt"], *SMALL_TERMS, "workers=4"), resumes="stages-gpt"
+    ),
+    "single-terms": Case("on-in-stages", (*STAGED, *MLP, *TERMS), resumes="../2/tensor-terms-2"),
+}
+WRONG_STAGES = tuple(
+    Case(f"wrong-stages-{change.replace(' ', '-')}", (*STAGED, *MLP, *TERMS), change)
+    for change in ("missing all-reduce", "own norm")
+)
+CASES = {
+    1: SINGLE,
+    2: (*BY_WORLD[2], *TERMS_OF_TWO, *WRONG),
+    4: (*BY_WORLD[4], *OF_STAGES.values(), *ON.values(), *WRONG_STAGES),
+}
 
 
 def train_cases(folder: Path) -> None:
@@ -117,6 +151,42 @@ def test_losses_gradients_parameters_and_buffers_are_those_of_single(
     assert trained[name][0].evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 
 
+def renamed(whole: Outcome, model: Outcome) -> Outcome:
+    """A tied weight may have the name of either module."""
+    names = {name: name.replace("embedding", "head") for name in whole.tensors if name not in model.tensors}
+    return dataclasses.replace(
+        whole, tensors={names.get(name, name): value for name, value in whole.tensors.items()}
+    )
+
+
+def models_of(outcomes: list[Outcome]) -> list[Outcome]:
+    """What each pair of stages holds together; ranks that share a stage have gathered it."""
+    if outcomes[0].tensors.keys() == outcomes[-1].tensors.keys():
+        return outcomes
+    shared = "head.weight" if "parameters/head.weight" in outcomes[0].tensors else None
+    return [joined(outcomes[part::2], shared=shared) for part in range(2)]
+
+
+@pytest.mark.parametrize(("reference", "case"), OF_STAGES.items(), ids=lambda each: getattr(each, "name", ""))
+def test_stages_of_parts_compute_what_single_does(
+    trained: dict[str, list[Outcome]], reference: str, case: Case
+) -> None:
+    (expected,) = trained[reference]
+    for model in models_of(trained[case.name]):
+        assert not differences(model, renamed(expected, model)), gaps(model, renamed(expected, model))
+    assert trained[case.name][0].evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+@pytest.mark.parametrize(("reference", "case"), ON.items(), ids=lambda each: getattr(each, "name", ""))
+def test_a_checkpoint_goes_on_in_stages_of_parts_and_from_there(
+    trained: dict[str, list[Outcome]], reference: str, case: Case
+) -> None:
+    (whole,) = trained[reference]
+    expected = dataclasses.replace(whole, losses=whole.losses[5:])
+    for model in models_of(trained[case.name]):
+        assert not differences(model, renamed(expected, model)), gaps(model, renamed(expected, model))
+
+
 def test_a_resumed_training_ends_as_an_undisturbed_one(trained: dict[str, list[Outcome]]) -> None:
     (whole,) = trained["single-terms"]
     expected = dataclasses.replace(whole, losses=whole.losses[5:])
@@ -129,3 +199,10 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: C
     for outcome in trained[case.name]:
         differing = differences(outcome, trained["single-terms"][0])
         assert {"losses", "parameters"} <= set(differing), gaps(outcome, trained["single-terms"][0])
+
+
+@pytest.mark.parametrize("case", WRONG_STAGES, ids=lambda case: case.name)
+def test_the_parity_check_of_stages_fails_for_a(trained: dict[str, list[Outcome]], case: Case) -> None:
+    found = joined(trained[case.name][::2])
+    differing = differences(found, trained["single-terms"][0])
+    assert {"losses", "parameters"} <= set(differing), gaps(found, trained["single-terms"][0])

@@ -18,7 +18,7 @@ COLWISE, ROWWISE, JOINED = "colwise", "rowwise", "colwise_gather_output"
 VOCABULARY, SUMMED = "embedding_rowwise", "replicated_with_grad_allreduce"
 
 
-def _local(parameter: Tensor | None) -> Any:
+def own_part(parameter: Tensor | None) -> Any:
     """Return this rank's part of a parameter, through which gradients pass."""
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
@@ -38,9 +38,8 @@ def colwise(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 0, "weight", "bias")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        part = functional.linear(group.enter(inputs), _local(layer.weight), _local(layer.bias))
-        group.region.begin(part.device)
-        return part
+        part = functional.linear(group.enter(inputs), own_part(layer.weight), own_part(layer.bias))
+        return group.begin(part)
 
     _compute_by(module, forward)
 
@@ -49,7 +48,7 @@ def colwise_of(module: nn.Linear) -> None:
     """Have a layer that `colwise` has split take its input as it is."""
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        return functional.linear(inputs, _local(layer.weight), _local(layer.bias))
+        return functional.linear(inputs, own_part(layer.weight), own_part(layer.bias))
 
     _compute_by(module, forward)
 
@@ -60,7 +59,7 @@ def joined(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 0, "weight", "bias")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        part = functional.linear(group.enter(inputs), _local(layer.weight), _local(layer.bias))
+        part = functional.linear(group.enter(inputs), own_part(layer.weight), own_part(layer.bias))
         return group.joined(part, length)
 
     _compute_by(module, forward)
@@ -70,18 +69,14 @@ def rowwise(module: nn.Linear, group: TensorGroup) -> None:
     """Have a layer take this rank's part of its input's features, and sum its output over the ranks."""
     _split(module, group, 1, "weight")
 
-    def total(part: Tensor) -> Tensor:
-        group.region.end()
-        return group.total(part)
-
-    rowwise_to(module, total)
+    rowwise_to(module, group.total)
 
 
 def rowwise_to(module: nn.Linear, total: Callable[[Tensor], Tensor]) -> None:
     """Have a layer of which this rank has a part of its input's features sum its output by `total`."""
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        summed = total(functional.linear(inputs, _local(layer.weight)))
+        summed = total(functional.linear(inputs, own_part(layer.weight)))
         # Under autocast the sum is of half precision, and the bias isn't.
         return summed if layer.bias is None else summed + layer.bias.to(summed.dtype)
 
@@ -98,7 +93,7 @@ def vocabulary(module: nn.Embedding, group: TensorGroup) -> None:
     def forward(layer: nn.Embedding, indices: Tensor) -> Tensor:
         foreign = (indices < own.start) | (indices >= own.stop)
         local = (indices - own.start).masked_fill(foreign, 0)
-        rows = functional.embedding(local, _local(layer.weight), padding)
+        rows = functional.embedding(local, own_part(layer.weight), padding)
         return group.total(rows.masked_fill(foreign.unsqueeze(-1), 0))
 
     _compute_by(module, forward)

@@ -24,13 +24,17 @@ class ThreadGroup(TensorGroup):
     def __init__(self, size: int, rank: int, barrier: threading.Barrier, given: list[Tensor]) -> None:
         super().__init__(size, rank)
         self._barrier, self._all = barrier, given
-        self.sums = 0
+        self.sums, self.alone = 0, False
 
     def sum(self, tensor: Tensor) -> None:
+        if self.alone:
+            return
         self.sums += 1
         tensor.copy_(torch.stack(self.gather(tensor)).sum(0))
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
+        if self.alone:
+            return [tensor] * self.size
         self._all[self.rank] = tensor.detach().clone()
         self._barrier.wait(LIMIT_SECONDS)
         given = list(self._all)
