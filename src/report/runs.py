@@ -145,6 +145,11 @@ class StudyRun:
         return read_table(self.directory / files.WORKERS)
 
     @cached_property
+    def exchanges(self) -> list[Row]:
+        """Return the rows of `exchange.csv`: what each rank exchanged in a step, by axis and kind."""
+        return read_table(self.directory / files.EXCHANGES)
+
+    @cached_property
     def cut(self) -> Mapping[str, Any]:
         """Return the cut of the model into stages (`partition.json`); empty where it was not cut."""
         return read_mapping(self.directory / files.PARTITION)

@@ -70,7 +70,8 @@ class TiedWeights:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 dist.all_reduce(parameter.grad, group=group)
-                self._recorder.payload_bytes += parameter.grad.nbytes
+                ranks = dist.get_world_size(group)
+                self._recorder.hand_over("all_reduce", parameter.grad.nbytes, "pipeline", ranks=ranks)
 
     @staticmethod
     def _any_has(parameter: nn.Parameter, group: Any) -> bool:

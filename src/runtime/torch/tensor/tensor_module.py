@@ -57,7 +57,6 @@ class TensorModule(TrainingModule):
         proof.prove(context, model, expected, found, self._group, device)
         recorder.note("\n".join([shown, *([DRAWS] if self._group.region.draws else [])]))
         self._recorder = recorder
-        recorder.payload_bytes = 0
         setup.release()
 
     @property
