@@ -149,6 +149,11 @@ def _check_degrees(config: Config) -> None:
             f"strategy.tensor={degrees.tensor}: goes with strategy.data and strategy.pipeline; choose "
             "strategy.shard=1"
         )
+    if config.strategy.get("sequence_parallel") and degrees.pipeline > 1:
+        raise ConfigError(
+            f"strategy.sequence_parallel=true: takes whole models, and strategy.pipeline={degrees.pipeline} cuts "
+            "them; choose strategy.pipeline=1, or strategy.sequence_parallel=false"
+        )
     if config.strategy.get("tied") == "reduce" and degrees.pipeline > 1 and degrees.shard > 1:
         # Stages would sum gradients of weights that shards have taken the place of.
         raise ConfigError(

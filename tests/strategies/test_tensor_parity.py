@@ -206,3 +206,16 @@ def test_the_parity_check_of_stages_fails_for_a(trained: dict[str, list[Outcome]
     found = joined(trained[case.name][::2])
     differing = differences(found, trained["single-terms"][0])
     assert {"losses", "parameters"} <= set(differing), gaps(found, trained["single-terms"][0])
+
+
+def test_ranks_sum_activations_twice_a_layer_forward_and_twice_backward(
+    trained: dict[str, list[Outcome]],
+) -> None:
+    # Shoeybi 2019, section 3; besides, the embedding's rows, and the gradient of what the head takes. All are
+    # [8, 16, 32] in float64. Of the logits [8, 16, 256] each of two ranks has a half.
+    activations, logits = 8 * 16 * 32 * 8, 8 * 16 * 256 * 8
+    for outcome in trained["tensor-gpt-2"]:
+        assert outcome.exchanges == {
+            ("tensor", "all_reduce"): (10, 10 * activations),
+            ("tensor", "all_gather"): (1, logits / 2),
+        }

@@ -79,7 +79,8 @@ class TiedWeights:
                     parameter.grad = torch.zeros_like(parameter)
                 gradient = shards.local(parameter.grad)
                 dist.all_reduce(gradient, group=group)
-                self._recorder.payload_bytes += gradient.nbytes
+                ranks = dist.get_world_size(group)
+                self._recorder.hand_over("all_reduce", gradient.nbytes, "pipeline", ranks=ranks)
 
     @staticmethod
     def _any_has(parameter: nn.Parameter, group: Any) -> bool:

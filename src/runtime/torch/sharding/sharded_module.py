@@ -79,7 +79,10 @@ def count_exchanges(model: nn.Module, recorder: Recorder) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_custom_all_gather(CountedAllGather(recorder))
-            module.set_custom_reduce_scatter(CountedReduceScatter(recorder))
+            scatter = CountedReduceScatter(recorder)
+            module.set_custom_reduce_scatter(scatter)
+            if recorder.config.degrees.data > 1:
+                module.set_all_reduce_hook(scatter.count_average)
             # gloo has no average.
             module.set_force_sum_reduction_for_comms(dist.get_backend() == "gloo")
 

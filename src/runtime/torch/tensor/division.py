@@ -50,5 +50,4 @@ def divide(
     group = MeshTensorGroup(mesh[AXIS], recorder, traced=traced)
     plan.parallelize(model, found, group)
     proof.prove(context, model, expected, found, group, device)
-    recorder.payload_bytes = 0
     return group, "\n".join([shown, *([DRAWS] if group.region.draws else [])])

@@ -179,7 +179,7 @@ class MeshTensorGroup(TensorGroup):
 
     def _counted(self, kind: str, given: Tensor) -> AbstractContextManager[None]:
         """Count the bytes that this rank hands over, and the block's time where the host spends it."""
-        self._recorder.payload_bytes += given.nbytes
+        self._recorder.hand_over(kind, given.nbytes, AXIS)
         if given.device.type != "cpu":
             return contextlib.nullcontext()
         return self._recorder.exchanging(kind, group=AXIS, size=given.nbytes)
