@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.strategies import parity
+from tests.strategies.meshes import copies, hybrid
 from tests.strategies.parity import (
     ADAMW,
     CNN,
@@ -20,7 +21,6 @@ from tests.strategies.parity import (
     Outcome,
     differences,
     gaps,
-    joined,
 )
 
 pytestmark = pytest.mark.slow
@@ -33,18 +33,6 @@ SINGLE = (
     Case("single-ends", ENDS),
     Case("rank-0-buffers", (*NORMED, "microbatches=4"), "buffers of the first half"),
 )
-
-
-def hybrid(pipeline: int = 1, shard: int = 1, tensor: int = 1, microbatches: int = 2) -> tuple[str, ...]:
-    """Copies are what is left of the workers."""
-    degrees = (f"strategy.pipeline={pipeline}", f"strategy.shard={shard}", f"strategy.tensor={tensor}")
-    return (
-        "strategy=hybrid",
-        *degrees,
-        f"microbatches={microbatches}",
-        "strategy.group_mb=0.3",
-        "strategy.partition=layers",
-    )
 
 
 # By the number of ranks. A case's name begins with its reference's.
@@ -109,13 +97,8 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
     return parity.outcomes(JOBS, cases)
 
 
-def copies(outcomes: list[Outcome], case: Case) -> list[Outcome]:
-    """Each copy of the model, joined of its stages; ranks with shards have gathered it."""
-    if "strategy.pipeline=2" not in case.words:
-        return outcomes
-    apart = len(outcomes) // 2
-    shared = "encoder.weight" if "tied" in case.name else None
-    return [joined(outcomes[copy::apart], shared=shared) for copy in range(apart)]
+def held(trained: dict[str, list[Outcome]], case: Case) -> list[Outcome]:
+    return copies(trained[case.name], case.words, shared="encoder.weight" if "tied" in case.name else None)
 
 
 @pytest.mark.parametrize("case", [*itertools.chain(*MESHES.values())], ids=lambda case: case.name)
@@ -123,11 +106,11 @@ def test_losses_gradients_parameters_and_buffers_are_those_of_one_device(
     trained: dict[str, list[Outcome]], case: Case
 ) -> None:
     expected = trained[case.name.partition(",")[0]][0]
-    for copy in copies(trained[case.name], case):
+    for copy in held(trained, case):
         # Copies keep their own statistics of BatchNorm; the first one's are evaluated.
         own = {"buffers"} if "rank-0-buffers" in case.name else set()
         assert set(differences(copy, expected)) <= own, gaps(copy, expected)
-    assert not differences(copies(trained[case.name], case)[0], expected)
+    assert not differences(held(trained, case)[0], expected)
     assert trained[case.name][0].evaluation == pytest.approx(expected.evaluation, rel=1e-5)
 
 
@@ -155,7 +138,7 @@ def _differing(part: Outcome, whole: Outcome) -> list[str]:
 def test_a_checkpoint_of_one_mesh_goes_on_on_another(trained: dict[str, list[Outcome]], case: Case) -> None:
     whole = trained["single-cnn"][0]
     expected = dataclasses.replace(whole, losses=whole.losses[5:])
-    for copy in copies(trained[case.name], case):
+    for copy in held(trained, case):
         assert not differences(copy, expected), gaps(copy, expected)
 
 

@@ -108,6 +108,17 @@ class MovingAttribute(Net):
         return hidden
 
 
+class Deep(Net):
+    """Has a layer more."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(classes)
+        self.layer = nn.Linear(24, 24)
+
+    def middle(self, hidden: Tensor) -> Tensor:
+        return self.layer(torch.tanh(hidden))
+
+
 class SometimesSkipped(Net):
     """Leaves a layer out of some steps, the same on all ranks."""
 

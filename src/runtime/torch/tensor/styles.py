@@ -31,6 +31,8 @@ def _split(module: nn.Module, group: TensorGroup, dim: int, *names: str) -> None
 
 def _compute_by(module: nn.Module, forward: Callable[[Any, Tensor], Tensor]) -> None:
     module.forward = MethodType(forward, module)
+    # In evaluation torch's encoder layer reads the weights past its layers, unless one of them has a hook.
+    module.register_forward_pre_hook(lambda *_: None)
 
 
 def colwise(module: nn.Linear, group: TensorGroup) -> None:

@@ -37,6 +37,19 @@ class Gated(nn.Module):
         return features + self.w2(nn.functional.silu(self.w1(normed)) * self.w3(normed))
 
 
+class Frozen(nn.Module):
+    """Runs its body under `no_grad`, which is a block of its own in the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = between(nn.Tanh()), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    def forward(self, features: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.body(features)
+        return self.head(features)
+
+
 def branching() -> nn.Module:
     return Branching(3, (4, 4, 4), nn.Identity())
 
@@ -76,6 +89,7 @@ ATTENTION = {
         (lambda: split.mixed(classes=3, shape=SHAPE), IMAGES, 2, {}),
         (branching, (2, 16), 2, {}),
         (shared, ROWS, 2, {}),
+        (Frozen, ROWS, 2, {"head.0": "colwise", "head.2": "rowwise"}),
     ],
 )
 def test_what_is_recognised(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from src.runtime.torch.tensor.plan import parallelize, resolve
 from tests.plugin.model import split
-from tests.runtime.torch.tensor.threads import split_step
+from tests.runtime.torch.tensor.threads import ThreadGroup, on_ranks, split_step
 
 IMAGE = (4, 4, 1)
 ATTENTION = {
@@ -92,6 +94,22 @@ def test_outputs_and_gradients_are_those_of_the_whole_model(name: str, size: int
             assert parameter.grad is not None
             expected = part(parameter.grad, gradients[path], rank, size)
             torch.testing.assert_close(gradients[path], expected, rtol=1e-12, atol=1e-12, msg=path)
+
+
+def test_an_encoder_layer_of_torch_s_evaluates_by_its_split_layers() -> None:
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).eval()
+    words, tokens = {"linear1": "colwise", "linear2": "rowwise"}, torch.randn(2, 3, 4)
+
+    def work(group: ThreadGroup) -> Tensor:
+        own = copy.deepcopy(layer)
+        parallelize(own, resolve("a test", words, own, 2), group)
+        with torch.no_grad():
+            return own(tokens)
+
+    with torch.no_grad():
+        expected = layer(tokens)
+    for found in on_ranks(2, work):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_layers_that_take_the_same_features_sum_their_gradients_once() -> None:
