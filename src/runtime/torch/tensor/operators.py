@@ -19,7 +19,7 @@ from src.runtime.torch.tensor.region import Region
 
 
 class Exchanges(Protocol):
-    """What operators need of the ranks among which tensors are split."""
+    """The ranks among which tensors are split, as far as operators need them."""
 
     size: int
     region: Region
