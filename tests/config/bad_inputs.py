@@ -97,6 +97,10 @@ CASES: dict[str, Case] = {
         "strategy=hybrid workers=4 strategy.shard=2 strategy.pipeline=2 strategy.tied=reduce",
         "strategy.tied=reduce: goes without shards",
     ),
+    "mesh_tokens": _mistake(
+        "strategy=hybrid workers=4 strategy.tensor=2 strategy.pipeline=2 strategy.sequence_parallel=true",
+        "strategy.sequence_parallel=true: goes without stages",
+    ),
     "mesh_batch": _mistake(
         "strategy=hybrid strategy.shard=2 batch=9", "must divide by data x shard x microbatches = 2 x 4 = 8"
     ),
