@@ -151,8 +151,8 @@ def _check_degrees(config: Config) -> None:
         )
     if config.strategy.get("sequence_parallel") and degrees.pipeline > 1:
         raise ConfigError(
-            f"strategy.sequence_parallel=true: goes without stages, and strategy.pipeline={degrees.pipeline}; "
-            "choose strategy.sequence_parallel=false, or strategy.pipeline=1"
+            f"strategy.sequence_parallel=true: goes without stages, and strategy.pipeline={degrees.pipeline};"
+            " choose strategy.sequence_parallel=false, or strategy.pipeline=1"
         )
     if config.strategy.get("tied") == "reduce" and degrees.pipeline > 1 and degrees.shard > 1:
         # Stages would sum gradients of weights that shards have taken the place of.
