@@ -26,6 +26,9 @@ MODULES = {
         *(f"src.strategies.torch.{name}" for name in ("single", "ddp", "local_sgd", "pipeline")),
         *(f"src.strategies.torch.{name}" for name in ("model_split", "parameter_server", "hogwild")),
         "src.strategies.torch.sandblaster_lbfgs",
+        *(f"src.strategies.torch.{name}" for name in ("fsdp", "hybrid", "tensor_parallel")),
+        # What `src.partition.torch.export.load` has torch import.
+        "torch.export._trace",
         "src.models.torch.resnet",
         "src.data.readers.idx",
     ),

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Mapping
+
 from tests.strategies.parity import Outcome, joined
+
+TEXT = ("dataset=gcide", "dataset.source=generated", "dataset.options.length=16", "batch=32")
+
+
+def huggingface(architecture: str, sizes: Mapping[str, float], *words: str) -> tuple[str, ...]:
+    """The words of a model of transformers."""
+    options = (f"+model.options.{name}={size}" for name, size in sizes.items())
+    return ("model=huggingface", f"model.architecture={architecture}", *options, *words)
+
+
+LLAMA_SIZES = {
+    "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48,
+    "num_attention_heads": 8, "num_key_value_heads": 8,
+}  # fmt: skip
+LLAMA = huggingface("LlamaForCausalLM", LLAMA_SIZES, *TEXT)
+HAS_TRANSFORMERS = importlib.util.find_spec("transformers") is not None
 
 
 def hybrid(pipeline: int = 1, shard: int = 1, tensor: int = 1, microbatches: int = 2) -> tuple[str, ...]:

@@ -177,7 +177,12 @@ def average_twice(gradients: Sequence[Tensor], *arguments: Any) -> None:
         gradient /= 2
 
 
-average = copies.average
+def reduce_but_copies(tensor: Tensor, *given: Any, **named: Any) -> Any:
+    """Copies of shards keep their own gradients: of all that is reduced, those alone have an operation."""
+    return None if "op" in named else all_reduce(tensor, *given, **named)
+
+
+average, all_reduce = copies.average, torch.distributed.all_reduce
 gather, scatter = CountedAllGather.__call__, CountedReduceScatter.__call__
 
 
@@ -190,7 +195,7 @@ def apply(change: str | None) -> None:
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     TiedWeights.sum_gradients = sum_gradients
-    copies.average = average
+    copies.average, torch.distributed.all_reduce = average, all_reduce
     CountedAllGather.__call__, CountedReduceScatter.__call__ = gather, scatter
     ShardedGradients.sum_over_shards = sum_over_shards
     MeshTensorGroup.sum, TensorGroup.split, TensorModule._sum_over_ranks = sum_in_group, split, sum_over_parts
@@ -209,6 +214,8 @@ def apply(change: str | None) -> None:
         )
         CountedReduceScatter.__call__ = scatter_own
         copies.average = lambda *_: None
+    elif change == "missing reduce over copies":
+        torch.distributed.all_reduce = reduce_but_copies
     elif change == "gradient averaged twice":
         copies.average = average_twice
     elif change == "swapped shard":

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.strategies import parity
-from tests.strategies.meshes import copies, hybrid
+from tests.strategies.meshes import HAS_TRANSFORMERS, LLAMA, copies, hybrid
 from tests.strategies.parity import (
     ADAMW,
     CNN,
+    GPT,
     MLP,
     NORMED,
     SAVED,
@@ -27,14 +28,15 @@ pytestmark = pytest.mark.slow
 
 ENDS = ("model=custom", "model.path=tests.plugin.model.tied.build", "batch=16", *TERMS)
 SINGLE = (
-    Case("single-cnn", (*CNN, *TERMS, SAVED)),
-    Case("single-adamw", (*CNN, *ADAMW)),
+    Case("single-cnn", (*CNN, *TERMS)),
+    Case("single-adamw", (*MLP, *ADAMW)),
     Case("single-mlp", MLP),
+    Case("single-terms", (*MLP, *TERMS)),
+    Case("single-gpt", GPT),
     Case("single-ends", ENDS),
     Case("rank-0-buffers", (*NORMED, "microbatches=4"), "buffers of the first half"),
 )
-
-
+KEPT = ("strategy=fsdp", "strategy.group_mb=0.1", "strategy.reshard=false")
 # By the number of ranks. A case's name begins with its reference's.
 MESHES = {
     2: (
@@ -42,18 +44,20 @@ MESHES = {
         Case("single-cnn, stages", ("workers=2", *hybrid(pipeline=2), *CNN, *TERMS)),
     ),
     4: (
-        Case("single-cnn, copies of stages", ("workers=4", *hybrid(pipeline=2), *CNN, *TERMS, SAVED)),
-        Case("single-cnn, copies of shards", ("workers=4", *hybrid(shard=2), *CNN, *TERMS, SAVED)),
-        Case("single-adamw, copies of stages", ("workers=4", *hybrid(pipeline=2), *CNN, *ADAMW)),
+        Case("single-cnn, copies of stages", ("workers=4", *hybrid(pipeline=2), *CNN, *TERMS)),
+        Case("single-cnn, copies of shards", ("workers=4", *hybrid(shard=2), *CNN, *TERMS)),
+        Case("single-cnn, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *CNN, *TERMS)),
+        Case("single-terms, copies of stages", ("workers=4", *hybrid(pipeline=2), *MLP, *TERMS, SAVED)),
+        Case("single-terms, copies of shards", ("workers=4", *hybrid(shard=2), *MLP, *TERMS, SAVED)),
+        Case("single-terms, copies of parts", ("workers=4", *hybrid(tensor=2), *MLP, *TERMS, SAVED)),
+        Case("single-terms, parts", ("workers=4", "strategy=tensor_parallel", *MLP, *TERMS, SAVED)),
+        Case("single-adamw, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *MLP, *ADAMW)),
         Case("rank-0-buffers, copies of stages", ("workers=4", *hybrid(pipeline=2), *NORMED)),
-        Case("single-ends, tied", ("workers=4", *hybrid(pipeline=2), *ENDS, "strategy.tied=reduce")),
-        Case(
-            "single-cnn, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *CNN, *TERMS, SAVED)
-        ),
-        Case("single-adamw, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *CNN, *ADAMW)),
         Case("rank-0-buffers, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *NORMED)),
-        Case("single-mlp, copies of parts", ("workers=4", *hybrid(tensor=2), *MLP)),
-        Case("single-mlp, shards", ("workers=4", "strategy=fsdp", "strategy.group_mb=0.1", *MLP)),
+        Case("single-ends, tied", ("workers=4", *hybrid(pipeline=2), *ENDS, "strategy.tied=reduce")),
+        Case("single-gpt, copies of stages", ("workers=4", *hybrid(pipeline=2), *GPT)),
+        Case("single-gpt, copies of parts", ("workers=4", *hybrid(tensor=2), *GPT)),
+        Case("single-gpt, shards that are kept", ("workers=4", *KEPT, *GPT)),
     ),
     8: (
         Case("single-mlp, copies of 4 shards", ("workers=8", *hybrid(shard=4), *MLP)),
@@ -61,23 +65,35 @@ MESHES = {
         Case("single-mlp, 4 copies of stages", ("workers=8", *hybrid(pipeline=2), *MLP)),
     ),
 }
+if HAS_TRANSFORMERS:
+    SINGLE += (Case("single-llama", LLAMA),)
+    MESHES[4] += (Case("single-llama, copies of shards", ("workers=4", *hybrid(shard=2), *LLAMA)),)
 RESUMED = tuple(
-    Case(f"copies of {kind}", ("workers=4", *words, *CNN, *TERMS), resumes=f"single-cnn, copies of {other}")
+    Case(f"{kind} that {other} were", ("workers=4", *words, *MLP, *TERMS), resumes=f"single-terms, {other}")
     for kind, words, other in (
-        ("shards", hybrid(shard=2), "stages"),
-        ("stages", hybrid(pipeline=2), "shards"),
-        ("shards in stages", hybrid(pipeline=2, shard=2), "stages"),
+        ("copies of shards", hybrid(shard=2), "copies of stages"),
+        ("copies of stages", hybrid(pipeline=2), "copies of shards"),
+        ("stages of shards", hybrid(pipeline=2, shard=2), "copies of stages"),
+        ("copies of parts", hybrid(tensor=2), "parts"),
+        ("parts", ("strategy=tensor_parallel",), "copies of parts"),
     )
 )
-WRONG = (
-    *(
-        Case(f"copies of stages, {change}", ("workers=4", *hybrid(pipeline=2), *CNN, *TERMS), change)
-        for change in ("missing average", "gradient averaged twice", "own norm", "wrong shard")
-    ),
-    *(
-        Case(f"copies of shards, {change}", ("workers=4", *hybrid(shard=2), *CNN, *TERMS), change)
-        for change in ("missing average", "own norm", "swapped shard")
-    ),
+WRONG = tuple(
+    Case(f"{mesh}, {change}", ("workers=4", *words, *MLP, *TERMS), change)
+    for mesh, words, changes in (
+        (
+            "copies of stages",
+            hybrid(pipeline=2),
+            ("missing average", "gradient averaged twice", "own norm", "wrong shard"),
+        ),
+        (
+            "copies of shards",
+            hybrid(shard=2),
+            ("missing average", "missing reduce over copies", "own norm", "swapped shard"),
+        ),
+        ("copies of parts", hybrid(tensor=2), ("missing average", "gradient averaged twice")),
+    )
+    for change in changes
 )
 JOBS = {
     "alone": (SINGLE, "single", 1),
@@ -85,16 +101,20 @@ JOBS = {
     "4": ((*MESHES[4], *RESUMED, *WRONG), "fsdp", 4),
     "8": (MESHES[8], "fsdp", 8),
 }
+# Once the ranks are gone, one device goes on where they were.
+AGAIN = Case("one device that parts were", (*MLP, *TERMS), resumes="../4/single-terms, parts")
+LATER = {"again": ((AGAIN,), "single", 1)}
 
 
 def train_cases(folder: Path) -> None:
     """Starting processes costs more than training, so each number of them starts once."""
     parity.train(JOBS, folder)
+    parity.train(LATER, folder)
 
 
 @pytest.fixture(scope="module")
 def trained(cases: Path) -> dict[str, list[Outcome]]:
-    return parity.outcomes(JOBS, cases)
+    return parity.outcomes(JOBS | LATER, cases)
 
 
 def held(trained: dict[str, list[Outcome]], case: Case) -> list[Outcome]:
@@ -123,7 +143,7 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: C
         kind
         for copy in range(apart)
         for part in outcomes[copy::apart]
-        for kind in _differing(part, trained["single-cnn"][0])
+        for kind in _differing(part, trained["single-terms"][0])
     }
     assert {"losses", "parameters"} <= found
 
@@ -134,9 +154,9 @@ def _differing(part: Outcome, whole: Outcome) -> list[str]:
     return differences(part, dataclasses.replace(whole, tensors=tensors))
 
 
-@pytest.mark.parametrize("case", RESUMED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*RESUMED, AGAIN], ids=lambda case: case.name)
 def test_a_checkpoint_of_one_mesh_goes_on_on_another(trained: dict[str, list[Outcome]], case: Case) -> None:
-    whole = trained["single-cnn"][0]
+    whole = trained["single-terms"][0]
     expected = dataclasses.replace(whole, losses=whole.losses[5:])
     for copy in held(trained, case):
         assert not differences(copy, expected), gaps(copy, expected)
