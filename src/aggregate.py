@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from src.machine.file_locks import alone
-from src.report import console, repeats, tables, together, views
+from src.report import console, exchange, repeats, tables, together, views
 from src.report import runs as study_runs
 from src.report import study as studies
 from src.report.runs import Row, StudyRun
@@ -161,6 +161,7 @@ def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -
     for name, columns in tables.COLUMNS.items():
         write_table(folder / f"{name}.csv", columns, rows if name == "runs" else summed)
     write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
+    write_table(folder / "exchange.csv", exchange.EXCHANGE, exchange.exchanges(summed))
     summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in summed}
     (folder / "metrics.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     overview = figures.overview(*page.picture(runs, rows))

@@ -56,8 +56,9 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
     """Import the strategy, build the model, try the task and read the checkpoint of a run, on the CPU.
 
     Where the strategy cuts the model, the cut model is compared with it. A model of the project's own is
-    built without data, and that is all. Returned are `compared` and `facts` of the answer, where there are
-    any. `folder` takes the place of the run's directory; `note` is told what the user should know.
+    built without data, and that is all, unless its layers are split. Returned are `compared` and `facts` of
+    the answer, where there are any. `folder` takes the place of the run's directory; `note` is told what the
+    user should know.
 
     Raises:
         ConfigError: for a path that names nothing, options that a model doesn't take, sizes of a model that
@@ -82,30 +83,25 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
         from src.runtime.torch import checkpoint, device_check, setup, task_check
         from src.runtime.torch.tensor import finding
 
-        if not inspection.has_own(config):
-            if config.model.get("check_sizes"):
-                setup.check_sizes(context)
-            if config.degrees.tensor > 1:
-                finding.rehearse(context, setup.build(context, _ignore))
+        own = inspection.has_own(config)
+        if not own and config.model.get("check_sizes"):
+            setup.check_sizes(context)
+        if not own and config.degrees.tensor == 1:
             return found
-        model = setup.build(context, note)
-        seed_check.check_seeds(
-            config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
-        )
+        model = setup.build(context, note if own else _ignore)
+        if own:
+            seed_check.check_seeds(
+                config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
+            )
         if own_training.is_own(config):
             from src.runtime.torch.lightning import own_check
 
             for text in getattr(arrays, "notes", ()):
                 note(text)
             own_check.check_training(context, model, note)
-        else:
+        elif own:
             task_check.check_task(context, model, note)
             device_check.check_device(context, model, note)
-        if config.cuts:
-            from src.runtime.torch.pipeline import cut_check
-
-            torch.set_num_threads(len(usable_cores()))
-            found["compared"] = cut_check.check_cut(context, model)
         if config.resume is not None:
             checkpoint.check_model(checkpoint.read(config, arrays.train_samples), model)
         if config.degrees.shard > 1 and not config.cuts:
@@ -113,8 +109,13 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
 
             shard_check.check_sharding(context, model)
         if config.degrees.tensor > 1:
-            # The model isn't whole afterwards.
+            # The model isn't whole afterwards, and what is cut are its parts.
             finding.rehearse(context, model)
+        if config.cuts:
+            from src.runtime.torch.pipeline import cut_check
+
+            torch.set_num_threads(len(usable_cores()))
+            found["compared"] = cut_check.check_cut(context, model)
     else:
         from src.runtime.tensorflow import checkpoint as keras_checkpoint
         from src.runtime.tensorflow import model_check

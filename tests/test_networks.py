@@ -104,6 +104,36 @@ def test_every_strategy_that_says_so_runs_across_hosts_and_its_bytes_cross(
     assert max(inside) < 0.01 * metrics["payload_bytes"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "words", "twice"),
+    [
+        ("fsdp", ("workers=2",), ["reduce_scatter"]),
+        ("hybrid", ("workers=4", "strategy.tensor=2", "microbatches=1"), []),
+        (
+            "hybrid",
+            ("workers=4", "strategy.shard=2", "strategy.pipeline=2", "microbatches=2"),
+            ["reduce_scatter"],
+        ),
+    ],
+    ids=["shards", "copies of parts", "stages of shards"],
+)
+def test_what_crosses_the_links_is_what_a_ring_sends_along_each_axis(
+    strategy: str, words: tuple[str, ...], twice: list[str], commands: Any, mnist: None
+) -> None:
+    ended = commands.run(f"strategy={strategy}", "hardware=lan", *SHORT, *words, "model.dropout=0")
+    assert ended.returncode == 0, ended.stderr
+    metrics = read(commands.folder, "metrics.json")
+    with (commands.folder / "run" / "exchange.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    # gloo does a reduce-scatter as an all-reduce.
+    sent = sum(float(row["ring_bytes"]) * (2 if row["kind"] in twice else 1) for row in rows)
+    assert 1.0 < metrics["network_bytes"] / (sent * metrics["batches"]) < 1.05
+    assert {row["axis"] for row in rows} == {
+        axis for axis in ("data", "shard", "pipeline", "tensor") if metrics[f"{axis}_exchange_bytes"]
+    }
+
+
 def switches(process: Any) -> list[int]:
     """A run's switch, and the holders of its hosts."""
     found = []

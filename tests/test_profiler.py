@@ -104,6 +104,48 @@ def check_all_ranks(folder: Path, parameters: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (("strategy=fsdp",), {("all_gather", "shard"), ("reduce_scatter", "shard")}),
+        (
+            ("strategy=hybrid", "strategy.tensor=2", "microbatches=1", "workers=4"),
+            {("all_reduce", "tensor"), ("all_reduce", "data")},
+        ),
+    ],
+    ids=["shards", "copies of parts"],
+)
+def test_a_trace_and_mlflow_tell_exchanges_by_axis(
+    words: tuple[str, ...], kinds: set[tuple[str, str]], commands: Any, mnist: None
+) -> None:
+    ended = commands.run(*WORDS, *words, "model.dropout=0", "tracking.backend=sqlite")
+    assert ended.returncode == 0, ended.stderr
+    folder = commands.folder / "run"
+    with gzip.open(folder / "profile/all-ranks.json.gz", "rt") as file:
+        assert_opens_in_perfetto(json.load(file))
+    by_rank: dict[tuple[str, str], dict[float, float]] = {}
+    for row in read_table(folder / "profile/exchange.csv"):
+        by_rank.setdefault((row["kind"], row["group"]), {})[row["rank"]] = row["bytes"]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    # Besides, ranks agree on losses, and on whether to go on.
+    assert kinds <= by_rank.keys() and {group for _, group in by_rank.keys() - kinds} <= {"", "all ranks"}
+    assert all(len(found) == metrics["workers"] for found in (by_rank[kind] for kind in kinds))
+    counted = {
+        (row["kind"], row["axis"]): row["bytes"]
+        for row in read_table(folder / "exchange.csv")
+        if row["rank"] == 0
+    }
+    # Three steps were profiled.
+    assert {kind: by_rank[kind][0] for kind in kinds} == {kind: 3 * size for kind, size in counted.items()}
+    logged = MlflowClient(f"sqlite:///{commands.folder}/mlflow.db").get_run(metrics["mlflow_run_id"]).data
+    axes = {axis for _, axis in kinds}
+    assert {axis: logged.metrics[f"{axis}_exchange_bytes"] for axis in axes} == {
+        axis: sum(size for (_, along), size in counted.items() if along == axis) for axis in axes
+    }
+    assert logged.params["strategy"] == words[0].removeprefix("strategy=")
+
+
+@pytest.mark.slow
 def test_workers_of_a_server_profile_themselves(commands: Any, mnist: None) -> None:
     ended = commands.run("strategy=parameter_server", *WORDS, "tracking.backend=none")
     assert ended.returncode == 0, ended.stderr

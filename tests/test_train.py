@@ -182,8 +182,9 @@ def test_ranks_of_mpi_tell_the_mean_of_their_times(runs: Callable[[str], Path], 
 def test_every_file_of_the_contract_is_there(runs: Callable[[str], Path], strategy: str) -> None:
     folder = runs(strategy)
     ranks = RANKS.get(strategy, 1)
-    further = {"tf_model_split": {"partition.json"}}.get(strategy, set())
-    files = FILES | (further if strategy.startswith("tf_") else PICTURES)
+    exchanges = {"exchange.csv"} if strategy in ("ddp", "mpi", "tf_mpi") else set()
+    further = {"tf_model_split": {"partition.json"}}.get(strategy, set()) | exchanges
+    files = FILES | further | (set() if strategy.startswith("tf_") else PICTURES)
     assert {path.name for path in folder.iterdir()} == files
     assert {path.name for path in (folder / "logs").iterdir()} == {f"rank-{n}.log" for n in range(ranks)}
     steps = table(folder / "steps.csv")

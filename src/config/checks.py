@@ -144,11 +144,16 @@ def _check_degrees(config: Config) -> None:
     """Raise `ConfigError` where degrees don't multiply to the workers, or can't go together yet."""
     degrees = config.degrees
     degrees.check(config.workers)
-    for other in ("pipeline", "shard"):
-        if degrees.tensor > 1 and getattr(degrees, other) > 1:
-            raise ConfigError(
-                f"strategy.tensor={degrees.tensor}: goes with strategy.data alone; choose strategy.{other}=1"
-            )
+    if degrees.tensor > 1 and degrees.shard > 1:
+        raise ConfigError(
+            f"strategy.tensor={degrees.tensor}: goes with strategy.data and strategy.pipeline; choose "
+            "strategy.shard=1"
+        )
+    if config.strategy.get("sequence_parallel") and degrees.pipeline > 1:
+        raise ConfigError(
+            f"strategy.sequence_parallel=true: goes without stages, and strategy.pipeline={degrees.pipeline};"
+            " choose strategy.sequence_parallel=false, or strategy.pipeline=1"
+        )
     if config.strategy.get("tied") == "reduce" and degrees.pipeline > 1 and degrees.shard > 1:
         # Stages would sum gradients of weights that shards have taken the place of.
         raise ConfigError(

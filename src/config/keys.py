@@ -162,6 +162,7 @@ KEYS: dict[str, Key] = {
     **_options("strategy", Changes.SPEED, "reduction", "communication", "steps_per_execution", "xla"),
     **_options("strategy", Changes.SPEED, "servers", "timeout_seconds", "deterministic", "sharding"),
     **_options("strategy", Changes.SPEED, "shard_kib", "loop", "reshard", "groups", "group_mb", "plan"),
+    **_options("strategy", Changes.SPEED, "sequence_parallel"),
     **_options("strategy", Changes.SPEED, "data", "shard", "pipeline", "tensor"),
     "strategy.mpiexec": Key(Changes.SPEED, _TEXT),
     "strategy.max_restarts": Key(Changes.WATCH),

@@ -30,6 +30,17 @@ INPUT_BOUND = 0.10
 DISTURBANCES = ("cpu_wait_fraction", "steal_fraction")
 
 
+def ring_bytes(kind: str, ranks: int, size: float) -> float:
+    """Return the bytes that a rank sends for an exchange of `size` bytes of its own by a ring of ranks.
+
+    An all-gather passes on each part but one. An all-reduce is a reduce-scatter and an all-gather of its
+    results (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations).
+    """
+    others = ranks - 1
+    shares = {"all_gather": others, "reduce_scatter": others / ranks, "all_reduce": 2 * others / ranks}
+    return size * shares.get(kind, 1)
+
+
 def samples_per_second(samples: Sequence[int], seconds: Sequence[float]) -> float | None:
     """Return a rank's samples per second: the samples of its timed steps over their wall time.
 

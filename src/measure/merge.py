@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config
-from src.measure import all_ranks, arithmetic, contention, timeline
+from src.measure import all_ranks, arithmetic, contention, exchanges, timeline
 from src.measure.contention import Reading
 from src.measure.metrics import RunRecords, largest, metrics_of
 from src.run import files
 from src.run.status import Status
-from src.run.tables import STEP_FIELDS, WORKER_FIELDS, Row, read_table, write_table, write_text
+from src.run.tables import (
+    EXCHANGE_FIELDS,
+    STEP_FIELDS,
+    WORKER_FIELDS,
+    Row,
+    read_table,
+    write_table,
+    write_text,
+)
 
 # Facts of rank 0 that stand in environment.json.
 FIRST_RANK_FACTS = (
@@ -74,6 +82,8 @@ def merge(
     if epochs.exists():
         shutil.copyfile(epochs, out / files.EPOCHS)
     write_table(out / files.WORKERS, WORKER_FIELDS, _worker_rows(run))
+    if exchanged := exchanges.rows(run.records):
+        write_table(out / files.EXCHANGES, EXCHANGE_FIELDS, exchanged)
     seconds = environment.get("seconds", {})
     seen = (environment.get("inspection") or {}).get("facts") or {}
     environment |= _facts_of_environment(run, seen) | {"seconds": _by_part(run, seconds)}

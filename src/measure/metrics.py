@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic, contention, network, timeline
+from src.measure import arithmetic, contention, exchanges, network, timeline
 from src.measure.contention import Reading
 from src.measure.rank_record import RankRecord
 from src.run.status import Status
@@ -29,6 +29,7 @@ KEYS = (
     "task", "metric", "score", "train_loss", "batches", "timed_steps",
     "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms",
     "wire_seconds", "wire_seconds_in_turn", "router_fraction", "tokens_per_second", "state_bytes",
+    "data_exchange_bytes", "shard_exchange_bytes", "pipeline_exchange_bytes", "tensor_exchange_bytes",
 )  # fmt: skip
 # Figures that rank 0 has recorded for all.
 FIRST_RANK = (
@@ -186,6 +187,10 @@ def _resources(run: RunRecords) -> dict[str, Any]:
         "power_mean_watts": power,
         "energy_joules": arithmetic.energy(power, first.get("window_seconds")),
         "payload_bytes": total(record.get("payload_bytes") for record in records),
+        **{
+            f"{axis}_exchange_bytes": size
+            for axis, size in exchanges.largest_by_axis(exchanges.rows(run.records)).items()
+        },
     }
 
 

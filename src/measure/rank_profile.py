@@ -96,9 +96,11 @@ def read(trace: Path, activities: Path, *, rank: int, host: str | None, ahead: f
     _add_activities(profile, rows, earlier)
     events = [event for event in whole["traceEvents"] if event.get("ph") == "X"]
     base = int(whole["baseTimeNanoseconds"]) - earlier
+    told = intervals.union(span.interval for spans in profile.exchanges.values() for span in spans)
     for key, exchange in traced_exchange.exchanges(events, whole.get("distributedInfo") or {}):
         begin, end = _times(exchange.event, base)
-        profile.exchanges[key].append(Span(begin, end, key[0], exchange.size))
+        if not _within(told, (begin + end) // 2):
+            profile.exchanges[key].append(Span(begin, end, key[0], exchange.size))
     if any(event.get("cat") in ON_GPU for event in events):
         profile.compute = [
             Span(*_times(event, base), event["name"])
@@ -151,6 +153,15 @@ def _operations(events: Iterable[dict[str, Any]], base: int) -> Iterator[Span]:
             if counts:
                 yield Span(max(begin, last), end, name)
             last = end
+
+
+def _within(told: Sequence[Interval], moment: int) -> bool:
+    """Return whether a moment lies within exchanges of which the rank itself tells, by kind and axis.
+
+    What the backend tells of meanwhile is the same, or how it does that: gloo scatters by an all-reduce.
+    """
+    place = bisect_right(told, moment, key=lambda interval: interval[0]) - 1
+    return place >= 0 and moment <= told[place][1]
 
 
 def _pieces(span: Span, blocked: Sequence[Interval]) -> Iterator[Span]:

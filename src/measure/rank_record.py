@@ -39,6 +39,7 @@ class RankRecord(TypedDict, total=False):
     fetched_bytes: int
     pushed_bytes: int
     payload_bytes: int
+    exchanges: list[list[Any]]  # (axis, kind, ranks, exchanges a step, bytes a step), where they are counted
     traffic: dict[str, tuple[int, int]]  # by host: bytes sent and received in training, as rank 0 counts them
     seconds_to_target: float
     steps_to_target: float

@@ -6,6 +6,7 @@ rank's tables, where they survive a kill, and the parent reads them while the ra
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import time
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Protocol, SupportsFloat
 
 from src.config import Config
-from src.measure import probe
+from src.measure import exchanges, probe
+from src.measure.exchanges import Exchange, Tally
 from src.measure.rank_record import RankRecord, RankTables
 from src.measure.step_clock import Interval, StepClock
 from src.measure.traffic import TrafficMeter
@@ -79,6 +81,8 @@ class Recorder(StepClock):
         self.evaluated_at = -1
         self.payload_bytes = 0
         self.facts: RankRecord = {}
+        self._exchanges: dict[Exchange, Tally] = {}
+        self._counted_from = 0
         self._started = started
         self._listeners = listeners
         self._probes = probes
@@ -112,7 +116,8 @@ class Recorder(StepClock):
             self._check_target(row["accuracy"], self._last_evaluation_seconds, taken)
 
     def start(self) -> None:
-        """Start the clock of the first step; the time before it is start-up."""
+        """Start the clock of the first step; the time before it, and what was exchanged, is start-up."""
+        self.payload_bytes, self._exchanges, self._counted_from = 0, {}, self.steps
         self._tables.open()
         self.facts["probe_before"] = probe.gflops() if self._probes else None
         for listener in self._listeners:
@@ -129,12 +134,27 @@ class Recorder(StepClock):
         """Stop the clock of the running step, and the counts of what is sent, within the block."""
         if self._traffic is not None:
             self._traffic.stop()
-        payload = self.payload_bytes
+        payload, tallies = self.payload_bytes, copy.deepcopy(self._exchanges)
         with super().off_clock():
             yield
-        self.payload_bytes = payload
+        self.payload_bytes, self._exchanges = payload, tallies
         if self._traffic is not None:
             self._traffic.start()
+
+    def hand_over(self, kind: str, size: int, axis: str = "data", *, ranks: int | None = None) -> None:
+        """Count an exchange in which this rank takes part.
+
+        Args:
+            kind: `all_reduce`, `reduce_scatter`, `all_gather` or `point_to_point`.
+            size: bytes that this rank hands to its backend.
+            axis: along which axis of the mesh: `data`, `shard`, `pipeline` or `tensor`.
+            ranks: how many take part, if not all along the axis.
+        """
+        self.payload_bytes += size
+        ranks = getattr(self.config.degrees, axis) if ranks is None else ranks
+        tally = self._exchanges.setdefault(Exchange(axis, kind, ranks), Tally())
+        tally.count += 1
+        tally.size += size
 
     def note(self, text: str) -> None:
         """Write a text for the person who waits; the parent shows that of rank 0."""
@@ -282,6 +302,7 @@ class Recorder(StepClock):
         self.facts |= {
             "status": status,
             "payload_bytes": self.payload_bytes,
+            "exchanges": exchanges.facts(self._exchanges, self.steps - self._counted_from),
             "probe_after": probe.gflops() if self._probes else None,
         }
         self.save()

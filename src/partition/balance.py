@@ -186,10 +186,17 @@ def by_share(count: int, shares: Sequence[float]) -> list[int]:
     return cut
 
 
-def check_stages(count: int, stages: int) -> None:
-    """Raise `ConfigError` unless every stage can have an operation."""
+def check_stages(count: int, stages: int, key: str = "workers", further: str = "") -> None:
+    """Raise `ConfigError` unless every stage can have an operation.
+
+    Args:
+        count: of operations.
+        stages: how many stages there are to be.
+        key: the one that says so.
+        further: what else may be chosen, as the sentence's end.
+    """
     if stages > count:
         raise ConfigError(
-            f"workers={stages}: the model can be cut into at most {count} stages, one operation each; "
-            f"choose workers={count}"
+            f"{key}={stages}: the model can be cut into at most {count} stages, one operation each; "
+            f"choose {key}={count}{further}"
         )

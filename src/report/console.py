@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 # Columns that printed tables leave out, in this order, until a line fits; the files have all of them.
 SPARED = (
-    "T1/(N TN)", "own eff.", "train acc.", "saved", "payload", "input", "helpers", "to target",
+    "T1/(N TN)", "own eff.", "train acc.", "saved", "state", "payload", "input", "helpers", "to target",
     "stolen", "waited", "step", "seed", "scaling", "data", "rounding", "gap", "epoch", "ideal b.",
     "bubble", "effic.", "over", "router", "payload/b.", "trips",
 )  # fmt: skip

@@ -63,9 +63,9 @@ def _row(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
 
 def _computing(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
     """Return the seconds of a step of one device alone with a worker's part of a run's batch."""
-    if not run.get("strategy.supports.shares_batch") or run.global_batch is None:
+    if run.sharers != (run.get("workers") or 1) or run.global_batch is None:
         return None
-    part = run.global_batch // (run.get("workers") or 1)
+    part = run.global_batch // run.sharers
     alone = [
         base
         for base in runs

@@ -15,7 +15,18 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
 from src.config.datasets import GENERATED
-from src.report import canvas, charts, commands, findings, left_out, palette, pictures, repeats, svg
+from src.report import (
+    canvas,
+    charts,
+    commands,
+    exchange,
+    findings,
+    left_out,
+    palette,
+    pictures,
+    repeats,
+    svg,
+)
 from src.report.runs import Row, StudyRun, retry_command
 from src.report.verdict.verdicts import Verdict
 from src.report.views import DISTURBED, KINDS, View, show, views
@@ -57,7 +68,7 @@ def render(
         repetitions=max((row["repetitions"] for row in summed), default=0),
         others=others,
         verdict=verdict,
-        views=[*first, *views(summed)],
+        views=[*first, *views(summed), *exchange.views(summed)],
         charts=charts.charts(*picture(runs, rows), inliner),
         figure_styles=inliner.css(),
         colours={theme: palette.css(theme) for theme in ("light", "dark")},

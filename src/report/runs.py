@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from src.config.keys import GROUPS, key_of
+from src.config.run_config import MESH
 from src.config.schema import SYNCHRONOUS, flatten
 from src.measure.arithmetic import mean
 from src.run import files
@@ -79,6 +80,22 @@ class StudyRun:
         return batch * (self.get("workers") or 1) if self.get("scaling") == "weak" else batch
 
     @property
+    def sharers(self) -> int:
+        """Return how many workers divide each global batch among them; 1 where each worker sees all."""
+        if not self.get("strategy.supports.shares_batch"):
+            return 1
+        if self.get("strategy.supports.axis") == MESH:
+            return (self.get("strategy.data") or 1) * (self.get("strategy.shard") or 1)
+        return self.get("workers") or 1
+
+    @property
+    def stages(self) -> int:
+        """Return into how many stages the model is cut, if it is."""
+        if self.get("strategy.supports.axis") == MESH:
+            return self.get("strategy.pipeline") or 1
+        return self.get("workers") or 1
+
+    @property
     def comparable(self) -> bool:
         """Return whether ratios may be taken of the run: it was measured, and no workers shared a device."""
         return self.status in MEASURED and not self.get("shared_device")
@@ -143,6 +160,11 @@ class StudyRun:
     def ranks(self) -> list[Row]:
         """Return the rows of `workers.csv`: what each rank spent its timed steps on."""
         return read_table(self.directory / files.WORKERS)
+
+    @cached_property
+    def exchanges(self) -> list[Row]:
+        """Return the rows of `exchange.csv`: what each rank exchanged in a step, by axis and kind."""
+        return read_table(self.directory / files.EXCHANGES)
 
     @cached_property
     def cut(self) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from src.config.run_config import MESH
 from src.measure.arithmetic import (
     bound,
     disturbed,
@@ -45,7 +46,7 @@ ACCURACY = (
 UTILIZATION = (
     "cell", "status", "framework", "strategy", "workers",
     "utilization_mean", "utilization_max", "utilization_label", "busy_fraction", "input_wait_fraction",
-    "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "energy_joules",
+    "memory_mean_bytes", "memory_peak_bytes", "saved_tensors_bytes", "state_bytes", "energy_joules",
     "power_mean_watts", "payload_bytes", "network_bytes", "helper_cpu_seconds",
     "model_flops_utilization", "speedup", "repetitions", "runs", "cpu_wait_fraction", "steal_fraction",
     "disturbed", "model", "dataset", "data_source", "bound", "hardware",
@@ -93,7 +94,7 @@ def parity(run: StudyRun, runs: Sequence[StudyRun]) -> Row:
         return {"parity": f"not compared: {run.get('precision')}"}
     local = _local_statistics(run)
     # The local statistics of N workers with m micro-batches each are those of one device with N * m.
-    microbatches = (run.get("microbatches") or 1) * ((run.get("workers") or 1) if local else 1)
+    microbatches = (run.get("microbatches") or 1) * (run.sharers if local else 1)
     bases = comparison.parity_reference(run, runs, microbatches)
     gaps = [gap for base in bases if (gap := parity_gap(run.losses, base.losses)) is not None]
     if not gaps:
@@ -131,7 +132,7 @@ def _reason(run: StudyRun) -> str | None:
 
 
 def _shares_batch(run: StudyRun) -> bool:
-    return bool(run.get("strategy.supports.shares_batch") and (run.get("workers") or 1) > 1)
+    return run.sharers > 1
 
 
 def _local_statistics(run: StudyRun) -> bool:
@@ -258,8 +259,10 @@ def _any_known(flags: Sequence[bool | None]) -> bool | None:
 
 def _ideal_bubble(run: StudyRun) -> float | None:
     schedule = run.get("strategy.schedule") or run.get("strategy")
+    if run.get("strategy.supports.axis") == MESH and run.stages == 1:
+        return None
     virtual = run.get("strategy.virtual_stages") or 1
-    stages = (run.get("workers") or 1) * (1 if schedule == "interleaved" else virtual)
+    stages = run.stages * (1 if schedule == "interleaved" else virtual)
     try:
         return ideal_bubble(schedule, stages, run.get("microbatches") or 1, virtual)
     except ValueError:

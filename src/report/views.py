@@ -89,6 +89,7 @@ VIEWS: dict[str, tuple[Column, ...]] = {
         Column("bound", "bound by"),
         Column("cpu_wait_fraction", "waited", "percent"), Column("steal_fraction", "stolen", "percent"),
         Column("memory_peak_bytes", "memory", "bytes"), Column("saved_tensors_bytes", "saved", "bytes"),
+        Column("state_bytes", "state", "bytes"),
         Column("energy_joules", "energy", "joules"), Column("payload_bytes", "payload", "bytes"),
         Column("helper_cpu_seconds", "helpers", "seconds"),
         Column("model_flops_utilization", "MFU", "percent"),
@@ -160,6 +161,7 @@ def view(name: str, rows: Sequence[Row]) -> View:
     Columns of `SAID_ONCE` with a single value go into the title; columns without a figure are left out.
     """
     once, shown, empty = [], [], []
+    rows = [{**row, **dict.fromkeys(RATES)} if row.get("shared_device") else row for row in rows]
     if name == ACCURACY:
         # What `capacity` measures is no model, and no accuracy.
         rows = [row for row in rows if row["run"].trains] or rows
@@ -229,7 +231,7 @@ def _notes(name: str, rows: Sequence[Row], empty: Sequence[str]) -> list[str]:
     if name == NETWORK:
         notes += _of_links(rows)
     if any(row.get("shared_device") for row in rows):
-        notes.append("Runs whose workers shared a device have no ratios: they check correctness only.")
+        notes.append("Runs whose workers shared a device have no speed: they tell correctness and memory.")
     return notes
 
 

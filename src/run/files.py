@@ -35,6 +35,7 @@ METRICS = "metrics.json"
 STEPS = "steps.csv"
 EPOCHS = "epochs.csv"
 WORKERS = "workers.csv"
+EXCHANGES = "exchange.csv"
 TRACE = "trace.csv"
 INTERFACES = "interfaces.csv"
 NETWORK = "network.json"
@@ -44,7 +45,7 @@ PREDICTIONS = "predictions.png"
 PARTITION = "partition.json"
 PLACEMENT = "placement.json"
 RESULTS = (
-    CONFIG, METRICS, STEPS, WORKERS, EPOCHS, TRACE, INTERFACES, ENVIRONMENT,
+    CONFIG, METRICS, STEPS, WORKERS, EXCHANGES, EPOCHS, TRACE, INTERFACES, ENVIRONMENT,
     NETWORK, PARTITION, PLACEMENT, TIMELINE, PREDICTIONS,
 )  # fmt: skip
 

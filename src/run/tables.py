@@ -26,6 +26,8 @@ WORKER_FIELDS = (
     "rank", "steps", "samples", "seconds", "busy_seconds", "exchange_seconds",
     "fetched_bytes", "pushed_bytes", "staleness_mean", "staleness_max",
 )  # fmt: skip
+# A row of these is one rank's exchanges of one kind along one axis, in a step.
+EXCHANGE_FIELDS = ("rank", "axis", "kind", "ranks", "exchanges", "bytes", "ring_bytes")
 TRACE_FIELDS = (
     "time", "rank", "device", "utilization", "memory_bytes", "power_watts",
     "network_sent_bytes", "network_received_bytes",

@@ -37,7 +37,8 @@ def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) ->
     product, and each is measured `repeat` times. A repetition is a cell of its own, so that one more doesn't
     run the others again; the first has the configuration's name, later ones end in `-r2`, `-r3`, ... DVC runs
     cells in this order: all first repetitions as the grid has them, then each further round shuffled, so that
-    neither a drift of the machine nor a cell's predecessor always favours the same.
+    neither a drift of the machine nor a cell's predecessor always favours the same. Where workers share
+    devices there is no speed to measure, and a configuration has one cell.
 
     For a short look at a long study, SCALEGUIDE_MAX_CELLS limits the number of configurations, and
     SCALEGUIDE_MAX_MINUTES the minutes of each, which then appear in its name.
@@ -57,12 +58,16 @@ def cells(grid: Any, repeat: Any = 1, study: Mapping[str, Any] | None = None) ->
         rows = [[*row, *words] for row, (_, words) in zip(rows, chosen, strict=True)]
         prepared = [folder for folder, _ in chosen]
     composed = zip(compose.name_rows(rows), prepared, strict=True)
-    described = {name: _describe_cell(raw, row, folder) for (name, raw, row), folder in composed}
+    described, shared = {}, set()
+    for (name, raw, row), folder in composed:
+        described[name] = _describe_cell(raw, row, folder)
+        if raw["hardware"]["share_devices"]:
+            shared.add(name)
     if len(described) < len(rows):
         raise ConfigError("the grid names a cell twice")
     cells_by_name = {}
     for repetition in range(1, repeat + 1):
-        names = list(described)
+        names = [name for name in described if repetition == 1 or name not in shared]
         if repetition > 1:
             random.Random(repetition).shuffle(names)
         for name in names:

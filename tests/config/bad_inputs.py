@@ -92,12 +92,14 @@ CASES: dict[str, Case] = {
         "strategy=hybrid workers=4 strategy.pipeline=3",
         "data x pipeline x tensor x shard = 1 x 3 x 1 x 1 = 3",
     ),
-    "mesh_tensor": _mistake(
-        "strategy=hybrid strategy.tensor=2 strategy.pipeline=2", "goes with strategy.data alone"
-    ),
+    "mesh_tensor": _mistake("strategy=hybrid strategy.tensor=2 strategy.shard=2", "choose strategy.shard=1"),
     "mesh_tied": _mistake(
         "strategy=hybrid workers=4 strategy.shard=2 strategy.pipeline=2 strategy.tied=reduce",
         "strategy.tied=reduce: goes without shards",
+    ),
+    "mesh_tokens": _mistake(
+        "strategy=hybrid workers=4 strategy.tensor=2 strategy.pipeline=2 strategy.sequence_parallel=true",
+        "strategy.sequence_parallel=true: goes without stages",
     ),
     "mesh_batch": _mistake(
         "strategy=hybrid strategy.shard=2 batch=9", "must divide by data x shard x microbatches = 2 x 4 = 8"

@@ -118,6 +118,19 @@ def test_compute_is_the_outermost_operations_less_the_waits(run: Run) -> None:
     ]
 
 
+def test_an_exchange_that_the_rank_tells_of_has_no_second_lane_of_its_backends(run: Run) -> None:
+    events = [exchange(2.1, 2.9, "gloo:all_reduce"), exchange(3.1, 4.1, "gloo:all_reduce")]
+    events += [exchange(5, 6, "gloo:all_gather")]
+    run.rank(0, events, [STEP, ("reduce_scatter", "shard", 2, 3, 40), ("all_reduce", "data", 3, 4, 8)])
+    all_ranks.write(run.out, [0], [])
+    found = {lane: times for (_, lane), times in run.lanes().items() if lane not in ("steps", "waiting")}
+    assert found == {
+        "reduce_scatter, shard": [("reduce_scatter", 2, 3)],
+        "all_reduce, data": [("all_reduce", 3, 4)],
+        "all_gather, all ranks": [("all_gather", 5, 6)],
+    }
+
+
 def test_point_to_point_has_a_lane_for_each_other_rank_and_a_second_one_for_what_overlaps(run: Run) -> None:
     def send(begin: float, end: float, peer: str) -> list[Any]:
         start = operation(begin, begin + 0.2, "c10d::send", args={"Concrete Inputs": ["", "", peer, "0"]})

@@ -40,6 +40,15 @@ def test_workers_that_take_turns_count_over_the_longest_time() -> None:
     assert arithmetic.own_pace_rate([]) is None
 
 
+def test_what_a_ring_of_four_ranks_sends() -> None:
+    # Three times on: another rank's part each time, which of a whole tensor is a quarter.
+    assert arithmetic.ring_bytes("all_gather", 4, 100) == 300
+    assert arithmetic.ring_bytes("reduce_scatter", 4, 400) == 300
+    assert arithmetic.ring_bytes("all_reduce", 4, 400) == 600
+    assert arithmetic.ring_bytes("point_to_point", 4, 400) == 400
+    assert arithmetic.ring_bytes("all_reduce", 1, 400) == 0
+
+
 def test_spread() -> None:
     # Sorted 1 2 3 4 10; inclusive quartiles stand at ranks 1 + 4/4 = 2 and 1 + 3*4/4 = 4: 2 and 4. Median 3.
     assert arithmetic.spread([10, 1, 4, 2, 3]) == (2, 3, 4)

@@ -115,7 +115,8 @@ MEDIANS: dict[str, tuple[str, Callable[[float], str]]] = {
     "used": ("utilization_mean", percent), "busy": ("busy_fraction", percent),
     "input": ("input_wait_fraction", percent), "waited": ("cpu_wait_fraction", percent),
     "stolen": ("steal_fraction", percent), "memory": ("memory_peak_bytes", BYTES),
-    "saved": ("saved_tensors_bytes", BYTES), "energy": ("energy_joules", JOULES),
+    "saved": ("saved_tensors_bytes", BYTES), "state": ("state_bytes", BYTES),
+    "energy": ("energy_joules", JOULES),
     "payload": ("payload_bytes", BYTES), "helpers": ("helper_cpu_seconds", seconds),
 }  # fmt: skip
 

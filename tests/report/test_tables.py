@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from src.report import repeats, tables, views
 from src.report import runs as study_runs
-from src.report import tables
+from src.report import study as studies
 from src.report.runs import Row, StudyRun
 from src.report.views import show
 from tests.report.conftest import LOSSES, Study
@@ -86,6 +87,39 @@ def test_runs_on_a_shared_device_have_no_ratios(scaled: dict[str, Row]) -> None:
     assert all(
         row.get(key) is None for key in ("speedup", "scaling_efficiency", "speedup_own", "efficiency_own")
     )
+
+
+def test_runs_on_a_shared_device_show_no_speed(empty_study: Study) -> None:
+    empty_study.run("alone", samples_per_second=1000.0)
+    empty_study.run(
+        "shared", "ddp", workers=4, samples_per_second=1600.0, state_bytes=2**20, shared_device=True
+    )
+    rows = repeats.summarise(studies.merged_rows({}, load(empty_study)))
+    shown = {name: views.view(name, rows) for name in ("scaling", "utilization")}
+    place = shown["scaling"].headings.index("samples/s")
+    assert [cells[place] for _, cells in shown["scaling"].rows] == ["1,000", "-"]
+    assert [values[place] for values in shown["scaling"].values] == [1000, None]
+    # What a rank holds is told.
+    assert shown["utilization"].rows[1][1][shown["utilization"].headings.index("state")] == "1 MiB"
+
+
+def test_a_mesh_is_as_many_stages_and_shares_a_batch_as_its_axes_say(empty_study: Study) -> None:
+    supports = {"shares_batch": True, "axis": "mesh"}
+    seen = {"environment": {"batch_statistics": True}}
+    empty_study.run("alone", microbatches=8, **seen)
+    for name, axes in {
+        "stages": {"pipeline": 2, "data": 2, "shard": 2},
+        "shards": {"pipeline": 1, "data": 4, "shard": 2},
+    }.items():
+        options = {"supports": supports, "schedule": "gpipe", **axes}
+        count = 16 // (axes["data"] * axes["shard"] * 2)
+        empty_study.run(name, "hybrid", workers=8, microbatches=count, options=options, **seen)
+    by_name = by_cell(tables.scaling(load(empty_study)))
+    # (2 - 1) / (2 + 2 - 1); without stages there is no bubble.
+    assert by_name["stages"]["bubble_ideal"] == pytest.approx(1 / 3)
+    assert by_name["shards"]["bubble_ideal"] is None
+    # Statistics over each of 4 workers' two micro-batches, or of 8 workers' single one, are those of 8.
+    assert [row["parity"] for row in tables.accuracy(load(empty_study))] == ["reference", "holds", "holds"]
 
 
 def test_probes_that_differ_flag_the_ratio(scaled: dict[str, Row]) -> None:

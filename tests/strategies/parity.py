@@ -67,6 +67,8 @@ class Outcome:
     tensors: dict[str, np.ndarray]
     evaluation: tuple[float, float]
     own_losses: tuple[float, ...] = ()
+    # (exchanges, bytes) of a step by axis and kind.
+    exchanges: Mapping[tuple[str, str], tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     def vector(self, kind: str) -> np.ndarray:
         """All of the `parameters`, `gradients` or `buffers` as one vector."""
@@ -119,9 +121,15 @@ def read(folder: Path) -> list[Outcome]:
     # A rank's loss is the mean over its own share.
     losses = np.average(steps, axis=0, weights=samples)
     return [
-        Outcome(losses, dict(np.load(path)), evaluation, tuple(own))
+        Outcome(losses, dict(np.load(path)), evaluation, tuple(own), exchanges(path.with_suffix("")))
         for path, own in zip(saved, steps, strict=True)
     ]
+
+
+def exchanges(folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
+    """What a rank's record says that it has exchanged in a step."""
+    found = json.loads((folder / "record.json").read_text()).get("exchanges", [])
+    return {(axis, kind): (count, size) for axis, kind, _, count, size in found}
 
 
 def joined(outcomes: list[Outcome], *, shared: str | None = None) -> Outcome:

@@ -160,3 +160,56 @@ def test_a_checkpoint_of_one_mesh_goes_on_on_another(trained: dict[str, list[Out
     expected = dataclasses.replace(whole, losses=whole.losses[5:])
     for copy in held(trained, case):
         assert not differences(copy, expected), gaps(copy, expected)
+
+
+# In float64. A CNN's first stage has 520 + 25,050 parameters and sends 50 maps of 8x8 a sample; the second
+# has 400,500 + 5,010; a copy sees 16 samples in two micro-batches. Rows of an MLP's 784 x 128 + 128 and
+# 128 x 10 + 10 parameters divide among 4 ranks but for the last ten, which become twelve.
+CNN_FIRST, CNN_LAST, MAPS = 8 * (520 + 25_050), 8 * (400_500 + 5_010), 8 * 16 * 50 * 8 * 8
+MLP_BYTES, MLP_PADDED = 8 * (784 * 128 + 128 + 128 * 10 + 10), 8 * (784 * 128 + 128 + 128 * 12 + 12)
+EXCHANGED: dict[str, list[dict[tuple[str, str], tuple[float, float]]]] = {
+    # By two ranks with each part. A micro-batch's activations go one way, and their gradients the other.
+    "single-cnn, copies of stages": [
+        {("pipeline", "point_to_point"): (2, MAPS), ("data", "all_reduce"): (1, size)}
+        for size in (CNN_FIRST, CNN_FIRST, CNN_LAST, CNN_LAST)
+    ],
+    # Three groups. Each micro-batch gathers them forward and backward; a half of their bytes is this rank's.
+    # After the last one gradients are scattered, and each half averaged over copies.
+    "single-cnn, copies of shards": [
+        {
+            ("shard", "all_gather"): (12, 4 * (CNN_FIRST + CNN_LAST) / 2),
+            ("shard", "reduce_scatter"): (3, CNN_FIRST + CNN_LAST),
+            ("data", "all_reduce"): (3, (CNN_FIRST + CNN_LAST) / 2),
+        }
+    ]
+    * 4,
+    # Stages are gathered once for all micro-batches.
+    "single-cnn, stages of shards": [
+        {
+            ("shard", "all_gather"): (1, size / 2),
+            ("pipeline", "point_to_point"): (2, MAPS),
+            ("shard", "reduce_scatter"): (1, size),
+        }
+        for size in (CNN_FIRST, CNN_FIRST, CNN_LAST, CNN_LAST)
+    ],
+    # Two groups, gathered forward and backward.
+    "single-mlp, shards": [
+        {("shard", "all_gather"): (4, 2 * MLP_PADDED / 4), ("shard", "reduce_scatter"): (2, MLP_PADDED)}
+    ]
+    * 4,
+    # The sum of 10 logits of 16 samples; images need no gradient. A rank has half of all but 10 biases.
+    "single-mlp, copies of parts": [
+        {
+            ("tensor", "all_reduce"): (2, 8 * 16 * 10),
+            ("data", "all_reduce"): (1, (MLP_BYTES - 80) / 2 + 80),
+        }
+    ]
+    * 4,
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_ranks_exchange_along_each_axis_what_is_worked_out_by_hand(
+    trained: dict[str, list[Outcome]], name: str
+) -> None:
+    assert [outcome.exchanges for outcome in trained[name]] == EXCHANGED[name]

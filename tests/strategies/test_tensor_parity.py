@@ -18,6 +18,7 @@ from tests.strategies.parity import (
     Outcome,
     differences,
     gaps,
+    joined,
     read,
     write,
 )
@@ -45,6 +46,8 @@ CUSTOM = {
     for name in ("normed", "heads")
 }
 SPLIT = ("strategy=tensor_parallel",)
+# Of vit's 17 tokens no two ranks have as many.
+TOKENS = (*SPLIT, "strategy.sequence_parallel=true")
 SMALL_TERMS = ("optimizer.lr=0.01", "optimizer.weight_decay=0.05", "optimizer.clip_norm=0.7")
 SINGLE = (
     *(Case(f"single-{name}", words) for name, words in (MODELS | CUSTOM).items()),
@@ -59,6 +62,7 @@ BY_WORLD = {
             for name, words in MODELS.items()
         ),
         Case(f"tensor-gpt-clipped-{world}", (*SPLIT, *MODELS["gpt"], *SMALL_TERMS, f"workers={world}")),
+        Case(f"tensor-vit-clipped-{world}", (*TOKENS, *MODELS["vit"], *SMALL_TERMS, f"workers={world}")),
     )
     for world in (2, 4)
 }
@@ -68,6 +72,7 @@ TERMS_OF_TWO = (
     Case("tensor-terms-2", (*PAIR, *MLP, *TERMS, SAVED)),
     Case("tensor-terms-resumed-2", (*PAIR, *MLP, *TERMS), resumes="tensor-terms-2"),
     Case("tensor-adamw-2", (*PAIR, *MLP, *ADAMW, "microbatches=2")),
+    *(Case(f"tokens-{name}-2", (*TOKENS, "workers=2", *MODELS[name])) for name in ("gpt", "llama")),
     Case("tensor-vit-typed-2", (*PAIR, *MODELS["vit"], f"strategy.plan=[{TYPED}]")),
     *(Case(f"tensor-{name}-2", (*PAIR, *words)) for name, words in CUSTOM.items()),
 )
@@ -75,7 +80,40 @@ WRONG = tuple(
     Case(f"wrong-{change.replace(' ', '-')}", (*PAIR, *MLP, *TERMS), change)
     for change in ("missing all-reduce", "swapped shard", "stale weight", "own norm")
 )
-CASES = {1: SINGLE, 2: (*BY_WORLD[2], *TERMS_OF_TWO, *WRONG), 4: BY_WORLD[4]}
+# Stages of parts: pairs of ranks share the layers of a stage.
+STAGED = (
+    *(
+        "strategy=hybrid",
+        "workers=4",
+        "strategy.tensor=2",
+        "strategy.pipeline=2",
+        "strategy.partition=layers",
+    ),
+    *("strategy.tied=reduce", "microbatches=4"),
+)
+# By the reference of each.
+OF_STAGES = {
+    "single-gpt-clipped": Case(
+        "stages-gpt",
+        (*STAGED, *MODELS["gpt"], *SMALL_TERMS, "strategy.schedule=1f1b", "strategy.recompute=full", SAVED),
+    ),
+    "single-vit": Case("stages-vit", (*STAGED, *MODELS["vit"])),
+}
+ON = {
+    "single-gpt-clipped": Case(
+        "from-stages", (*SPLIT, *MODELS["gpt"], *SMALL_TERMS, "workers=4"), resumes="stages-gpt"
+    ),
+    "single-terms": Case("on-in-stages", (*STAGED, *MLP, *TERMS), resumes="../2/tensor-terms-2"),
+}
+WRONG_STAGES = tuple(
+    Case(f"wrong-stages-{change.replace(' ', '-')}", (*STAGED, *MLP, *TERMS), change)
+    for change in ("missing all-reduce", "own norm")
+)
+CASES = {
+    1: SINGLE,
+    2: (*BY_WORLD[2], *TERMS_OF_TWO, *WRONG),
+    4: (*BY_WORLD[4], *OF_STAGES.values(), *ON.values(), *WRONG_STAGES),
+}
 
 
 def train_cases(folder: Path) -> None:
@@ -99,6 +137,7 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("tensor-terms-2", "single-terms"),
         ("tensor-adamw-2", "single-adamw"),
         ("tensor-vit-typed-2", "single-vit"),
+        *((f"tokens-{name}-2", f"single-{name}") for name in ("gpt", "llama")),
         *((f"tensor-{name}-2", f"single-{name}") for name in CUSTOM),
     ],
 )
@@ -110,6 +149,42 @@ def test_losses_gradients_parameters_and_buffers_are_those_of_single(
         assert not differences(outcome, expected), gaps(outcome, expected)
     # Scored in fp32; the first rank says what all have found.
     assert trained[name][0].evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+def renamed(whole: Outcome, model: Outcome) -> Outcome:
+    """A tied weight may have the name of either module."""
+    names = {name: name.replace("embedding", "head") for name in whole.tensors if name not in model.tensors}
+    return dataclasses.replace(
+        whole, tensors={names.get(name, name): value for name, value in whole.tensors.items()}
+    )
+
+
+def models_of(outcomes: list[Outcome]) -> list[Outcome]:
+    """What each pair of stages holds together; ranks that share a stage have gathered it."""
+    if outcomes[0].tensors.keys() == outcomes[-1].tensors.keys():
+        return outcomes
+    shared = "head.weight" if "parameters/head.weight" in outcomes[0].tensors else None
+    return [joined(outcomes[part::2], shared=shared) for part in range(2)]
+
+
+@pytest.mark.parametrize(("reference", "case"), OF_STAGES.items(), ids=lambda each: getattr(each, "name", ""))
+def test_stages_of_parts_compute_what_single_does(
+    trained: dict[str, list[Outcome]], reference: str, case: Case
+) -> None:
+    (expected,) = trained[reference]
+    for model in models_of(trained[case.name]):
+        assert not differences(model, renamed(expected, model)), gaps(model, renamed(expected, model))
+    assert trained[case.name][0].evaluation == pytest.approx(expected.evaluation, rel=1e-5)
+
+
+@pytest.mark.parametrize(("reference", "case"), ON.items(), ids=lambda each: getattr(each, "name", ""))
+def test_a_checkpoint_goes_on_in_stages_of_parts_and_from_there(
+    trained: dict[str, list[Outcome]], reference: str, case: Case
+) -> None:
+    (whole,) = trained[reference]
+    expected = dataclasses.replace(whole, losses=whole.losses[5:])
+    for model in models_of(trained[case.name]):
+        assert not differences(model, renamed(expected, model)), gaps(model, renamed(expected, model))
 
 
 def test_a_resumed_training_ends_as_an_undisturbed_one(trained: dict[str, list[Outcome]]) -> None:
@@ -124,3 +199,23 @@ def test_the_parity_check_fails_for_a(trained: dict[str, list[Outcome]], case: C
     for outcome in trained[case.name]:
         differing = differences(outcome, trained["single-terms"][0])
         assert {"losses", "parameters"} <= set(differing), gaps(outcome, trained["single-terms"][0])
+
+
+@pytest.mark.parametrize("case", WRONG_STAGES, ids=lambda case: case.name)
+def test_the_parity_check_of_stages_fails_for_a(trained: dict[str, list[Outcome]], case: Case) -> None:
+    found = joined(trained[case.name][::2])
+    differing = differences(found, trained["single-terms"][0])
+    assert {"losses", "parameters"} <= set(differing), gaps(found, trained["single-terms"][0])
+
+
+def test_ranks_sum_activations_twice_a_layer_forward_and_twice_backward(
+    trained: dict[str, list[Outcome]],
+) -> None:
+    # Shoeybi 2019, section 3; besides, the embedding's rows, and the gradient of what the head takes. All are
+    # [8, 16, 32] in float64. Of the logits [8, 16, 256] each of two ranks has a half.
+    activations, logits = 8 * 16 * 32 * 8, 8 * 16 * 256 * 8
+    for outcome in trained["tensor-gpt-2"]:
+        assert outcome.exchanges == {
+            ("tensor", "all_reduce"): (10, 10 * activations),
+            ("tensor", "all_gather"): (1, logits / 2),
+        }

@@ -64,7 +64,7 @@ def _key(config: Config) -> str:
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
     keys += ["degrees"] + ["microbatch"] * config.cuts
-    parts = [config.strategy["entry"], config.strategy.get("plan"), config.hardware.device]
+    parts = [config.strategy["entry"], *map(config.strategy.get, ("plan", "tied")), config.hardware.device]
     parts += [*(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 

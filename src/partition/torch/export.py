@@ -31,7 +31,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from src.compat.torch import HigherOrderOperator, storage_id
 from src.models.torch.unchanged import unchanged
 from src.partition.torch.simulation import Tensors, results_of
-from src.partition.torch.traced import Select, Traced, copy_to_users, graph_module
+from src.partition.torch.traced import SPANS, Select, Traced, copy_to_users, graph_module
 from src.tasks.torch.outputs import model_outputs
 
 _Views = dict[int, list[fx.Node]]
@@ -62,7 +62,11 @@ def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
     copy_to_users(graph, [node for node in graph.nodes if _is_size(node)])
     _read_sizes_at_hand(graph)
     module = graph_module(_holder(model, whole, graph), graph)
-    pinned = [*_out_of_place(module, results_of(module, inputs)), *_of_open_shape(module.graph)]
+    pinned = [
+        *_out_of_place(module, results_of(module, inputs)),
+        *_of_open_shape(module.graph),
+        *_spans(module.graph),
+    ]
     graph.lint()
     module.recompile()
     return Traced(module, pinned, _guards(whole))
@@ -212,6 +216,18 @@ def _of_open_shape(graph: fx.Graph) -> list[tuple[fx.Node, fx.Node]]:
         and isinstance(value := node.meta.get("val"), Tensor)
         and any(free_unbacked_symbols(size) for size in value.shape)
     ]
+
+
+def _spans(graph: fx.Graph) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Yield each operation whose effect lasts, and the one that ends it; without one that is the last."""
+    begun: list[fx.Node] = []
+    *nodes, last, _ = graph.nodes
+    for node in (*nodes, last):
+        if any(node.target is SPANS[each.target] for each in begun) or node is last:
+            yield from ((each, node) for each in begun)
+            begun = []
+        if node.target in SPANS:
+            begun.append(node)
 
 
 def _out_of_place(module: fx.GraphModule, results: dict[str, Any]) -> list[tuple[fx.Node, fx.Node]]:

@@ -10,6 +10,8 @@ from torch import Tensor, fx, nn
 
 # Picks the outputs among what a model returns.
 Select = Callable[[Any], tuple[Tensor, ...]]
+# Operators whose effect lasts until the next call of another one, by that they begin it: no cut lies between.
+SPANS: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)

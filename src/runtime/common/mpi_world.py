@@ -74,7 +74,7 @@ class MPIWorld:
         """Return the sum of all ranks' `values`, and record this rank's waiting and payload."""
         with self._recorder.exchanging("all_reduce", group=MPI_GROUP, size=values.nbytes):
             total = self.sum(values)
-        self._recorder.payload_bytes += values.nbytes
+        self._recorder.hand_over("all_reduce", values.nbytes)
         return total
 
     def broadcast(self, values: np.ndarray) -> np.ndarray:

@@ -26,9 +26,6 @@ from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
 from src.tasks.torch.task import Task
 
-# Options of mallopt(3).
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-
 
 def root_device(context: RankContext) -> torch.device:
     """Return the rank's device: the one GPU that the launcher lets the rank see, or the CPU."""
@@ -52,16 +49,6 @@ def release() -> None:
     gc.collect()  # a traced graph refers to itself
     ctypes.CDLL(None).malloc_trim(0)
     memory.restart_peak()
-
-
-def return_freed_memory() -> None:
-    """Have glibc return freed blocks of a MiB to the kernel, for a strategy that is there to save memory.
-
-    Other ranks keep them, which spares faults (`src/launch/spawn.py`).
-    """
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, 2**20)
-    libc.mallopt(M_TRIM_THRESHOLD, 2**26)
 
 
 def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Module:

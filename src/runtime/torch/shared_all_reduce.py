@@ -53,7 +53,7 @@ class SharedAllReduce:
         gradients = bucket.buffer()
         with recorder.exchanging(self.kind, group=SHARED_MEMORY, size=gradients.nbytes):
             self.average(gradients)
-        recorder.payload_bytes += gradients.nbytes
+        recorder.hand_over("all_reduce", gradients.nbytes)
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(gradients)
         return future

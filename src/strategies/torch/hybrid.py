@@ -6,6 +6,8 @@
                          rank 1 | shard 1 of copy 0        rank 3 | shard 1 of copy 1
     data=2 tensor=2      rank 0 | parts 0 of copy 0        rank 2 | parts 0 of copy 1
                          rank 1 | parts 1 of copy 0        rank 3 | parts 1 of copy 1
+    pipeline=2 tensor=2  rank 0 | parts 0 of stage 0       rank 2 | parts 0 of stage 1
+                         rank 1 | parts 1 of stage 0       rank 3 | parts 1 of stage 1
 
 The innermost axis, whose ranks are neighbours and so on one host where there are several, is the one that
 exchanges most: parts sum activations and shards gather parameters in each layer, copies average gradients

@@ -48,7 +48,7 @@ class Average:
         kind = None if self._shared is None else self._shared.kind
         with self.recorder.exchanging(kind, group=SHARED_MEMORY, size=values.nbytes):
             mean = self._mean(values)
-        self.recorder.payload_bytes += mean.nbytes
+        self.recorder.hand_over("all_reduce", mean.nbytes)
         vectors.from_vector(then(mean), parameters)
 
     @contextlib.contextmanager

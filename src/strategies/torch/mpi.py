@@ -81,7 +81,7 @@ class MPIAllReduce:
                 self._finish(recorder)
             else:
                 MPI.Request.Testall([each.request for each in self._pending])
-        recorder.payload_bytes += gradients.nbytes
+        recorder.hand_over("all_reduce", gradients.nbytes)
         return future
 
     def _finish(self, recorder: Recorder) -> None:

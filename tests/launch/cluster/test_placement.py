@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from src.launch.cluster.placement import NoRoom, place_servers, place_workers
+from src.runtime.torch.mesh import AXES
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,27 @@ def test_workers_are_placed(
     devices: list[int], workers: int, hosts: int | None, share: bool, expected: list[int]
 ) -> None:
     assert place_workers(devices, workers, hosts, share=share) == expected
+
+
+@pytest.mark.parametrize(
+    ("degrees", "within", "between"),
+    [
+        ({"data": 2, "tensor": 4}, ["tensor"], ["data"]),
+        ({"data": 2, "shard": 4}, ["shard"], ["data"]),
+        ({"pipeline": 2, "data": 2, "tensor": 2}, ["tensor", "data"], ["pipeline"]),
+        ({"pipeline": 2, "shard": 2, "tensor": 2}, ["tensor", "shard"], ["pipeline"]),
+    ],
+)
+def test_ranks_of_one_host_differ_along_the_axes_that_exchange_in_each_layer(
+    degrees: dict[str, int], within: list[str], between: list[str]
+) -> None:
+    host = np.array(place_workers([4, 4], 8, None, share=False))
+    mesh = host.reshape([degrees.get(axis, 1) for axis in AXES])
+    lines = {
+        axis: np.moveaxis(mesh, AXES.index(axis), -1).reshape(-1, size) for axis, size in degrees.items()
+    }
+    kept = {axis: bool((own == own[:, :1]).all()) for axis, own in lines.items()}
+    assert kept == {**dict.fromkeys(within, True), **dict.fromkeys(between, False)}
 
 
 def test_more_workers_than_devices_have_no_room() -> None:

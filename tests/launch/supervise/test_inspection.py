@@ -34,6 +34,17 @@ def test_sizes_that_do_not_go_together_are_told_before_ranks_start(mnist: None, 
     assert preflight.look_into(config("model=vit"), tmp_path) == {}
 
 
+def test_stages_of_split_layers_are_tried_before_ranks_start(mnist: None, tmp_path: Path) -> None:
+    def staged(stages: int) -> Config:
+        degrees = ("strategy=hybrid", "strategy.tensor=2", f"strategy.pipeline={stages}")
+        path = "model.path=tests.plugin.model.split.heads"
+        return config(*degrees, "model=custom", path, "batch=16", "microbatches=2")
+
+    assert preflight.look_into(staged(2), tmp_path)["compared"] == 8
+    with pytest.raises(ConfigError, match=r"^strategy\.pipeline=40: .* cut into at most \d+ stages"):
+        preflight.look_into(staged(40), tmp_path)
+
+
 def test_each_model_and_checkpoint_is_looked_into_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

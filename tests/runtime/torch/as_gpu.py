@@ -6,6 +6,8 @@ CPU's tensors raises, but for copies and numbers [] of the CPU that are only rea
 
 from __future__ import annotations
 
+import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,6 +24,36 @@ INDEXING = ("aten::index", "aten::index_put_", "aten::index_put")
 JOINING = ("aten::cat", "aten::stack")
 # The backends that send and receive no tensors of a GPU.
 HOST_ALONE = ("c10d::send", "c10d::recv_")
+
+
+class Mark(torch.cpu.Event):
+    """An event in a queue; what it marks is done at once."""
+
+
+class Queue(torch.cpu.Stream):
+    """A stream of a GPU, on which nothing waits."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def record_event(self, event: Any = None) -> Mark:
+        return event or Mark()
+
+    def wait_event(self, event: Any) -> None: ...
+    def wait_stream(self, stream: Any) -> None: ...
+
+
+# What torch asks of a kind of devices by its name, as of `torch.cuda`: `torch.meta` isn't there.
+KIND = SimpleNamespace(
+    is_initialized=lambda: True,
+    is_available=lambda: True,
+    device_count=lambda: 1,
+    current_device=lambda: 0,
+    current_stream=lambda *_: Queue(),
+    stream=lambda _: contextlib.nullcontext(),
+    Stream=Queue,
+    Event=Mark,
+)
 
 
 class AsGPU(TorchDispatchMode):

@@ -73,6 +73,16 @@ def test_a_stage_that_no_operation_begins_is_refused_before_a_rank_starts(tmp_pa
             check_cut(named, model)
 
 
+def test_a_refusal_names_what_would_cut_between_layers_that_share_a_weight(tmp_path: Path) -> None:
+    pair = nn.Linear(64, 64), nn.Linear(64, 64)
+    pair[1].weight = pair[0].weight
+    words = ("strategy=hybrid", "strategy.pipeline=4", "model=mlp", "batch=16", "microbatches=2")
+    context = dataclasses.replace(context_in(tmp_path), config=config(*words))
+    told = r"^strategy\.pipeline=4: .* at most 3 stages, .*=3, or strategy\.tied=reduce, for layers share a"
+    with pytest.raises(ConfigError, match=told):
+        check_cut(context, nn.Sequential(nn.Flatten(), *pair, nn.Linear(64, 10)))
+
+
 def test_few_samples_of_large_pictures_are_compared() -> None:
     assert few((torch.empty(16, 1, 28, 28),)) == SAMPLES
     assert few((torch.empty(16, 3, 224, 224),)) == 2

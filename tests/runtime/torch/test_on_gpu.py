@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from pytorch_lightning.accelerators import Accelerator
 from pytorch_lightning.strategies import DDPStrategy
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.testing._internal.distributed.fake_pg import FakeProcessGroup, FakeStore
 
 from src.config import ConfigError
@@ -33,8 +34,9 @@ from src.runtime.torch import peak, setup
 from src.runtime.torch.lightning.data_parallel import HookedDDPStrategy
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.pipeline import cutting
+from src.runtime.torch.tensor import proof
 from src.strategies.torch.mpi import MPIAllReduce
-from tests.runtime.torch.as_gpu import DEVICE, AsGPU
+from tests.runtime.torch.as_gpu import DEVICE, KIND, AsGPU
 from tests.support import config
 
 STEPS = 6
@@ -242,6 +244,45 @@ def test_stages(
         *words, "microbatches=2", "optimizer.clip_norm=1", rank=rank, world=2, host_alone=host_alone
     )
     assert (recorder.facts["status"], recorder.steps) == ("ok", STEPS)
+
+
+# In fp32: the stages of `cnn`, cut in the middle of its operations, 3,200 activations a sample; all of it.
+FIRST, LAST, MAPS = 4 * (520 + 25_050), 4 * (400_500 + 5_010), 4 * 3_200
+WHOLE = FIRST + LAST
+# By name the words, the number of ranks, and what rank 0 exchanges along its axes in a step of 8 samples.
+MESHES: dict[str, tuple[tuple[str, ...], int, dict[tuple[str, str], float]]] = {
+    "shards": (("fsdp",), 2, {("shard", "all_gather"): WHOLE, ("shard", "reduce_scatter"): WHOLE}),
+    "parts": (("tensor_parallel", "model=mlp", "model.dropout=0"), 2, {("tensor", "all_reduce"): 4 * 8 * 10}),
+    "copies of shards": (
+        ("hybrid", "strategy.shard=2"),
+        4,
+        {
+            ("shard", "all_gather"): WHOLE,
+            ("shard", "reduce_scatter"): WHOLE,
+            ("data", "all_reduce"): WHOLE / 2,
+        },
+    ),
+    "copies of stages": (
+        ("hybrid", "strategy.pipeline=2", "strategy.partition=layers", "microbatches=2"),
+        4,
+        {("pipeline", "point_to_point"): 4 * MAPS, ("data", "all_reduce"): FIRST},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESHES)
+def test_meshes(rehearse: Rehearse, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, world, exchanged = MESHES[name]
+    monkeypatch.setattr(torch, "meta", KIND, raising=False)
+    # Values without data prove nothing, and `fully_shard` takes them for parameters yet to come.
+    monkeypatch.setattr(proof, "prove", lambda *_: None)
+    monkeypatch.setattr(FSDPParamGroup, "_validate_no_meta_params", lambda _: None)
+    single = () if "microbatches=2" in words else ("microbatches=1",)
+    recorder = rehearse(
+        *words, *single, "optimizer.clip_norm=1", "checkpoint_every=null", rank=0, world=world
+    )
+    assert (recorder.facts["status"], recorder.steps) == ("ok", STEPS)
+    assert {(axis, kind): size for axis, kind, _, _, size in recorder.facts["exchanges"]} == exchanged
 
 
 @pytest.mark.parametrize("make", ["parameter_server", "sandblaster_lbfgs"])

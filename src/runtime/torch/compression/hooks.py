@@ -95,7 +95,7 @@ class CountedGroup(dist.ProcessGroup):
         self, tensors: list[torch.Tensor], options: Any
     ) -> dist.Work:
         """Begin to sum each of `tensors` over all ranks, in place."""
-        self._count(tensors)
+        self._count("all_reduce", tensors)
         assert self._world is not None
         return self._world.allreduce(tensors, options)
 
@@ -103,9 +103,10 @@ class CountedGroup(dist.ProcessGroup):
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: Any
     ) -> dist.Work:
         """Begin to gather all ranks' `inputs` in `outputs`, for each input a list by rank."""
-        self._count(inputs)
+        self._count("all_gather", inputs)
         assert self._world is not None
         return self._world.allgather(outputs, inputs, options)
 
-    def _count(self, tensors: list[torch.Tensor]) -> None:
-        self._recorder.payload_bytes += sum(tensor.nbytes for tensor in tensors)
+    def _count(self, kind: str, tensors: list[torch.Tensor]) -> None:
+        for tensor in tensors:
+            self._recorder.hand_over(kind, tensor.nbytes)

@@ -53,7 +53,7 @@ class MPIGroup(dist.ProcessGroup):
                 wait([MPI.COMM_WORLD.Iallreduce(MPI.IN_PLACE, numbers.numpy(), operation)])
                 if host is not tensor:
                     tensor.copy_(host)
-            self._recorder.payload_bytes += tensor.nbytes
+            self._recorder.hand_over("all_reduce", tensor.nbytes)
         return completed_work(tensors)
 
     def allgather(  # type: ignore[override]
@@ -67,5 +67,5 @@ class MPIGroup(dist.ProcessGroup):
                 wait([MPI.COMM_WORLD.Iallgather(host.numpy(), rows.numpy())])
                 for output, row in zip(gathered, rows, strict=True):
                     output.copy_(row)
-            self._recorder.payload_bytes += own.nbytes
+            self._recorder.hand_over("all_gather", own.nbytes)
         return completed_work([tensor for gathered in outputs for tensor in gathered])

@@ -106,7 +106,7 @@ def backend_hook(recorder: Recorder, bucket: dist.GradBucket) -> torch.futures.F
         bucket: the gradients to average.
     """
     assert dist.group.WORLD is not None
-    recorder.payload_bytes += bucket.buffer().nbytes
+    recorder.hand_over("all_reduce", bucket.buffer().nbytes)
     return allreduce_hook(dist.group.WORLD, bucket)
 
 

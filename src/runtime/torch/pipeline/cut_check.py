@@ -8,11 +8,14 @@ import torch
 from torch import nn
 
 from src.config import ConfigError, choices
+from src.config.run_config import MESH
+from src.partition import balance
 from src.partition.plan import CutOptions, named
 from src.partition.torch import comparison
 from src.partition.torch.graph import operations
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
+from src.runtime.torch.checkpoint import tied_names
 from src.runtime.torch.looks import SAMPLES, few, float64
 from src.runtime.torch.pipeline.cutting import check_batchnorm, example_inputs
 from src.runtime.torch.tensors import Tensors, target_tensors
@@ -37,8 +40,13 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
 
     options = CutOptions.of(context.config)
 
+    key = "strategy.pipeline" if context.config.supports.axis == MESH else "workers"
+    shares = options.tied == "together" and tied_names(model)
+    further = ", or strategy.tied=reduce, for layers share a weight" if shares else ""
+
     def check(model: nn.Module, inputs: Tensors, bound: float | None = None) -> None:
         graph = operations(model, inputs, task.outputs, tied=options.tied)
+        balance.check_stages(len(graph.operations), context.config.degrees.pipeline, key, further)
         if not isinstance(options.partition, str):
             # Numbers are shares.
             named(graph.names, graph.modules, [each for each in options.partition if isinstance(each, str)])

@@ -15,7 +15,7 @@ from typing import SupportsFloat
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
@@ -39,7 +39,7 @@ from src.runtime.torch import (
     model_look,
     process_group,
     setup,
-    update_rule,
+    shards,
 )
 from src.runtime.torch import mesh as axes
 from src.runtime.torch.checkpoint import RankState
@@ -51,6 +51,7 @@ from src.runtime.torch.lightning.parts_strategy import PartsStrategy
 from src.runtime.torch.mesh import Axis
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.pipeline.stage_evaluation import StageEvaluation
+from src.runtime.torch.pipeline.stage_parts import StageParts
 from src.runtime.torch.pipeline.stage_shards import StageShards
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
@@ -109,6 +110,15 @@ def train_stages(
     module.timeline.write(recorder.folder / files.TIMELINE)
 
 
+def _flops(model: nn.Module, inputs: Tensors) -> float:
+    """Return the FLOPs of a model for one sample, counted on a few of `inputs` if it takes so many."""
+    try:
+        return model_cost.flops(model, [tensor[:4] for tensor in inputs])
+    except RuntimeError:
+        # A model that asks for a batch's size in Python (`len`) is a graph of that size alone.
+        return model_cost.flops(model, inputs)
+
+
 class StageModule(TrainingModule):
     """One stage under Lightning.
 
@@ -138,28 +148,27 @@ class StageModule(TrainingModule):
         options = planning.CutOptions.of(context.config)
         stages = axes.whole_world(context) if mesh is None else axes.axis(mesh, "pipeline")
         whole = setup.build(context).to(device)
-        parameters = sum(p.numel() for p in whole.parameters())
+        parameters, state = sum(p.numel() for p in whole.parameters()), whole.state_dict()
         cutting.check_batchnorm(context, whole)
         inputs = cutting.example_inputs(context, context.config.microbatch, device)
         seen = model_look.facts(whole, inputs, precision=context.config.precision)
+        # A graph of split layers is a part of the model.
+        flops = _flops(whole, inputs) if context.config.degrees.tensor > 1 else None
+        parts = StageParts(context, whole, mesh, recorder, device)
         graph = operations(whole, inputs, setup.make_task(context).outputs, tied=options.tied)
+        parts.check(graph)
         plan = cutting.make_plan(context, graph, inputs, stages, overlaps=overlaps)
-        recorder.note(planning.show(plan))
-        try:
-            flops = model_cost.flops(graph.module, [tensor[:4] for tensor in inputs])
-        except RuntimeError:
-            # A model that asks for a batch's size in Python (`len`) is a graph of that size alone.
-            flops = model_cost.flops(graph.module, inputs)
+        recorder.note("\n".join(filter(None, [parts.shown, planning.show(plan)])))
+        flops = flops or _flops(graph.module, inputs)
         ends = [0, *plan.boundaries, len(graph.operations)]
         start, stop = ends[stages.index], ends[stages.index + 1]
         precision = context.config.precision
         stage = Stage.of(graph, start, stop, graph.values(inputs, precision=precision))
         super().__init__(context, stage)
         self.automatic_optimization = False
-        self._recorder = recorder
+        self._recorder, self.parts = recorder, parts
         self.tied = checkpoint.tied_names(whole)
         self._tied_weights = TiedWeights(graph, plan.boundaries, stages, recorder)
-        state = whole.state_dict()
         self.unstaged = {name: state[name] for name in state.keys() - graph.module.state_dict().keys()}
         self.first, self.last = stages.index == 0, stages.index == stages.size - 1
         self.stages = stages
@@ -192,7 +201,7 @@ class StageModule(TrainingModule):
             microbatches=context.config.microbatches,
         )
         self._example = received
-        # The first copy's ranks: they are counted along this axis last.
+        # The first copy's first ranks of each stage: ranks are counted along this axis last.
         self.holders = range(0, context.world_size, context.world_size // stages.size)
         # These are of the whole model, except the saved tensors, which are this stage's.
         self.whole_facts = {
@@ -203,6 +212,7 @@ class StageModule(TrainingModule):
         }
         sharded = mesh is not None and mesh["shard"].size() > 1
         self.shards = StageShards(stage, mesh, recorder) if mesh is not None and sharded else None
+        parts.settle(stage, self._tied_weights)
         del whole, graph
         setup.release()
 
@@ -237,7 +247,7 @@ class StageModule(TrainingModule):
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             self.timeline.mark("wait")
             if self.shards is None:
-                update_rule.clip(self.parameters(), limit, self._sum_over_stages, self._tied_weights.counts)
+                shards.clip(self.parameters(), limit, self._sum_over_stages, self._counts)
             else:
                 self.shards.gradients.clip(limit, self._sum_over_stages)
         self.timeline.mark("optimizer")
@@ -252,7 +262,7 @@ class StageModule(TrainingModule):
         if self.copies is None or self.copies.size == 1:
             return
         self.timeline.mark("wait")
-        gradients = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
+        gradients = [shards.local(each.grad) for each in self.parameters() if each.grad is not None]
         bucket_bytes = self.context.config.strategy["bucket_mb"] * 2**20
         copies.average(gradients, self.copies, self._recorder, bucket_bytes)
 
@@ -261,7 +271,16 @@ class StageModule(TrainingModule):
         # A stage without parameters has its zero on the CPU.
         squares = squares.to(self.device)
         dist.all_reduce(squares, group=self.stages.group)
-        return squares
+        return self.parts.sum(squares)
+
+    def _counts(self, parameter: Tensor) -> bool:
+        """Return whether this rank counts a parameter's gradient in the model's norm."""
+        return self.parts.counts(parameter) and self._tied_weights.counts(parameter)
+
+    def take_sums(self) -> Tensor:
+        """Return `sums` on the first rank that shares the stage, and zeros on others; begin them anew."""
+        sums = super().take_sums()
+        return sums if self.parts.first else torch.zeros_like(sums)
 
     def take_loss(self) -> SupportsFloat:
         """Return the last stage's mean loss on every rank, as a number that is still being sent."""
@@ -272,14 +291,15 @@ class StageModule(TrainingModule):
     def evaluate(self, device: torch.device) -> Tensor:
         """Pass this copy's part of the test set through all stages; return sums as `scoring.test_sums` does.
 
-        The last stage scores, and the other ranks return zeros.
+        The last stage scores, on the first rank that shares it; the other ranks return zeros.
         """
         with evaluating(self.model), self.shards.gathered() if self.shards else contextlib.nullcontext():
-            return self._evaluation.run(device)
+            found = self._evaluation.run(device)
+        return found if self.parts.first else torch.zeros_like(found)
 
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
-        """Gather the whole model's tensors on rank 0, shards first; return `None` on others."""
-        if self.shards is None:
+        """Gather the whole model's tensors on rank 0, shards and parts first; return `None` on others."""
+        if self.shards is None and not self.parts.shared:
             return super().rank_states(optimizer)
         holds = self.context.rank in self.holders
         state = checkpoint.gathered_state(

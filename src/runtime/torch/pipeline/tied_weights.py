@@ -7,7 +7,7 @@ Clusters Using Megatron-LM, whose first and last stage do so with the embedding)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from src.measure.recorder import Recorder
 from src.partition.torch.graph import Graph
+from src.runtime.torch import shards
 from src.runtime.torch.mesh import Axis
 
 
@@ -57,6 +58,13 @@ class TiedWeights:
         """Return whether this rank's stage has such weights."""
         return bool(self._own)
 
+    def replace(self, others: Mapping[int, nn.Parameter]) -> None:
+        """Learn of parameters that take the places of this stage's, by the `id` of the old ones."""
+        self._own = [(others.get(id(each), each), group) for each, group in self._own]
+        self._counted_elsewhere = {
+            id(others[number]) if number in others else number for number in self._counted_elsewhere
+        }
+
     def counts(self, parameter: Tensor) -> bool:
         """Return whether this rank counts a parameter's gradient in the model's norm, as one holder does."""
         return id(parameter) not in self._counted_elsewhere
@@ -69,8 +77,10 @@ class TiedWeights:
             if has:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad, group=group)
-                self._recorder.payload_bytes += parameter.grad.nbytes
+                gradient = shards.local(parameter.grad)
+                dist.all_reduce(gradient, group=group)
+                ranks = dist.get_world_size(group)
+                self._recorder.hand_over("all_reduce", gradient.nbytes, "pipeline", ranks=ranks)
 
     @staticmethod
     def _any_has(parameter: nn.Parameter, group: Any) -> bool:

@@ -82,7 +82,8 @@ class TimedStage(StaticStage):
         return self._sending(super().get_bwd_send_ops(bwd_chunk_id))
 
     def _sending(self, sends: list[dist.P2POp]) -> list[dist.P2POp]:
-        self._recorder.payload_bytes += sum(send.tensor.nbytes for send in sends)
+        for send in sends:
+            self._recorder.hand_over("point_to_point", send.tensor.nbytes, "pipeline")
         return sends if self._staging is None else self._staging.send(sends)
 
     def _receiving(self, receives: list[dist.P2POp], key: tuple[str, int]) -> list[dist.P2POp]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -31,7 +31,7 @@ class _Counted:
 
     def count(self, kind: str, given: Tensor) -> AbstractContextManager[None]:
         """Count the bytes that this rank hands over, and the block's time where the host spends it."""
-        self._recorder.payload_bytes += given.nbytes
+        self._recorder.hand_over(kind, given.nbytes, AXIS)
         if given.device.type != "cpu":
             # The call is queued beside the computation; how long that waits for it can't be told.
             return contextlib.nullcontext()
@@ -55,6 +55,8 @@ class CountedAllGather(_Counted, AllGather):
 class CountedReduceScatter(_Counted, ReduceScatter):
     """A reduce-scatter of a group's gradients."""
 
+    _ended: SupportsFloat = 0.0
+
     def __call__(
         self,
         output_tensor: Tensor,
@@ -68,4 +70,13 @@ class CountedReduceScatter(_Counted, ReduceScatter):
             work: dist.Work | None = dist.reduce_scatter_tensor(
                 output_tensor, input_tensor, op, group, async_op
             )
+        if output_tensor.device.type == "cpu":
+            self._ended = self._recorder.now()
         return work
+
+    def count_average(self, reduced: Tensor) -> None:
+        """Count an average of the rank's gradients [elements] over copies, which follows, and has ended."""
+        self._recorder.hand_over("all_reduce", reduced.nbytes, "data")
+        if reduced.device.type == "cpu":
+            self._recorder.exchanged_since(self._ended)
+            self._recorder.trace_exchange("all_reduce", self._ended, group="data", size=reduced.nbytes)

@@ -36,12 +36,12 @@ class ShardedGradients:
         for parameter in self._kept:
             if (gradient := parameter.grad) is None:
                 continue
-            for axis in (self._shards, self._copies):
+            for name, axis in (("shard", self._shards), ("data", self._copies)):
                 if axis.size > 1:
-                    with self._recorder.exchanging("all_reduce", size=gradient.nbytes):
+                    with self._recorder.exchanging("all_reduce", group=name, size=gradient.nbytes):
                         dist.all_reduce(gradient, group=axis.group)
                     gradient /= axis.size
-                    self._recorder.payload_bytes += gradient.nbytes
+                    self._recorder.hand_over("all_reduce", gradient.nbytes, name)
 
     def clip(self, limit: float, total: Callable[[Tensor], Tensor] = lambda squares: squares) -> None:
         """Clip by the norm of the whole model's gradient.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import nn
 
@@ -24,6 +26,11 @@ def find(context: RankContext, model: nn.Module, device: torch.device) -> Plan:
     Raises:
         ConfigError: where there is none, or it isn't one of this model.
     """
+    plan = _find(context, model, device)
+    return dataclasses.replace(plan, sequence=TensorOptions.of(context.config).sequence_parallel)
+
+
+def _find(context: RankContext, model: nn.Module, device: torch.device) -> Plan:
     config, ranks = context.config, context.config.degrees.tensor
     chosen = TensorOptions.of(config).plan
     if not isinstance(chosen, str):
@@ -52,22 +59,25 @@ def find(context: RankContext, model: nn.Module, device: torch.device) -> Plan:
 
 
 def rehearse(context: RankContext, model: nn.Module) -> None:
-    """Find a whole model's plan, split the model, and run the first rank's parts, as that would, alone.
+    """Find a whole model's plan, split the model in place, and run the first rank's parts alone.
 
     What it computes without the others is nothing; whether its code runs is seen before ranks are started.
+    If they are to be cut, they are such as a tracer takes.
 
     Raises:
         ConfigError: as `find`, and for a model whose code doesn't run on parts of these layers' features.
     """
     cpu = torch.device("cpu")
     plan = find(context, model, cpu)
-    planning.parallelize(model, plan, TensorGroup(plan.ranks, 0))
+    group = TensorGroup(plan.ranks, 0, traced=context.config.cuts)
+    planning.parallelize(model, plan, group)
     inputs = input_tensors(context, context.arrays.train.read(slice(2)).inputs, cpu)
     try:
         with torch.no_grad():
             model(*inputs)
     except Exception as error:
         raise ConfigError(failure(context, plan, error)) from error
+    group.region.watches = False
 
 
 def failure(context: RankContext, plan: Plan, error: Exception) -> str:

@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor, Shard
 from src.compat.torch import version_of
 from src.config import ConfigError
 from src.measure.recorder import Recorder
+from src.runtime.torch.tensor import operators
 from src.runtime.torch.tensor.region import Region
 
 AXIS = "tensor"
@@ -36,10 +37,12 @@ class TensorGroup:
         size: how many ranks there are.
         rank: which of them this one is, from 0.
         region: the layers between a split of features and their sum, while one runs.
+        traced: whether activations pass by operators that a traced graph keeps.
     """
 
-    def __init__(self, size: int, rank: int) -> None:
-        self.size, self.rank = size, rank
+    def __init__(self, size: int, rank: int, *, traced: bool = False) -> None:
+        self.size, self.rank, self.traced = size, rank, traced
+        self._number = operators.number_of(self)
         self.region = Region(rank)
         self._split: dict[int, tuple[nn.Parameter, int, nn.Parameter]] = {}
         # The activation that was given to layers last, and what they took of it.
@@ -78,25 +81,48 @@ class TensorGroup:
 
     def enter(self, activation: Tensor) -> Tensor:
         """Return an activation for split layers; those that take the same one share its backward sum."""
-        if not activation.requires_grad or not torch.is_grad_enabled():
+        if not self.traced and (not activation.requires_grad or not torch.is_grad_enabled()):
             return activation
         known = self._given is not None and self._given() is activation
         if not known or version_of(activation) != self._version:
             self._given, self._version = weakref.ref(activation), version_of(activation)
-            self._taken = _Enter.apply(activation, self)
+            self._taken = (
+                operators.enter(activation, self._number) if self.traced else _Enter.apply(activation, self)
+            )
         return self._taken
 
+    def begin(self, part: Tensor) -> Tensor:
+        """Return the first split features of a region; what is drawn from here on is the rank's own."""
+        if not self.traced:
+            self.region.begin(part.device)
+            return part
+        # Where nothing is drawn, a graph needs no mark of it.
+        marks = self.region.watches or self.region.draws
+        return operators.begin(part, self._number) if marks else part
+
     def total(self, part: Tensor) -> Tensor:
-        """Return the sum of all ranks' parts of an activation."""
+        """Return the sum of all ranks' parts of an activation, with which a region ends."""
         self._leave()
+        if self.traced:
+            return operators.total(part, self._number)
+        self.region.end()
         summed: Tensor = _Total.apply(part, self)
         return summed
 
     def joined(self, part: Tensor, length: int) -> Tensor:
         """Return all ranks' features [..., length], of which each has a part."""
         self._leave()
+        if self.traced:
+            return operators.joined(part, self._number, length)
         whole: Tensor = _Joined.apply(part, self, length)
         return whole
+
+    def joined_parts(self, part: Tensor, length: int) -> Tensor:
+        """Return what `joined` does, without a backward pass."""
+        missing = -(-length // self.size) - part.shape[-1]
+        # Collectives take tensors of one shape.
+        parts = self.gather(nn.functional.pad(part, (0, missing)).contiguous())
+        return torch.cat(parts, -1)[..., :length]
 
     def _leave(self) -> None:
         self._given, self._taken = None, torch.empty(0)
@@ -108,32 +134,52 @@ class TensorGroup:
         """Return the ranks' tensors, of one shape, in order."""
         return [tensor] * self.size
 
+    def sum_of_parts(self, parts: Tensor) -> Tensor:
+        """Return the sum over the ranks of the part that is this rank's, of parts [ranks, ...] for all."""
+        return parts[self.rank]
+
     def _as_part(self, part: Tensor, whole: Tensor, dim: int) -> Tensor:
         return part
 
 
 class MeshTensorGroup(TensorGroup):
-    """The ranks of a one-dimensional mesh, which may be a slice of one with more dimensions."""
+    """The ranks of a one-dimensional mesh, which may be a slice of one with more dimensions.
 
-    def __init__(self, mesh: DeviceMesh, recorder: Recorder) -> None:
-        super().__init__(mesh.size(), mesh.get_local_rank())
+    Attributes:
+        alone: whether nothing is exchanged, as while a rank runs layers that others don't.
+    """
+
+    def __init__(self, mesh: DeviceMesh, recorder: Recorder, *, traced: bool = False) -> None:
+        super().__init__(mesh.size(), mesh.get_local_rank(), traced=traced)
+        self.alone = False
         self._mesh, self._group, self._recorder = mesh, mesh.get_group(), recorder
 
     def sum(self, tensor: Tensor) -> None:
         """Sum a contiguous tensor over the ranks, in place."""
+        if self.alone:
+            return
         with self._counted("all_reduce", tensor):
             dist.all_reduce(tensor, group=self._group)
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the ranks' tensors, of one shape, in order."""
+        if self.alone:
+            return [tensor] * self.size
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
         with self._counted("all_gather", tensor):
             dist.all_gather(gathered, tensor, group=self._group)
         return gathered
 
+    def sum_of_parts(self, parts: Tensor) -> Tensor:
+        """Return the sum over the ranks of the part that is this rank's, of parts [ranks, ...] for all."""
+        own = torch.empty_like(parts[0])
+        with self._counted("reduce_scatter", parts):
+            dist.reduce_scatter_tensor(own, parts.flatten(0, 1), group=self._group)
+        return own
+
     def _counted(self, kind: str, given: Tensor) -> AbstractContextManager[None]:
         """Count the bytes that this rank hands over, and the block's time where the host spends it."""
-        self._recorder.payload_bytes += given.nbytes
+        self._recorder.hand_over(kind, given.nbytes, AXIS)
         if given.device.type != "cpu":
             return contextlib.nullcontext()
         return self._recorder.exchanging(kind, group=AXIS, size=given.nbytes)
@@ -175,10 +221,7 @@ class _Joined(Function):
     @staticmethod
     def forward(context: Any, part: Tensor, group: TensorGroup, length: int) -> Tensor:
         context.span = group.span(length)
-        missing = -(-length // group.size) - part.shape[-1]
-        # Collectives take tensors of one shape.
-        parts = group.gather(nn.functional.pad(part, (0, missing)).contiguous())
-        return torch.cat(parts, -1)[..., :length]
+        return group.joined_parts(part, length)
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -16,7 +16,7 @@ from torch import nn
 from src.config import ConfigError
 from src.config.mistakes import nearest
 from src.config.run_config import StrategyOptions
-from src.runtime.torch.tensor import styles
+from src.runtime.torch.tensor import sequence, styles
 from src.runtime.torch.tensor.group import TensorGroup
 
 # A model that transformers has a plan for says so itself, by its layers' paths.
@@ -28,6 +28,7 @@ class TensorOptions(StrategyOptions):
     """The options of a strategy that splits layers."""
 
     plan: str | Sequence[str]
+    sequence_parallel: bool
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,13 @@ class Plan:
         source: who says so, for messages.
         words: how each layer is split, by its path.
         ranks: how many share the model.
+        sequence: whether each has a part of the tokens where layers aren't split.
     """
 
     source: str
     words: Mapping[str, str]
     ranks: int
+    sequence: bool = False
 
     def show(self, model: nn.Module) -> str:
         """Return the plan as text, a line for all layers whose paths differ in numbers alone."""
@@ -58,6 +61,7 @@ class Plan:
             f"  {names[0]}: {word}" if len(names) == 1 else f"  {path}: {word} ({len(names)} layers)"
             for (path, word), names in layers.items()
         ]
+        lines += ["between them each worker has a part of the tokens"] * self.sequence
         return "\n".join(lines)
 
 
@@ -66,10 +70,15 @@ def parallelize(model: nn.Module, plan: Plan, group: TensorGroup) -> None:
 
     Their parameters become DTensors, of which the rank has its part; between layers there are plain tensors.
     All ranks have the same whole model before. Buffers and other parameters stay as they are.
+
+    Raises:
+        ConfigError: where tokens are to be divided, too, and the model has no blocks for that.
     """
     for name, word in plan.words.items():
         split, _, _ = styles.STYLES[word]
         split(model.get_submodule(name), group)
+    if plan.sequence:
+        sequence.divide(model, plan.words, group)
     group.forget()
 
 

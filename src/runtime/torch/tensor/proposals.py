@@ -180,7 +180,7 @@ def _taken(node: fx.Node, dim: int, shape: Shape, inputs: Sequence[Shape]) -> li
     """Find the dimension in what is taken apart, which `unbind` takes one from."""
     parts: Any = node.args[0]
     if _name(parts) not in PARTS:
-        # The graph has blocks of its own, as one under `no_grad`, which return several values, too.
+        # A block of the graph's own, as one under `no_grad`, returns several tensors.
         raise _NotRecognised
     along = _dim(parts, 0 if _name(parts) == "unbind" else 1) % len(inputs[0])
     return [dim + (dim >= along) if _name(parts) == "unbind" else dim]

@@ -18,7 +18,7 @@ COLWISE, ROWWISE, JOINED = "colwise", "rowwise", "colwise_gather_output"
 VOCABULARY, SUMMED = "embedding_rowwise", "replicated_with_grad_allreduce"
 
 
-def _local(parameter: Tensor | None) -> Any:
+def own_part(parameter: Tensor | None) -> Any:
     """Return this rank's part of a parameter, through which gradients pass."""
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
@@ -40,9 +40,17 @@ def colwise(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 0, "weight", "bias")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        part = functional.linear(group.enter(inputs), _local(layer.weight), _local(layer.bias))
-        group.region.begin(part.device)
-        return part
+        part = functional.linear(group.enter(inputs), own_part(layer.weight), own_part(layer.bias))
+        return group.begin(part)
+
+    _compute_by(module, forward)
+
+
+def colwise_of(module: nn.Linear) -> None:
+    """Have a layer that `colwise` has split take its input as it is."""
+
+    def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
+        return functional.linear(inputs, own_part(layer.weight), own_part(layer.bias))
 
     _compute_by(module, forward)
 
@@ -53,7 +61,7 @@ def joined(module: nn.Linear, group: TensorGroup) -> None:
     _split(module, group, 0, "weight", "bias")
 
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        part = functional.linear(group.enter(inputs), _local(layer.weight), _local(layer.bias))
+        part = functional.linear(group.enter(inputs), own_part(layer.weight), own_part(layer.bias))
         return group.joined(part, length)
 
     _compute_by(module, forward)
@@ -63,9 +71,14 @@ def rowwise(module: nn.Linear, group: TensorGroup) -> None:
     """Have a layer take this rank's part of its input's features, and sum its output over the ranks."""
     _split(module, group, 1, "weight")
 
+    rowwise_to(module, group.total)
+
+
+def rowwise_to(module: nn.Linear, total: Callable[[Tensor], Tensor]) -> None:
+    """Have a layer of which this rank has a part of its input's features sum its output by `total`."""
+
     def forward(layer: nn.Linear, inputs: Tensor) -> Tensor:
-        group.region.end()
-        summed = group.total(functional.linear(inputs, _local(layer.weight)))
+        summed = total(functional.linear(inputs, own_part(layer.weight)))
         # Under autocast the sum is of half precision, and the bias isn't.
         return summed if layer.bias is None else summed + layer.bias.to(summed.dtype)
 
@@ -82,7 +95,7 @@ def vocabulary(module: nn.Embedding, group: TensorGroup) -> None:
     def forward(layer: nn.Embedding, indices: Tensor) -> Tensor:
         foreign = (indices < own.start) | (indices >= own.stop)
         local = (indices - own.start).masked_fill(foreign, 0)
-        rows = functional.embedding(local, _local(layer.weight), padding)
+        rows = functional.embedding(local, own_part(layer.weight), padding)
         return group.total(rows.masked_fill(foreign.unsqueeze(-1), 0))
 
     _compute_by(module, forward)
@@ -90,15 +103,20 @@ def vocabulary(module: nn.Embedding, group: TensorGroup) -> None:
 
 def summed(module: nn.Module, group: TensorGroup) -> None:
     """Have a layer whose parameters all ranks use for features of their own sum its gradients."""
+    for parameter in module.parameters():
+        sum_gradient(parameter, group)
+
+
+def sum_gradient(parameter: nn.Parameter, group: TensorGroup) -> None:
+    """Have the gradient of a parameter that all ranks have summed over them."""
 
     def total(gradient: Tensor) -> Tensor:
         whole = gradient.clone(memory_format=torch.contiguous_format)
         group.sum(whole)
         return whole
 
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            parameter.register_hook(total)
+    if parameter.requires_grad:
+        parameter.register_hook(total)
 
 
 # By word: what splits a module, its type, and the sizes of it that must divide by the number of ranks.

@@ -13,13 +13,7 @@ from src.runtime.torch import checkpoint, copies, setup, shards
 from src.runtime.torch import mesh as axes
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.lightning.module import TrainingModule
-from src.runtime.torch.tensor import finding, plan, proof
-from src.runtime.torch.tensor.group import MeshTensorGroup
-
-DRAWS = (
-    "note: what is drawn at random between split layers, as masks of dropout, is each worker's own: another "
-    "draw of the same kind than one device's"
-)
+from src.runtime.torch.tensor import division
 
 
 class TensorModule(TrainingModule):
@@ -43,21 +37,13 @@ class TensorModule(TrainingModule):
             ConfigError: where there is no plan of the model, or the split model computes something else.
         """
         model = setup.build(context).to(device)
-        found = finding.find(context, model, device)
-        shown = found.show(model)
         whole_facts = setup.facts(context, model, device)
-        for tensor in (*model.parameters(), *model.buffers()):
-            dist.broadcast(tensor.detach(), src=0)
-        expected = proof.steps(context, model, device)
+        group, shown = division.divide(context, model, mesh, recorder, device)
+        recorder.note(shown)
         super().__init__(context, model)
         self.whole_facts = whole_facts
-        self._group = MeshTensorGroup(mesh["tensor"], recorder)
-        self._parts, self._copies = axes.axis(mesh, "tensor"), axes.axis(mesh, "data")
-        plan.parallelize(model, found, self._group)
-        proof.prove(context, model, expected, found, self._group, device)
-        recorder.note("\n".join([shown, *([DRAWS] if self._group.region.draws else [])]))
-        self._recorder = recorder
-        recorder.payload_bytes = 0
+        self._group, self._recorder = group, recorder
+        self._parts, self._copies = axes.axis(mesh, division.AXIS), axes.axis(mesh, "data")
         setup.release()
 
     @property
