@@ -140,7 +140,7 @@ def joined(outcomes: list[Outcome], *, shared: str | None = None) -> Outcome:
     names = [name for outcome in outcomes for name in outcome.tensors]
     twice = {name for name in names if names.count(name) > 1}
     known = {shared} if shared else set()
-    assert {name.partition("/")[2] for name in twice} - TABLES == known, "on two stages"
+    assert {name.partition("/")[2] for name in twice} - TABLES == known, f"on two stages: {sorted(twice)}"
     for name in twice:
         held = [outcome.tensors[name] for outcome in outcomes if name in outcome.tensors]
         assert all(np.array_equal(value, held[0]) for value in held), f"{name} differs between its stages"
@@ -153,7 +153,7 @@ def joined(outcomes: list[Outcome], *, shared: str | None = None) -> Outcome:
 Jobs = Mapping[str, tuple[tuple[Case, ...], str, int]]
 
 
-def train(jobs: Jobs, folder: Path) -> None:
+def train(jobs: Jobs, folder: Path, limit: float = LIMIT_SECONDS) -> None:
     """Train each job's cases in a folder of its name; all jobs run at once."""
     with contextlib.ExitStack() as running:
         started = []
@@ -162,7 +162,7 @@ def train(jobs: Jobs, folder: Path) -> None:
             arguments, words = [folder / name, strategy], [f"strategy={strategy}"]
             started.append(running.enter_context(ranks(MODULE, arguments, world, folder / name, words=words)))
         for processes in started:
-            processes.wait(LIMIT_SECONDS)
+            processes.wait(limit)
 
 
 def outcomes(jobs: Jobs, folder: Path) -> dict[str, list[Outcome]]:
