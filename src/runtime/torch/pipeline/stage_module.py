@@ -240,10 +240,12 @@ class StageModule(TrainingModule):
         # torch's schedules divide one tensor of targets; there may be several, so it is their places.
         places = torch.arange(len(self._step_targets[0])) if self.last else None
         self._schedule.step(*(batch.inputs or ()), target=places, return_outputs=False)
+        self._average()
         if self._tied_weights.here:
+            # Last, so that all that hold a weight have the same bits: an average's rounding depends on where
+            # in a bucket a gradient lies.
             self.timeline.mark("wait")
             self._tied_weights.sum_gradients()
-        self._average()
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             self.timeline.mark("wait")
             if self.shards is None:
