@@ -161,7 +161,8 @@ def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -
     for name, columns in tables.COLUMNS.items():
         write_table(folder / f"{name}.csv", columns, rows if name == "runs" else summed)
     write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
-    write_table(folder / "exchange.csv", exchange.EXCHANGE, exchange.exchanges(summed))
+    if exchanged := exchange.exchanges(summed):
+        write_table(folder / "exchange.csv", exchange.EXCHANGE, exchanged)
     summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in summed}
     (folder / "metrics.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     overview = figures.overview(*page.picture(runs, rows))

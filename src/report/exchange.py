@@ -9,7 +9,7 @@ from src.report.runs import Row
 from src.report.views import Column, View, show
 
 # One row of a configuration, axis and kind has these; figures are of the rank that hands over most.
-EXCHANGE = ("cell", "axis", "kind", "ranks", "exchanges", "bytes", "ring_bytes")
+EXCHANGE = ("cell", "axis", "kind", "ranks", "exchanges", "bytes", "ring_bytes", "data_source")
 FIGURES = ("exchanges", "bytes", "ring_bytes")
 COLUMNS = (
     Column("label", "strategy"), Column("model", "model"), Column("workers", "workers", "count"),

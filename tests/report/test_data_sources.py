@@ -19,6 +19,8 @@ SOURCES = ("original", "generated")
 # There are no links.
 SHOWN = [name for name in views.VIEWS if name not in (views.NETWORK, views.SWEEP)]
 
+EXCHANGES = "rank,axis,kind,ranks,exchanges,bytes,ring_bytes\n0,data,all_reduce,2,1,1024,1024\n"
+
 
 @pytest.fixture
 def mixed(empty_study: Study) -> Study:
@@ -26,13 +28,14 @@ def mixed(empty_study: Study) -> Study:
     for factor, source in enumerate(SOURCES, 1):
         declared = {"data_source": source}
         for strategy, workers, rate in (("single", 1, 1000.0), ("ddp", 2, 1800.0)):
-            empty_study.run(
+            made = empty_study.run(
                 f"{strategy}-{source}",
                 strategy,
                 **{"workers": workers, "declared": declared, "data_source": source},
                 **{"samples_per_second": factor * rate, "seconds_per_epoch": 60 / factor},
                 **{"accuracy": 0.4 * factor, "loss": 0.5, "train_seconds": 60.0, "staleness_mean": 0.0},
             )
+            (made / "exchange.csv").write_text(EXCHANGES)
     empty_study.run(
         "ddp-4", "ddp", workers=4, data_source="generated", samples_per_second=9000.0, accuracy=0.8
     )
