@@ -372,7 +372,7 @@ def test_a_sweep_as_typed_is_two_tracked_runs_under_one(commands, fashion_mnist:
         assert metrics(folder)["mlflow_run_id"] == run.info.run_id
         assert metrics(folder)["status"] == "time_limit"
         artifacts = {item.path for item in client.list_artifacts(run.info.run_id)}
-        assert artifacts == FILES | PICTURES
+        assert artifacts == FILES | PICTURES | {"exchange.csv"}
         logs = {item.path for item in client.list_artifacts(run.info.run_id, "logs")}
         assert logs == {"logs/rank-0.log", "logs/rank-1.log"}
         points = client.get_metric_history(run.info.run_id, "train/loss")

@@ -55,6 +55,8 @@ MESHES = {
         Case("rank-0-buffers, copies of stages", ("workers=4", *hybrid(pipeline=2), *NORMED)),
         Case("rank-0-buffers, stages of shards", ("workers=4", *hybrid(pipeline=2, shard=2), *NORMED)),
         Case("single-ends, tied", ("workers=4", *hybrid(pipeline=2), *ENDS, "strategy.tied=reduce")),
+        Case("single-mlp, copies of parts", ("workers=4", *hybrid(tensor=2), *MLP)),
+        Case("single-mlp, shards", ("workers=4", "strategy=fsdp", "strategy.group_mb=0.1", *MLP)),
         Case("single-gpt, copies of stages", ("workers=4", *hybrid(pipeline=2), *GPT)),
         Case("single-gpt, copies of parts", ("workers=4", *hybrid(tensor=2), *GPT)),
         Case("single-gpt, shards that are kept", ("workers=4", *KEPT, *GPT)),
