@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -31,6 +31,9 @@ TOKENS, RANK = 1, 3
 # What transformers call the activation that they give to a layer by name.
 NAMED = "hidden_states"
 IN_A_LIST = re.compile(r"(?P<blocks>.+?)\.\d+\..+")
+
+
+_Exchange = Callable[[Tensor, int], Tensor]
 
 
 class _Kept(NamedTuple):
@@ -59,15 +62,14 @@ class TokenParts:
         """Return this rank's part [batch, own tokens, features] of what goes into the first block."""
         self.length = whole.shape[TOKENS]
         self.group.region.begin(whole.device)
-        part: Tensor = _Taken.apply(whole, self.group)
-        return part
+        return self._exchanged(whole, self._own, self._all)
 
     def enter(self, part: Tensor) -> Tensor:
         """Return all tokens for layers that are split, whose gradients are summed over the ranks.
 
         Of these the backward pass keeps the rank's part until `leave`, and gathers the others again.
         """
-        whole: Tensor = _Entered.apply(part, self)
+        whole = self._exchanged(part, self._all, self._back_to_part)
         self._whole, self._part = (weakref.ref(whole), version_of(whole)), part.detach()
         self._saving = saved_tensors_hooks(self._pack, self._unpack)
         self._saving.__enter__()
@@ -81,18 +83,38 @@ class TokenParts:
 
     def of_sum(self, whole: Tensor) -> Tensor:
         """Return this rank's tokens of the sum of all ranks' activations."""
-        part: Tensor = _OfSum.apply(whole, self.group)
-        return part
+        return self._exchanged(whole, self._own_of_sum, self._all)
 
     def end(self, part: Tensor) -> Tensor:
         """Return all tokens of what the last block has returned."""
         self.group.region.end()
-        whole: Tensor = _Joined.apply(part, self.group, self.length)
-        return whole
+        return self._exchanged(part, self._all, self._own)
 
-    def gathered(self) -> None:
-        """Free what has been gathered again, once the backward pass has used it."""
+    def _exchanged(self, activation: Tensor, there: _Exchange, back: _Exchange) -> Tensor:
+        # The blocks may run again, on another number of tokens, before the backward pass.
+        found: Tensor = _Exchanged.apply(activation, self.length, there, back)
+        return found
+
+    def _back_to_part(self, gradient: Tensor, length: int) -> Tensor:
+        # The backward pass of all that took these tokens is done.
         self._again = None
+        return self._own_of_sum(gradient, length)
+
+    def _own(self, whole: Tensor, length: int) -> Tensor:
+        return whole[:, self.group.span(length)].contiguous()
+
+    def _own_of_sum(self, whole: Tensor, length: int) -> Tensor:
+        span, each = self.group.span(length), -(-length // self.group.size)
+        padded = functional.pad(whole, (0, 0, 0, each * self.group.size - length))
+        parts = torch.stack(padded.chunk(self.group.size, TOKENS))
+        return self.group.sum_of_parts(parts)[:, : span.stop - span.start]
+
+    def _all(self, part: Tensor, length: int) -> Tensor:
+        each = -(-length // self.group.size)
+        # Collectives take tensors of one shape.
+        parts = self.group.gather(functional.pad(part, (0, 0, 0, each - part.shape[TOKENS])).contiguous())
+        # Without what pads them, and contiguous: a layer would keep a copy of its own.
+        return torch.cat([own[:, : max(0, length - each * rank)] for rank, own in enumerate(parts)], TOKENS)
 
     def _pack(self, saved: Tensor) -> Any:
         whole = None if self._whole is None else self._whole[0]()
@@ -114,7 +136,7 @@ class TokenParts:
                 "what a layer that is split has taken was changed in place before its backward pass"
             )
         if self._again is None or self._again[0] is not part:
-            self._again = part, _all_tokens(part, self.group, kept.length)
+            self._again = part, self._all(part, kept.length)
         return self._again[1].as_strided(kept.shape, kept.stride, kept.offset)
 
 
@@ -217,66 +239,14 @@ def _on_first(compute: Any, values: Any) -> Any:
     return type(values)((_on_first(compute, values[0]), *values[1:]))
 
 
-def _all_tokens(part: Tensor, group: TensorGroup, length: int) -> Tensor:
-    each = -(-length // group.size)
-    # Collectives take tensors of one shape.
-    parts = group.gather(functional.pad(part, (0, 0, 0, each - part.shape[TOKENS])).contiguous())
-    # Without what pads them, and contiguous: a layer would keep a copy of its own.
-    return torch.cat([part[:, : max(0, length - each * rank)] for rank, part in enumerate(parts)], TOKENS)
-
-
-def _own_tokens(whole: Tensor, group: TensorGroup) -> Tensor:
-    return whole[:, group.span(whole.shape[TOKENS])].contiguous()
-
-
-def _own_tokens_of_sum(whole: Tensor, group: TensorGroup) -> Tensor:
-    length, span = whole.shape[TOKENS], group.span(whole.shape[TOKENS])
-    each = -(-length // group.size)
-    padded = functional.pad(whole, (0, 0, 0, each * group.size - length))
-    parts = torch.stack(padded.chunk(group.size, TOKENS))
-    return group.sum_of_parts(parts)[:, : span.stop - span.start]
-
-
-class _Taken(Function):
-    @staticmethod
-    def forward(context: Any, whole: Tensor, group: TensorGroup) -> Tensor:
-        context.group, context.length = group, whole.shape[TOKENS]
-        return _own_tokens(whole, group)
+class _Exchanged(Function):
+    """An exchange of an activation, and the one of its gradient."""
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _all_tokens(gradient, context.group, context.length), None
-
-
-class _Joined(Function):
-    @staticmethod
-    def forward(context: Any, part: Tensor, group: TensorGroup, length: int) -> Tensor:
-        context.group = group
-        return _all_tokens(part, group, length)
+    def forward(context: Any, activation: Tensor, length: int, there: _Exchange, back: _Exchange) -> Tensor:
+        context.length, context.back = length, back
+        return there(activation, length)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _own_tokens(gradient, context.group), None, None
-
-
-class _Entered(Function):
-    @staticmethod
-    def forward(context: Any, part: Tensor, tokens: TokenParts) -> Tensor:
-        context.tokens = tokens
-        return _all_tokens(part, tokens.group, tokens.length)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        context.tokens.gathered()
-        return _own_tokens_of_sum(gradient, context.tokens.group), None
-
-
-class _OfSum(Function):
-    @staticmethod
-    def forward(context: Any, whole: Tensor, group: TensorGroup) -> Tensor:
-        context.group, context.length = group, whole.shape[TOKENS]
-        return _own_tokens_of_sum(whole, group)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _all_tokens(gradient, context.group, context.length), None
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return context.back(gradient, context.length), None, None, None
