@@ -64,6 +64,18 @@ def assert_opens_in_perfetto(trace: Mapping[str, Any]) -> None:
         assert all(first[1] <= second[0] for first, second in itertools.pairwise(times)), lane
 
 
+def environment_of(process: psutil.Process, seconds: float = 10.0) -> dict[str, str]:
+    """Return the environment that a process was started with; empty if it has none after so many seconds.
+
+    A new process is known to its parent a moment before the kernel shows its environment and command line,
+    which stay empty until then (Linux closes what is closed on exec before it places them).
+    """
+    deadline = time.monotonic() + seconds
+    while not (environment := process.environ()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return environment
+
+
 class Terminal(io.StringIO):
     """A file in memory that programs take for a terminal."""
 

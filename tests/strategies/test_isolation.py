@@ -23,6 +23,7 @@ from src.run.variables import CLUSTER, TOKEN
 from tests import leaks
 from tests.machine.test_namespaces import ORDINARY
 from tests.sockets import Listening, listening, own_namespace
+from tests.support import environment_of
 
 ROOT = Path(__file__).parents[2]
 STRATEGIES = {
@@ -196,7 +197,7 @@ def test_forged_pushes_leave_a_synchronous_run_as_it_is(
     # Processes that aren't forked show their variables, the token among them, to their own user.
     process = attacked.start(*words, "hardware.start_method=spawn")
     until(lambda: process.poll() is not None or named(attacked, "server-0"), 60, "the server starts")
-    variables = named(attacked, "server-0")[0].environ()
+    variables = environment_of(named(attacked, "server-0")[0])
     (server,), (coordinator,) = (json.loads(variables[CLUSTER])["addresses"][job] for job in JOBS)
     steps = attacked.folder / "run" / "ranks" / "0" / "steps.csv"
     until(lambda: process.poll() is not None or (steps.exists() and rows(steps)), 120, "the training begins")

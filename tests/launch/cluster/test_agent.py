@@ -15,6 +15,7 @@ import pytest
 from src.launch.cluster.engine import HostLost, Node
 from src.run import files
 from tests.launch.cluster.local_engine import AgentConnection, LocalEngine
+from tests.support import environment_of
 
 LONG = [sys.executable, "-c", "import time; time.sleep(600)"]
 # As a rank does.
@@ -87,7 +88,7 @@ def test_a_process_is_killed_by_name_with_its_children(start: Start) -> None:
 def test_an_agent_that_hears_nothing_ends_its_processes_and_itself(start: Start, until: Until) -> None:
     agent = start(lost_seconds=1.0)
     process = spawn(agent, "rank-0", LONG)
-    assert process.environ()["SCALEGUIDE_PARENT"] == str(agent.process.pid)
+    assert environment_of(process)["SCALEGUIDE_PARENT"] == str(agent.process.pid)
     # Calls keep it alive for longer than that.
     for _ in range(4):
         assert call(agent, "ended", 0.4) == []

@@ -24,7 +24,7 @@ from src.launch.supervise.processes import Outcome
 from src.machine.devices import Device
 from src.run import files
 from src.run.status import HOST_LOST, UNANNOUNCED, Status
-from tests.support import has_ended
+from tests.support import environment_of, has_ended
 
 LONG = "import time; time.sleep(600)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {LONG}"
@@ -189,10 +189,10 @@ def test_a_rank_is_started_pinned_and_told_its_place() -> None:
         assert [rank.log for rank in started] == [Path(f"run/logs/rank-{n}.log") for n in (0, 1)]
         assert not mark.exists(), "it was another process's"
         ranks = [psutil.Process(rank.process.pid) for rank in started]
+        seen = [environment_of(rank) for rank in ranks]
         for rank in ranks:
             assert rank.cmdline()[1:] == ["-u", "-m", "src.worker", "run/config.yaml"]
             assert os.getsid(rank.pid) == rank.pid
-        seen = [rank.environ() for rank in ranks]
         assert [env["RANK"] for env in seen] == ["0", "1"]
         assert {env["WORLD_SIZE"] for env in seen} == {"2"}
         assert len({env["MASTER_PORT"] for env in seen}) == 1
@@ -214,7 +214,7 @@ def test_a_process_sees_its_gpus_by_what_names_them_whatever_their_order() -> No
     config = spawned("strategy=tf_mirrored", *TWO_RANKS[1:])
     started = processes.start(config, Path("run"), started=0.0, own_devices=own)
     try:
-        (environment,) = [psutil.Process(each.process.pid).environ() for each in started]
+        (environment,) = [environment_of(psutil.Process(each.process.pid)) for each in started]
     finally:
         processes.stop(started)
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-d,MIG-a"
