@@ -58,7 +58,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
     strategy, workers = _filled_degrees(raw, supports)
     filled = {
         "workers": workers,
-        "microbatches": raw["microbatches"] or supports.microbatches.default,
+        "microbatches": raw["microbatches"] or _default_microbatches(strategy, supports),
         "hardware": replace(hardware, hosts=hosts_of(hardware, workers)),
         "out": out,
     }
@@ -105,6 +105,15 @@ def _filled_degrees(raw: Mapping[str, Any], supports: Supports) -> tuple[Mapping
         return strategy, workers or strategy["data"] * others
     workers = workers or max(supports.workers.default, others)
     return {**strategy, "data": max(1, workers // others)}, workers
+
+
+def _default_microbatches(strategy: Mapping[str, Any], supports: Supports) -> int:
+    """Return how many micro-batches a batch has that the user left open."""
+    if supports.axis == MESH and strategy["pipeline"] == 1:
+        # The strategy's default fills stages. Without any, a model that moves a buffer would only move it more
+        # often than on one device.
+        return supports.microbatches.min
+    return supports.microbatches.default
 
 
 def _repetitions(study: str | None) -> int:

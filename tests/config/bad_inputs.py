@@ -102,7 +102,7 @@ CASES: dict[str, Case] = {
         "strategy.sequence_parallel=true: goes without stages",
     ),
     "mesh_batch": _mistake(
-        "strategy=hybrid strategy.shard=2 batch=9", "must divide by data x shard x microbatches = 2 x 4 = 8"
+        "strategy=hybrid strategy.shard=2 batch=9", "must divide by data x shard x microbatches = 2 x 1 = 2"
     ),
     "fsdp_groups": _mistake("strategy=fsdp strategy.groups=[1,2]", "must name modules, as [layer1,layer2]"),
     "a09_empty": _mistake("strategy=", "strategy=: no such strategy; there are capacity, ddp"),

@@ -41,3 +41,12 @@ def test_another_number_of_workers_is_refused_with_every_factor() -> None:
     says = "workers=3: must be data x pipeline x tensor x shard = 2 x 4 x 1 x 1 = 8"
     with pytest.raises(ConfigError, match=f"^{says}$"):
         Degrees(data=2, pipeline=4).check(3)
+
+
+@pytest.mark.parametrize(
+    ("words", "microbatches"), [((), 1), (("strategy.shard=2",), 1), (("strategy.pipeline=2",), 4)]
+)
+def test_a_mesh_has_several_microbatches_by_default_only_where_they_fill_stages(
+    words: tuple[str, ...], microbatches: int
+) -> None:
+    assert config("strategy=hybrid", *words).microbatches == microbatches

@@ -74,20 +74,27 @@ def assert_same(actual: Outcome, expected: Outcome) -> None:
             torch.testing.assert_close(value, other[name], rtol=1e-12, atol=1e-14, msg=name)
 
 
+def assert_same_wherever_cut(
+    model: nn.Module, graph: Graph, inputs: Tensor, cuts: Sequence[Sequence[int]]
+) -> None:
+    """Check one graph of a model's copy, cut in turn at each list of boundaries, against the whole model."""
+    expected = whole(model, inputs)
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    values = graph.values(inputs)
+    for boundaries in cuts:
+        graph.module.load_state_dict(before, strict=False)
+        graph.module.zero_grad()
+        assert_same(run(graph, inputs, boundaries, values), expected)
+
+
 @pytest.mark.slow
 def test_every_boundary_of_resnet18() -> None:
     _, model = models.of("resnet18")
     model = model.to(memory_format=torch.channels_last)
-    inputs = models.images(2, size=32)
-    expected = whole(model, inputs)
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    inputs = models.images(2, size=16)
     graph = operations(copy.deepcopy(model), inputs)
-    values = graph.values(inputs)
     assert len(graph.operations) == 69
-    for boundary in range(1, 69):
-        graph.module.load_state_dict(before, strict=False)
-        graph.module.zero_grad()
-        assert_same(run(graph, inputs, [boundary], values), expected)
+    assert_same_wherever_cut(model, graph, inputs, [[boundary] for boundary in range(1, 69)])
 
 
 @pytest.mark.parametrize(
@@ -106,10 +113,10 @@ def test_models_of_the_project(name: str) -> None:
     words = ["model.dropout=0"] if name in ("mlp", "mobilenet_v2") else []
     _, model = models.of(name, *words)
     inputs = models.images(2)
-    expected = whole(model, inputs)
-    count = len(operations(copy.deepcopy(model), inputs).operations)
-    for boundaries in ([1], [count // 2], [count - 1], [count // 3, 2 * count // 3], [1, 2, 3]):
-        assert_same(cut(model, inputs, boundaries[: count - 1]), expected)
+    graph = operations(copy.deepcopy(model), inputs)
+    count = len(graph.operations)
+    cuts = ([1], [count // 2], [count - 1], [count // 3, 2 * count // 3], [1, 2, 3])
+    assert_same_wherever_cut(model, graph, inputs, [boundaries[: count - 1] for boundaries in cuts])
 
 
 def test_a_stage_that_only_passes_a_skip_on() -> None:

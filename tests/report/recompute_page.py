@@ -8,6 +8,7 @@ Nothing of `src` is used: headings, formulas and roundings stand here again, as 
 from __future__ import annotations
 
 import csv
+import functools
 import html
 import io
 import json
@@ -285,16 +286,30 @@ def runs_of(study: Path, cells: str) -> Runs:
     """Read the runs of some cells."""
     listed = {row["cell"]: row for row in read(study / "tables" / "runs.csv")}
     folders = [study / "runs" / cell for cell in cells.split()]
-    metrics = [json.loads((folder / "metrics.json").read_text()) for folder in folders]
+    metrics, configs, environments = (
+        [_parsed(folder / name) for folder in folders]
+        for name in ("metrics.json", "config.yaml", "environment.json")
+    )
     return Runs(
         metrics,
-        [yaml.safe_load((folder / "config.yaml").read_text()) for folder in folders],
-        [json.loads((folder / "environment.json").read_text()) for folder in folders],
+        configs,
+        environments,
         [
             (each["seed"], int(float(listed[folder.name]["repetition"])))
             for each, folder in zip(metrics, folders, strict=True)
         ],
     )
+
+
+def _parsed(path: Path) -> Any:
+    return _parsed_as_written(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _parsed_as_written(path: Path, written: int) -> Any:
+    """Parse a file once as long as it stays as it is; a page is held against the same runs many times."""
+    text = path.read_text()
+    return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,16 @@ MODELS = {
     "vit": ("model=vit", "model.layers=2", "model.width=16", "model.patch=7", "batch=16"),
     "gpt": GPT,
 }
+# A schedule, what it computes again and the number of micro-batches are no matter of the model: one has all
+# pairs of these, each other one of each.
+ALL_PAIRS = "unet"
+OTHERS = {("gpipe", "none"): ("resnet18", "gpt"), ("1f1b", "full"): ("mobilenet_v2", "vit")}
+SPLIT_WHOLE = ("resnet18", "vit")
 SINGLE = tuple(
     Case(f"single-{name}-m{m}", (*words, *COMMON, f"microbatches={m}"))
     for name, words in MODELS.items()
     for m in (1, 4)
+    if m == 4 or name in (ALL_PAIRS, *SPLIT_WHOLE)
 )
 PIPELINE = tuple(
     Case(
@@ -62,8 +68,7 @@ PIPELINE = tuple(
     for name, words in MODELS.items()
     for schedule in ("gpipe", "1f1b")
     for recompute in ("none", "except_last", "full")
-    # A schedule and what it computes again are no matter of the model: one has all pairs, the others two.
-    if name == "unet" or (schedule, recompute) in {("gpipe", "none"), ("1f1b", "full")}
+    if name == ALL_PAIRS or name in OTHERS.get((schedule, recompute), ())
 )
 SPLIT = tuple(
     Case(
@@ -72,6 +77,7 @@ SPLIT = tuple(
     )
     for name, words in MODELS.items()
     for m in (1, 4)
+    if name == ALL_PAIRS or (m == 1) == (name in SPLIT_WHOLE)
 )
 WRONG = tuple(
     Case(

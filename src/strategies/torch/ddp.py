@@ -37,9 +37,6 @@ def train(context: RankContext, recorder: Recorder) -> None:
     on_one_host = device.type == "cpu" and SUPPORTED and not context.config.across_hosts
     possible = on_one_host and not options.compresses
     shared_memory = options.all_reduce == "shared_memory" or (options.all_reduce == "auto" and possible)
-    if not shared_memory and device.type == "cpu":
-        # The backend's threads take time on the rank's own cores: a rank's waiting can't be told from that.
-        recorder.communication_seconds = None
     hook: Hook = SharedAllReduce(recorder.note).hook if shared_memory else backend_hook
     if options.compresses:
         hook = CompressedAllReduce(context.config, CountedGroup).hook

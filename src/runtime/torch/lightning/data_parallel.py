@@ -54,6 +54,9 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
         self._recorder = recorder
         self._hook = hook
         self._behind = behind
+        if behind and all(device.type == "cpu" for device in options["parallel_devices"]):
+            # The backend's threads take time on the rank's own cores: its waiting can't be told from that.
+            recorder.communication_seconds = None
         # When this rank had computed all its gradients, where the hook doesn't wait for the others'.
         self._handed_over: SupportsFloat | None = None
 
