@@ -110,8 +110,8 @@ def _filled_degrees(raw: Mapping[str, Any], supports: Supports) -> tuple[Mapping
 def _default_microbatches(strategy: Mapping[str, Any], supports: Supports) -> int:
     """Return how many micro-batches a batch has that the user left open."""
     if supports.axis == MESH and strategy["pipeline"] == 1:
-        # The strategy's default fills stages. Without any, a model that moves a buffer would only move it more
-        # often than on one device.
+        # The strategy's default fills stages. Without any, a model that moves a buffer would only move it
+        # more often than on one device.
         return supports.microbatches.min
     return supports.microbatches.default
 

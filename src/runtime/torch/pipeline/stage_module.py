@@ -35,6 +35,7 @@ from src.runtime.torch import (
     checkpoint,
     compilation,
     copies,
+    freed_memory,
     model_cost,
     model_look,
     process_group,
@@ -98,6 +99,8 @@ def train_stages(
     process_group.join(context, setup.process_group_backend(context))
     export.load()
     setup.prepare_process(context)
+    if context.config.degrees.shard > 1:
+        freed_memory.return_blocks()
     mesh = axes.make(context, device) if context.config.supports.axis == MESH else None
     module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device, mesh=mesh)
     strategy = PartsStrategy(
@@ -213,8 +216,10 @@ class StageModule(TrainingModule):
         sharded = mesh is not None and mesh["shard"].size() > 1
         self.shards = StageShards(stage, mesh, recorder) if mesh is not None and sharded else None
         parts.settle(stage, self._tied_weights)
-        del whole, graph
+        del whole, graph, state
         setup.release()
+        if self.shards is not None:
+            self.shards.keep_blocks_of_a_step()
 
     def warm_up(self, feed: Feed) -> None:
         """Compile the stage for a micro-batch, if that is configured."""
@@ -304,7 +309,8 @@ class StageModule(TrainingModule):
         if self.shards is None and not self.parts.shared:
             return super().rank_states(optimizer)
         holds = self.context.rank in self.holders
-        state = checkpoint.gathered_state(
-            self.model, optimizer, self.context.folder, prefix=self.prefix, keeps=holds
-        )
+        with self.shards.blocks_returned() if self.shards else contextlib.nullcontext():
+            state = checkpoint.gathered_state(
+                self.model, optimizer, self.context.folder, prefix=self.prefix, keeps=holds
+            )
         return self.joined_states(state if holds else None)
