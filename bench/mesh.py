@@ -15,8 +15,8 @@ from bench import runs
 from bench.compare import Comparison, ratios, table
 from bench.rounds import Rounds, collect
 
-# Of the CNN so many that a rank trains for nine seconds: over three, the ratio of two strategies that compute
-# the same by the same code was between 0.90 and 1.13.
+# The CNN trains for nine seconds: over three, the ratio of two strategies that compute the same by the same
+# code was between 0.90 and 1.13.
 STEPS, BATCH = {"cnn": 440, "resnet18": 56}, 128
 # The strategy of each contestant, and overrides of the command line of `src.train`.
 CONTESTANTS = {
