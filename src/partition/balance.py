@@ -35,6 +35,7 @@ class Problem:
         speeds: of the stages' devices; a cost is divided by it.
         in_flight: micro-batches whose kept bytes each stage holds at once.
         limit: bytes of memory of each device, `None` without a limit.
+        weighted: whether each stage needs weights, as one that is to be sharded.
         sums: cumulative sums of arrays by name, filled when they are first used.
     """
 
@@ -46,6 +47,7 @@ class Problem:
     speeds: Sequence[float]
     in_flight: Sequence[int]
     limit: float | None = None
+    weighted: bool = False
     sums: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stage_cost(self, stage: int, start: int, stop: int) -> float:
@@ -84,13 +86,19 @@ def best(problem: Problem, preferred: Sequence[int] = ()) -> list[int]:
     One at `preferred` boundaries alone is taken where its costliest stage costs at most `PREFERENCE` more.
 
     Raises:
-        ConfigError: when there are more stages than operations, or no cut fits in memory.
+        ConfigError: when there are more stages than operations, or no cut fits in memory or gives each stage
+            the weights that it needs.
     """
     count, stages = len(problem.cost), problem.stages
     check_stages(count, stages)
     table = _costs(problem)
     bound, _ = _search(lambda s, i, j: table[s][i, j], np.maximum, count, stages)
     if not np.isfinite(bound):
+        if problem.weighted and np.count_nonzero(problem.weights) < stages:
+            raise ConfigError(
+                f"strategy.pipeline={stages}: a stage without parameters can't be sharded, and only "
+                f"{np.count_nonzero(problem.weights)} of the model's operations have some; use fewer stages"
+            )
         least, limit = _least_memory(problem), problem.limit
         assert limit is not None, "without a limit every cut fits"
         raise ConfigError(
@@ -119,6 +127,8 @@ def _costs(problem: Problem) -> list[np.ndarray]:
         cost = (total[None, :] - total[:, None]) / speed
         cost = cost + problem.crossing[:, None] + problem.crossing[None, :]
         fits = forward
+        if problem.weighted:
+            fits = forward & (weights[None, :] > weights[:, None])
         if problem.limit is not None:
             memory = weights[None, :] - weights[:, None] + in_flight * (held[None, :] - held[:, None])
             fits = forward & (memory <= problem.limit)

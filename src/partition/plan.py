@@ -105,6 +105,7 @@ class Demands:
         in_flight: micro-batches whose activations each stage holds at once.
         speeds: of the stages' devices.
         memory_limit: bytes of each device, `None` without a limit.
+        weighted: whether each stage needs parameters, as one that is sharded.
     """
 
     partition: str | Sequence[float | str]
@@ -114,6 +115,7 @@ class Demands:
     in_flight: Sequence[int]
     speeds: Sequence[float]
     memory_limit: float | None
+    weighted: bool = False
 
 
 def demands_of(config: Config, *, overlaps: bool) -> Demands:
@@ -131,6 +133,7 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
         in_flight=[in_flight(schedule, stage, stages, config.microbatches) for stage in range(stages)],
         speeds=options.speeds or [1.0] * stages,
         memory_limit=None if limit is None else limit * 2**30,
+        weighted=config.degrees.shard > 1,
     )
 
 
@@ -162,6 +165,7 @@ def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) 
         speeds=demands.speeds,
         in_flight=demands.in_flight,
         limit=demands.memory_limit,
+        weighted=demands.weighted,
     )
 
 
@@ -184,10 +188,11 @@ def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -
         cost=measured,
         crossing=free,
         sent=problem.sent,
-        weights=free[:-1],
+        weights=problem.weights,
         kept=free[:-1],
         speeds=[1.0] * stages,
         in_flight=demands.in_flight,
+        weighted=demands.weighted,
     )
     return balance.best(plain, model.preferred)
 

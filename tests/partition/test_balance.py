@@ -52,6 +52,17 @@ def test_a_preferred_boundary_is_taken_where_it_costs_a_twentieth_more_at_most()
     assert balance.best(limited, preferred=[3]) == [2]
 
 
+def test_stages_that_are_to_be_sharded_have_weights() -> None:
+    # The best cut, 9 | 1 3 5, leaves the first stage without any; the next best is 9 1 | 3 5.
+    weights = np.array([0.0, 1.0, 0.0, 1.0])
+    assert balance.best(problem([9, 1, 3, 5], 2, weights=weights)) == [1]
+    assert balance.best(problem([9, 1, 3, 5], 2, weights=weights, weighted=True)) == [2]
+    # A preferred boundary is no exception.
+    assert balance.best(problem([9, 1, 3, 5], 2, weights=weights, weighted=True), preferred=[1]) == [2]
+    with pytest.raises(ConfigError, match="only 2 of the model's operations have some; use fewer stages"):
+        balance.best(problem([9, 1, 3, 5], 3, weights=weights, weighted=True))
+
+
 def test_a_slower_device_gets_less() -> None:
     # At speeds 1 and 1/3 the first of four equal operations' three quarters: 3 and 1 x 3.
     assert balance.best(problem([1, 1, 1, 1], 2, speeds=[1.0, 1 / 3])) == [3]
