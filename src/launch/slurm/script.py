@@ -34,6 +34,9 @@ address=$$({ getent ahostsv4 "$$SLURMD_NODENAME"; hostname -I | tr ' ' '\n'; } |
 port=$$((20000 + (SLURM_JOB_ID + 1009 * $${SLURM_RESTART_COUNT:-0}) % 10000))
 export $job=$folder
 rm -f $folder/$status
+# Ray knows one cluster a node, and refuses to start where the one that the job had is ending still. The nodes
+# are this job's alone.
+[ "$${SLURM_RESTART_COUNT:-0}" = 0 ] || srun ray stop --force >/dev/null
 # Once the command has ended, the nodes would wait for each other: they are killed instead.
 srun --cpus-per-task=$cpus --kill-on-bad-exit=0 --wait=0 \
   ray symmetric-run --address "$$address:$$port" --min-nodes $nodes --num-cpus=1 \
