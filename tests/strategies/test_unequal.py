@@ -59,8 +59,11 @@ def samples(folder: Path, rank: int) -> list[int]:
 
 
 def followed(slow: int, fast: int) -> bool:
-    """A fifth of the batch or less, for a step costs something whatever its share; then half."""
-    return 0 < slow <= 40 and 45 <= fast <= 83
+    """A fifth of the batch or so, for a step costs something whatever its share; then half, or more.
+
+    A neighbour on the first worker's core gives the second one up to three quarters.
+    """
+    return 0 < slow <= 40 and 45 <= fast <= 96
 
 
 def test_a_slower_device_gets_less_and_a_change_of_load_is_followed(
