@@ -109,7 +109,7 @@ def _filled_degrees(raw: Mapping[str, Any], supports: Supports) -> tuple[Mapping
 
 def _default_microbatches(strategy: Mapping[str, Any], supports: Supports) -> int:
     """Return how many micro-batches a batch has that the user left open."""
-    if supports.axis == MESH and strategy["pipeline"] == 1:
+    if supports.axis == MESH and strategy.get("pipeline", 1) == 1:
         # The strategy's default fills stages. Without any, a model that moves a buffer would only move it
         # more often than on one device.
         return supports.microbatches.min

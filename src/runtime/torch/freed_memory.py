@@ -32,9 +32,7 @@ def block_of_a_step(model: nn.Module) -> int:
     Blocks of a parameter or an activation are needed at each step. Those of a gathered group would leave
     holes between activations, which came to more than half of a transformer's state.
     """
-    sizes = (parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    # A stage may have none.
-    largest = max(sizes, default=0)
+    largest = max(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return min(max(LEAST_KEPT, largest + PAGE), MOST_KEPT)
 
 
