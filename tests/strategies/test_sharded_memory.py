@@ -53,7 +53,7 @@ def test_a_model_that_no_copy_has_room_for_trains_in_shards(
         pytest.param(("strategy=ddp", "workers=2"), 1, marks=pytest.mark.long),
         (("strategy=fsdp", "workers=2"), 2),
         pytest.param(("strategy=fsdp", "workers=2", "strategy.reshard=false"), 2, marks=pytest.mark.long),
-        (("strategy=hybrid", "workers=4", "strategy.shard=2", "microbatches=1"), 2),
+        (("strategy=hybrid", "workers=4", "strategy.shard=2", "strategy.pipeline=2", "microbatches=2"), 4),
     ],
 )
 def test_a_rank_holds_its_share(commands: Commands, words: tuple[str, ...], parts: int) -> None:
