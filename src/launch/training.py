@@ -15,7 +15,7 @@ from src.launch.supervise.supervisor import Supervisor
 from src.machine.devices import Device
 from src.measure import arithmetic, environment
 from src.measure.merge import merge
-from src.measure.summary import describe, disturbance, profiled, summarize
+from src.measure.summary import describe, differing, disturbance, profiled, summarize
 from src.run.directory import RunDirectory
 from src.run.status import Status
 from src.tracking.completion import send_unsent
@@ -133,6 +133,7 @@ def _train(
     if failed:
         report_failure(job, directory.work)
     else:
-        lines = [summarize(metrics), *profiled(directory.final), f"  {directory.final}"]
+        lines = [summarize(metrics), *differing(config, job.environment), *profiled(directory.final)]
+        lines.append(f"  {directory.final}")
         print(*lines, sep="\n", flush=True)
     return Status(metrics["status"])

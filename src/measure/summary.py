@@ -66,6 +66,28 @@ def disturbance(metrics: Mapping[str, Any]) -> str:
     return f"  disturbed: {', and '.join(parts)}; its speed says little"
 
 
+def differing(config: Config, environment: Mapping[str, Any]) -> list[str]:
+    """Return lines on what a run's model did in training that no single device does, none for nothing.
+
+    BatchNorm's statistics, which `batchnorm` chooses, and what a model draws at random are not among it.
+    """
+    if not config.synchronous or config.data_parallel_degree == 1:
+        return []
+    lines = []
+    if moved := environment.get("moves_buffers"):
+        others = f" and {len(moved) - 2} more" if len(moved) > 2 else ""
+        lines.append(
+            f"  note: each worker changes {', '.join(moved[:2])}{others} by its own samples alone; the first "
+            "one's are evaluated and kept"
+        )
+    if environment.get("computes_over_batch"):
+        lines.append(
+            "  note: the loss of a batch is no mean over samples that are computed one by one; "
+            "each worker has that of its own part"
+        )
+    return [*lines, "  so losses are not those of one device with the whole batch"] if lines else []
+
+
 def profiled(out: Path) -> list[str]:
     """Return lines on the profiled steps of the run in the directory `out`, none if there are no tables.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from src.measure.summary import describe, profiled
+from src.measure.summary import describe, differing, profiled
 from tests.support import config
 
 
@@ -14,6 +14,20 @@ def test_a_stand_in_is_called_one() -> None:
     assert describe(run).startswith("single trains cnn on mnist, batch 128")
     made = dataclasses.replace(run, dataset={**run.dataset, "source": "generated"})
     assert describe(made).startswith("single trains cnn on mnist (generated), batch 128")
+
+
+def test_what_workers_change_or_compute_by_their_own_samples_is_said() -> None:
+    copies = config("strategy=ddp", "workers=2")
+    moved = {"moves_buffers": ["codes", "counts", "sums"], "computes_over_batch": False}
+    first, last = differing(copies, moved)
+    assert first.startswith("  note: each worker changes codes, counts and 1 more by its own samples alone;")
+    assert last == "  so losses are not those of one device with the whole batch"
+    first, _ = differing(copies, {"moves_buffers": [], "computes_over_batch": True})
+    assert first.startswith("  note: the loss of a batch is no mean over samples")
+    # Nothing is seen, each stage sees all samples, or nobody compares.
+    assert differing(copies, {"moves_buffers": []}) == differing(copies, {}) == []
+    for words in (["strategy=single"], ["strategy=pipeline"], ["strategy=hogwild"]):
+        assert differing(config(*words), moved) == []
 
 
 def test_profiled_steps_are_told_in_four_lines(tmp_path: Path) -> None:

@@ -40,16 +40,13 @@ PAIR = (
     Case("ddp-m2-dice", (*DICE, *DDP, "microbatches=2")),
     Case("ddp-per-batch", (*COMMON, *DDP), "terms per batch"),
     Case("split-components", (*COMMON, *SPLIT, COMPONENTS)),
-    Case("split-size", (*COMMON, *SPLIT, "strategy.partition=size")),
     Case("pipeline-components", (*COMMON, *PIPELINE, COMPONENTS)),
     Case("pipeline-components-dice", (*DICE, *PIPELINE, COMPONENTS, "strategy.schedule=1f1b")),
-    Case("pipeline-time", (*COMMON, *PIPELINE, "strategy.partition=time")),
-    Case("pipeline-size", (*COMMON, *PIPELINE, "strategy.partition=size")),
     Case("pipeline-optimal", (*COMMON, *PIPELINE, "strategy.partition=optimal")),
     Case("pipeline-per-batch", (*COMMON, *PIPELINE, COMPONENTS), "terms per batch"),
 )
-TRIPLE = (Case("pipeline-3", THREE), Case("pipeline-3-1f1b", (*THREE, "strategy.schedule=1f1b")))
-MPIEXEC = (Case("mpi", (*COMMON, *MPI)), Case("mpi-m2", (*COMMON, *MPI, "microbatches=2")))
+TRIPLE = (Case("pipeline-3-1f1b", (*THREE, "strategy.schedule=1f1b")),)
+MPIEXEC = (Case("mpi-m2", (*COMMON, *MPI, "microbatches=2")),)
 JOBS = {
     "alone": (ALONE, "ddp", 1),
     "pair": (PAIR, "ddp", 2),
@@ -76,16 +73,11 @@ def trained(cases: Path) -> dict[str, list[Outcome]]:
         ("ddp", "single-m2"),
         ("ddp-m2", "single-m4"),
         ("ddp-m2-dice", "single-m4-dice"),
-        ("mpi", "single-m2"),
         ("mpi-m2", "single-m4"),
         ("split-components", "single"),
-        ("split-size", "single"),
         ("pipeline-components", "single-m4"),
         ("pipeline-components-dice", "single-m4-dice"),
-        ("pipeline-time", "single-m4"),
-        ("pipeline-size", "single-m4"),
         ("pipeline-optimal", "single-m4"),
-        ("pipeline-3", "single-m4"),
         ("pipeline-3-1f1b", "single-m4"),
     ],
 )
