@@ -11,10 +11,6 @@ from src.launch.launcher import LocalLauncher
 from src.launch.process_spec import ProcessSpec, rank_spec
 from src.run.variables import STORE
 
-# Ranks that shard return what they free to the kernel (src/runtime/torch/freed_memory.py) and fault it in
-# again at each step: by pages of 2 MiB, where torch asks for them. It reads this before its first tensor.
-HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-
 
 class TorchRanks(LocalLauncher):
     """A launcher of one process a worker, with the environment variables that torchrun would set."""
@@ -35,11 +31,9 @@ def rendezvous_environments(config: Config, hosts: Hosts) -> list[dict[str, str]
     store = f"store-{secrets.token_hex(8)}"
     # Processes that share no files meet at a port, where rank 0 listens (src/runtime/torch/process_group.py).
     meeting = {STORE: store} if hosts.share_files else {}
-    memory = HUGE_PAGES if config.degrees.shard > 1 else {}
     return [
         {
             **meeting,
-            **memory,
             # The backends' own connections: within this host, or between hosts.
             "GLOO_SOCKET_IFNAME": interface,
             "NCCL_SOCKET_IFNAME": interface,

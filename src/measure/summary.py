@@ -67,7 +67,7 @@ def disturbance(metrics: Mapping[str, Any]) -> str:
 
 
 def differing(config: Config, environment: Mapping[str, Any]) -> list[str]:
-    """Return lines on what a run's model did in training that no single device does, none for nothing.
+    """Return lines on what a run's model did in training that one device wouldn't do, or none.
 
     BatchNorm's statistics, which `batchnorm` chooses, and what a model draws at random are not among it.
     """
@@ -85,7 +85,9 @@ def differing(config: Config, environment: Mapping[str, Any]) -> list[str]:
             "  note: the loss of a batch is no mean over samples that are computed one by one; "
             "each worker has that of its own part"
         )
-    return [*lines, "  so losses are not those of one device with the whole batch"] if lines else []
+    return (
+        [*lines, "  so losses may be others than those of one device with the whole batch"] if lines else []
+    )
 
 
 def profiled(out: Path) -> list[str]:

@@ -21,7 +21,7 @@ def test_what_workers_change_or_compute_by_their_own_samples_is_said() -> None:
     moved = {"moves_buffers": ["codes", "counts", "sums"], "computes_over_batch": False}
     first, last = differing(copies, moved)
     assert first.startswith("  note: each worker changes codes, counts and 1 more by its own samples alone;")
-    assert last == "  so losses are not those of one device with the whole batch"
+    assert last == "  so losses may be others than those of one device with the whole batch"
     first, _ = differing(copies, {"moves_buffers": [], "computes_over_batch": True})
     assert first.startswith("  note: the loss of a batch is no mean over samples")
     # Nothing is seen, each stage sees all samples, or nobody compares.

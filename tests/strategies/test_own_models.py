@@ -92,6 +92,8 @@ def test_how_often_a_run_evaluates_changes_nothing(
             words = (f"strategy={strategy}", f"evaluate_every={every}", f"out={strategy}-{every}")
             completed = commands.run(*words, *kind("moving_buffer"), *COMMON, *SHORT)
             assert completed.returncode == 0, completed.stderr
+            # The copies' own buffers are told of.
+            assert ("each worker changes" in completed.stdout) == (strategy == "ddp")
         often, seldom = (losses(commands.folder / f"{strategy}-{every}") for every in (2, 10))
         assert often == seldom
 

@@ -218,6 +218,8 @@ class StageModule(TrainingModule):
         parts.settle(stage, self._tied_weights)
         del whole, graph, state
         setup.release()
+        if self.shards is not None:
+            self.shards.keep_blocks_of_a_step()
 
     def warm_up(self, feed: Feed) -> None:
         """Compile the stage for a micro-batch, if that is configured."""
@@ -307,7 +309,8 @@ class StageModule(TrainingModule):
         if self.shards is None and not self.parts.shared:
             return super().rank_states(optimizer)
         holds = self.context.rank in self.holders
-        state = checkpoint.gathered_state(
-            self.model, optimizer, self.context.folder, prefix=self.prefix, keeps=holds
-        )
+        with self.shards.blocks_returned() if self.shards else contextlib.nullcontext():
+            state = checkpoint.gathered_state(
+                self.model, optimizer, self.context.folder, prefix=self.prefix, keeps=holds
+            )
         return self.joined_states(state if holds else None)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from src.measure.recorder import Recorder
 from src.partition.torch.stage import Stage
+from src.runtime.torch import freed_memory
 from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.sharding.sharded_module import count_exchanges, shard
 
@@ -27,6 +29,7 @@ class StageShards:
         self._whole = dict(stage.named_parameters())
         kept = shard(stage, [], ranks["data", "shard"], reshard=False)
         self._stage = stage
+        self._returned_bytes = freed_memory.block_of_a_step(stage)
         self._sharded = self._whole.keys() - {
             name for name, each in self._whole.items() if any(each is one for one in kept)
         }
@@ -47,6 +50,14 @@ class StageShards:
         finally:
             self._free()
             self._stage.reshard()
+
+    def keep_blocks_of_a_step(self) -> None:
+        """Have the process keep freed blocks that each step needs again, and return larger ones."""
+        freed_memory.return_blocks(self._returned_bytes)
+
+    def blocks_returned(self) -> AbstractContextManager[None]:
+        """Return all freed memory within the block, as of a checkpoint's tensors, gathered one by one."""
+        return freed_memory.all_returned(self._returned_bytes)
 
     def _free(self) -> None:
         for name in self._sharded:

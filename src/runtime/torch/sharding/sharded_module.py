@@ -18,7 +18,7 @@ from src.config.run_config import MESH, StrategyOptions
 from src.measure.recorder import Recorder
 from src.models.torch.unchanged import evaluating
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, scoring, setup
+from src.runtime.torch import checkpoint, freed_memory, scoring, setup
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import sync_batchnorm
@@ -126,6 +126,8 @@ class ShardedModule(TrainingModule):
         count_exchanges(model, recorder)
         self._gradients = ShardedGradients(model, kept, mesh, recorder)
         setup.release()
+        self._returned_bytes = freed_memory.block_of_a_step(model)
+        freed_memory.return_blocks(self._returned_bytes)
 
     @property
     def _sharded(self) -> FSDPModule:
@@ -192,7 +194,8 @@ class ShardedModule(TrainingModule):
     def rank_states(self, optimizer: torch.optim.Optimizer) -> list[RankState] | None:
         """Gather the whole model's tensors on rank 0, one at a time; return `None` on others."""
         first = self.context.rank == 0
-        state = checkpoint.gathered_state(self.model, optimizer, self.context.folder, keeps=first)
+        with freed_memory.all_returned(self._returned_bytes):
+            state = checkpoint.gathered_state(self.model, optimizer, self.context.folder, keeps=first)
         return [checkpoint.complete([state], self.tied, self.unstaged)] if first else None
 
 
