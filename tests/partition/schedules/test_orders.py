@@ -1,0 +1,115 @@
+"""Each rank's actions are those that torch's schedules have, and each pass is there once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from torch.distributed.pipelining import schedules as torch_schedules
+
+from src.partition.schedules.actions import Kind, Placement
+from src.partition.schedules.catalogue import SCHEDULES, refusal, table
+
+TORCH = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "looped_bfs": "LoopedBFS",
+    "interleaved": "Interleaved1F1B",
+    "zero_bubble": "InterleavedZeroBubble",
+    "zbv": "ZBVZeroBubble",
+    "dualpipe_v": "DualPipeV",
+}
+
+
+class Stage(SimpleNamespace):
+    """All that a schedule asks of a stage; its passes are written down, and nothing is sent."""
+
+    has_backward = True
+    submod = None
+    stage_index_to_group_rank: ClassVar[dict[int, int]] = {}
+
+    def forward_one_chunk(self, number: int, *_: Any, **__: Any) -> None:
+        self.done.append(f"{self.stage_index}F{number}")
+
+    def backward_one_chunk(self, number: int, *_: Any, **__: Any) -> None:
+        self.done.append(f"{self.stage_index}B{number}")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: []
+
+
+def stage(index: int, ranks: int, count: int) -> Stage:
+    return Stage(
+        stage_index=index,
+        num_stages=count,
+        group_size=ranks,
+        group_rank=0,
+        is_first=index == 0,
+        is_last=False,
+        done=[],
+    )
+
+
+def of_torch(name: str, ranks: int, virtual: int, microbatches: int) -> list[list[str]]:
+    """The actions of torch's schedule, an overlapped pair one after the other."""
+    made = torch_schedules.get_schedule_class(TORCH[name])
+    if issubclass(made, torch_schedules.PipelineScheduleSingle):
+        stages = [stage(rank, ranks, ranks) for rank in range(ranks)]
+        for each in stages:
+            schedule = made(each, microbatches, loss_fn=lambda *_: None)
+            schedule._initialize_stage = lambda *_: None
+            schedule._step_microbatches([()] * microbatches, [{}] * microbatches)
+        return [each.done for each in stages]
+    local = SCHEDULES[name].placement.stages(0, ranks, virtual)
+    order = made([stage(index, ranks, ranks * virtual) for index in local], microbatches).pipeline_order
+    return [
+        [str(each) for action in order[rank] if action for each in action.sub_actions or (action,)]
+        for rank in range(ranks)
+    ]
+
+
+CASES = [
+    case
+    for case in itertools.product(TORCH, (1, 2, 3, 4, 8), (1, 2, 3), (1, 2, 3, 4, 5, 8, 12, 16))
+    if refusal(*case) is None
+]
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_they_are_torchs(name: str) -> None:
+    cases = [case for case in CASES if case[0] == name]
+    assert len(cases) > 10
+    for case in cases:
+        assert [[str(action) for action in own] for own in table(*case)] == of_torch(*case), case
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_each_stage_passes_each_micro_batch_once(name: str) -> None:
+    for _, ranks, virtual, microbatches in (case for case in CASES if case[0] == name):
+        found = Counter(itertools.chain(*table(name, ranks, virtual, microbatches)))
+        assert set(found.values()) == {1}
+        for index, number in itertools.product(range(ranks * virtual), range(microbatches)):
+            kinds = {kind for kind in Kind if found[index, kind, number]}
+            apart = {Kind.FORWARD, Kind.INPUT_BACKWARD, Kind.WEIGHT_BACKWARD}
+            assert kinds == {Kind.FORWARD, Kind.BACKWARD} or (SCHEDULES[name].splits and kinds == apart)
+
+
+def test_stages_lie_in_a_loop_or_in_a_v() -> None:
+    assert Placement.LOOP.stages(1, 4, 2) == (1, 5)
+    assert [Placement.V.stages(rank, 4, 2) for rank in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]
+
+
+def test_what_a_schedule_cannot_have_is_said() -> None:
+    assert refusal("1f1b", 4, 1, 3) == (
+        "microbatches=3: schedule 1f1b needs at least 4 for 4 stages; choose microbatches=4"
+    )
+    assert refusal("dualpipe_v", 2, 2, 3) is not None
+    assert refusal("zbv", 2, 3, 8) == "strategy.virtual_stages=3: schedule zbv has 2 a worker"
+    assert refusal("interleaved", 2, 2, 5) == (
+        "microbatches=5: schedule interleaved does them in 2 rounds of equal size; choose microbatches=4"
+    )
+    with pytest.raises(ValueError, match="schedule gpipe has 1 a worker"):
+        table("gpipe", 2, 2, 4)
