@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
@@ -36,6 +36,41 @@ def on_waiting(notice: Callable[[], None]) -> None:
     setattr(schedules, "_wait_batch_p2p", wait)  # noqa: B010
 
 
+def detachable(tensor: Tensor) -> Tensor:
+    """Return a stage's output as torch can detach it in place between the parts of its backward pass."""
+    return tensor.clone() if tensor._is_view() else tensor
+
+
+def apart_from_inputs(
+    outputs: Iterable[Tensor], inputs: Iterable[Any], parameters: Iterable[nn.Parameter]
+) -> list[nn.Parameter]:
+    """Return the parameters on which no output depends that also depends on an input."""
+    from_inputs, others = set[Any](), set[Any]()
+    ends = {_node(each) for each in inputs if isinstance(each, Tensor) and each.requires_grad}
+    for output in outputs:
+        reached = _reached(_node(output))
+        if reached & ends:
+            from_inputs |= reached
+        else:
+            others |= reached
+    return [each for each in parameters if each.requires_grad and _node(each) in others - from_inputs]
+
+
+def _node(tensor: Tensor) -> Any:
+    """Return the node of autograd's graph that has a tensor's gradient."""
+    return torch.autograd.graph.get_gradient_edge(tensor).node
+
+
+def _reached(root: Any) -> set[Any]:
+    """Return the nodes of autograd's graph from `root` on."""
+    found, left = {root}, [root]
+    while left:
+        new = {node for node, _ in left.pop().next_functions if node is not None} - found
+        found |= new
+        left.extend(new)
+    return found
+
+
 class StaticStage(PipelineStage):
     """A stage whose shapes are given.
 
@@ -47,6 +82,7 @@ class StaticStage(PipelineStage):
     """
 
     greets = True
+    _apart: list[nn.Parameter] | None = None
 
     def _warmup_forward_vote(self, has_backward: bool, received_acc: Tensor | None = None) -> Tensor:
         if self.greets:
@@ -98,7 +134,40 @@ class StaticStage(PipelineStage):
                 else gradient
                 for gradient, tensor in zip(self.bwd_cache[bwd_chunk_id], received, strict=True)
             )
+        if self.has_backward and not self.is_first:
+            # A backward pass for inputs alone leaves the layout in which autograd has computed them.
+            self.bwd_cache[bwd_chunk_id] = tuple(
+                gradient.contiguous() if isinstance(gradient, Tensor) else gradient
+                for gradient in self.bwd_cache[bwd_chunk_id]
+            )
         return super().get_bwd_send_ops(bwd_chunk_id)
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> Any:
+        """Run a whole backward pass, or its part for inputs or for weights.
+
+        torch begins the latter where gradients of inputs have passed, and leaves out parameters that none of
+        them comes by, as a position embedding that a stage only hands on: those are in the former here.
+        """
+        if backward_type == "input":
+            self._backward_apart(**bwd_kwargs)
+        return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+
+    def _backward_apart(
+        self, stage_output: Sequence[Tensor], output_grads: Sequence[Any] | None, input_values: Sequence[Any]
+    ) -> None:
+        """Add to the gradients of parameters that no gradient of an input comes by."""
+        gradients = output_grads or [None] * len(stage_output)
+        pairs = [pair for pair in zip(stage_output, gradients, strict=True) if pair[0].requires_grad]
+        outputs, given = [output for output, _ in pairs], [gradient for _, gradient in pairs]
+        if self._apart is None:
+            self._apart = apart_from_inputs(outputs, input_values, list(self.submod.parameters()))
+        if not self._apart:
+            return
+        found = torch.autograd.grad(outputs, self._apart, given, retain_graph=True)
+        for parameter, gradient in zip(self._apart, found, strict=True):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         return super()._get_init_p2p_neighbors_ops() if self.greets else []

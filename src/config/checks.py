@@ -20,6 +20,7 @@ from src.config.emulated_links import check_links
 from src.config.mistakes import CannotRunHere, ConfigError
 from src.config.own_training import check_own_training
 from src.config.run_config import MESH, Config, Degrees, Hardware, Supports
+from src.config.schedules import SCHEDULES, refusal
 from src.config.schema import SYNCHRONOUS, leaf
 from src.config.slurm import check_slurm, hosts_of
 from src.config.tracking_address import URI_VARIABLE, check_address
@@ -63,11 +64,12 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "out": out,
     }
     filled["dataset"] = datasets.filled(raw["dataset"])
-    filled["strategy"] = {**strategy, **_decided_by_options(strategy)}
+    filled["strategy"] = {**strategy, **_decided_by_options(strategy), **_virtual_stages(strategy)}
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
         _check_degrees,
+        _check_schedule,
         check_links,
         check_cluster,
         check_slurm,
@@ -149,6 +151,13 @@ def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:
     return next(iter(chosen), None)
 
 
+def _virtual_stages(strategy: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of stages a worker that a schedule has by default, unless it is given."""
+    if strategy.get("virtual_stages", 1) is not None:
+        return {}
+    return {"virtual_stages": SCHEDULES[strategy["schedule"]].virtual[2]}
+
+
 def _check_degrees(config: Config) -> None:
     """Raise `ConfigError` where degrees don't multiply to the workers, or can't go together yet."""
     degrees = config.degrees
@@ -168,6 +177,30 @@ def _check_degrees(config: Config) -> None:
         raise ConfigError(
             f"strategy.tied=reduce: goes without shards, and strategy.shard={degrees.shard}; "
             "choose strategy.tied=together, or strategy.shard=1"
+        )
+
+
+def _check_schedule(config: Config) -> None:
+    """Raise `ConfigError` where a pipeline's schedule can't go with the other options."""
+    if not config.cuts or (name := config.strategy.get("schedule")) is None:
+        return
+    degrees, virtual = config.degrees, config.virtual_stages
+    if reason := refusal(name, degrees.pipeline, virtual, config.microbatches):
+        raise ConfigError(reason)
+    others = [
+        f"strategy.{axis}={value}" for axis in ("shard", "tensor") if (value := getattr(degrees, axis)) > 1
+    ]
+    if config.strategy.get("compile"):
+        others.append("strategy.compile=true")
+    if virtual > 1 and others:
+        raise ConfigError(
+            f"strategy.virtual_stages={virtual}: {others[0]} takes one stage a worker; choose "
+            "strategy.schedule=gpipe or 1f1b"
+        )
+    if SCHEDULES[name].splits and (recompute := config.strategy["recompute"]) != "none":
+        raise ConfigError(
+            f"strategy.recompute={recompute}: under strategy.schedule={name} backward passes for inputs and "
+            "for weights are apart, and each would compute again; choose strategy.recompute=none"
         )
 
 
@@ -209,9 +242,9 @@ def _check_batch(config: Config) -> None:
 def _check_lists(config: Config) -> None:
     """Raise `ConfigError` where a list among the strategy's options has the wrong length or entries.
 
-    A list of numbers must have one for each worker. A list of names says where each worker's part begins, for
-    all but the first. Where `allowed` says `lists: modules`, it names modules, however many; `lists: splits`,
-    it names modules and how each is split.
+    A list of numbers must have one for each worker, or each of its stages (`lists: stages`). A list of names
+    says where each part begins, for all but the first. Where `allowed` says `lists: modules`, it names
+    modules, however many; `lists: splits`, it names modules and how each is split.
     """
     for option, allowed in (config.strategy.get("allowed") or {}).items():
         value = config.strategy[option]
@@ -223,11 +256,13 @@ def _check_lists(config: Config) -> None:
                 raise ConfigError(f"strategy.{option}={value}: must name {example}")
             continue
         meshed = config.supports.axis == MESH
-        count = config.degrees.pipeline if meshed else config.workers
-        length = count - has_names
+        workers = config.degrees.pipeline if meshed else config.workers
+        each = config.virtual_stages if allowed["lists"] == "stages" else 1
+        length = workers * each - has_names
         if len(value) != length:
             meaning = "name where each but the first begins" if has_names else "an entry each"
-            needing = f"strategy.pipeline={count}" if meshed else f"workers={count}"
+            needing = f"strategy.pipeline={workers}" if meshed else f"workers={workers}"
+            needing += f" of strategy.virtual_stages={each}" if each > 1 else ""
             raise ConfigError(
                 f"strategy.{option}={value}: has {len(value)} entries, and {needing} need {length}: {meaning}"
             )

@@ -159,6 +159,7 @@ KEYS: dict[str, Key] = {
     **_options("strategy", Changes.SPEED, "backend", "all_reduce", "bucket_mb", "compile", "partition"),
     "strategy.find_unused_parameters": Key(Changes.SPEED, Rule(bool, optional=True)),
     **_options("strategy", Changes.SPEED, "speeds", "memory_gib", "schedule", "recompute", "tied"),
+    **_options("strategy", Changes.SPEED, "virtual_stages"),
     **_options("strategy", Changes.SPEED, "reduction", "communication", "steps_per_execution", "xla"),
     **_options("strategy", Changes.SPEED, "servers", "timeout_seconds", "deterministic", "sharding"),
     **_options("strategy", Changes.SPEED, "shard_kib", "loop", "reshard", "groups", "group_mb", "plan"),

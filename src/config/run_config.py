@@ -237,6 +237,11 @@ class Config:
         return "partition" in self.strategy and (self.supports.axis != MESH or self.degrees.pipeline > 1)
 
     @property
+    def virtual_stages(self) -> int:
+        """Return how many stages of the model each worker along the axis of stages has."""
+        return self.strategy.get("virtual_stages", 1) if self.cuts else 1
+
+    @property
     def across_hosts(self) -> bool:
         """Return whether the run's processes are on several hosts, which share no memory."""
         return self.hardware.links is not None or self.on_cluster

@@ -24,6 +24,7 @@ class Timeline:
     Attributes:
         first: the first step to record, of `STEPS`.
         step: the running step, from 0.
+        microbatch: the one of the last activity that was of one.
         intervals: (step, activity, micro-batch, start, end) of the recorded steps, in seconds.
         communication_seconds: seconds of the activities `send` and `wait` in all steps.
     """
@@ -31,7 +32,7 @@ class Timeline:
     def __init__(self, *, first: int, clock: StepClock | None = None) -> None:
         """Record steps from `first` on by `clock`, the rank's, which also counts the exchanges."""
         self.first = first
-        self.step = 0
+        self.step = self.microbatch = 0
         self.intervals: list[tuple[int, str, int, float, float]] = []
         self.communication_seconds = 0.0
         self._clock = StepClock(0) if clock is None else clock
@@ -40,6 +41,7 @@ class Timeline:
     def mark(self, activity: str, microbatch: int = -1) -> None:
         """Begin an activity, which ends the one before; `idle` is whatever has no other name."""
         now = self._clock.now()
+        self.microbatch = microbatch if microbatch >= 0 else self.microbatch
         if self._open is not None:
             self._clock.when_known(partial(self._close, self.step, *self._open, now))
         self._open = (activity, microbatch, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from rich.table import Table
 
 from src.config import Config, ConfigError
 from src.config.run_config import StrategyOptions
+from src.config.schedules import SCHEDULES, Placement
 from src.measure import arithmetic
 from src.partition import balance, model_profile
 from src.partition.balance import Problem
 from src.partition.model_profile import Costs, Link, ModelProfile
 from src.partition.saved_tensors import in_flight
+from src.partition.schedules import simulation, tables
 
 METHODS = ("layers", "size", "time", "optimal")
 
@@ -52,7 +54,11 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A cut of a model into stages, by `strategy.partition`, with the step's predicted seconds."""
+    """A cut of a model into stages, by `strategy.partition`, with the step's predicted seconds.
+
+    Attributes:
+        devices: the device of each stage; empty where each has its own.
+    """
 
     method: str
     operations: int
@@ -60,6 +66,7 @@ class Plan:
     microbatches: int
     stages: list[StagePlan]
     predicted_step_seconds: float
+    devices: list[int] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -80,6 +87,7 @@ class CutOptions(StrategyOptions):
         partition, speeds: as `Demands` has them; without speeds all devices are alike.
         memory_gib: what one device has for the model, `None` without a limit.
         schedule: of a pipeline; `None` where one micro-batch follows the other.
+        virtual_stages: stages of each worker.
         recompute: which micro-batches' activations are computed again for backward.
         tied: whether a weight that several layers share stays on one stage (`together`), or is on each of
             theirs, where its gradients are summed (`reduce`).
@@ -89,6 +97,7 @@ class CutOptions(StrategyOptions):
     speeds: Sequence[float] | None = None
     memory_gib: float | None = None
     schedule: str | None = None
+    virtual_stages: int = 1
     recompute: str = "none"
     tied: str = "together"
 
@@ -105,6 +114,8 @@ class Demands:
         in_flight: micro-batches whose activations each stage holds at once.
         speeds: of the stages' devices.
         memory_limit: bytes of each device, `None` without a limit.
+        schedule: of a pipeline; `None` where one micro-batch follows the other.
+        devices: the device of each stage.
         weighted: whether each stage needs parameters, as one that is sharded.
     """
 
@@ -115,14 +126,22 @@ class Demands:
     in_flight: Sequence[int]
     speeds: Sequence[float]
     memory_limit: float | None
+    schedule: str | None = None
+    devices: Sequence[int] = ()
     weighted: bool = False
 
 
 def demands_of(config: Config, *, overlaps: bool) -> Demands:
     """Return a configuration's demands on the cut; `overlaps` says whether stages work at the same time."""
     options, optimizer = CutOptions.of(config), config.optimizer
-    stages, limit = config.degrees.pipeline, options.memory_gib
-    schedule = options.schedule if options.recompute == "none" else None
+    workers, virtual, limit = config.degrees.pipeline, config.virtual_stages, options.memory_gib
+    placement = SCHEDULES[options.schedule].placement if options.schedule else Placement.LOOP
+    devices = [placement.rank(stage, workers) for stage in range(workers * virtual)]
+    held: dict[int, int] = {}
+    # Activations that are computed again are there for one micro-batch at a time.
+    for order in tables.table(options.schedule, workers, virtual, config.microbatches):
+        held |= in_flight(order) if options.recompute == "none" else {action.stage: 1 for action in order}
+    speeds = options.speeds or [1.0] * workers
     return Demands(
         partition=options.partition,
         microbatches=config.microbatches,
@@ -130,9 +149,11 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
         state={"adam": 4, "adamw": 4, "adagrad": 3, "sgd": 3 if optimizer["momentum"] else 2}[
             optimizer["name"]
         ],
-        in_flight=[in_flight(schedule, stage, stages, config.microbatches) for stage in range(stages)],
-        speeds=options.speeds or [1.0] * stages,
+        in_flight=[held[stage] for stage in range(len(devices))],
+        speeds=[speeds[device] for device in devices],
         memory_limit=None if limit is None else limit * 2**30,
+        schedule=options.schedule,
+        devices=devices,
         weighted=config.degrees.shard > 1,
     )
 
@@ -164,16 +185,22 @@ def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) 
         kept=costs.kept_bytes,
         speeds=demands.speeds,
         in_flight=demands.in_flight,
-        limit=demands.memory_limit,
+        # Stages of one device are given equal parts of its memory.
+        limit=None if demands.memory_limit is None else demands.memory_limit / _stages_a_device(demands),
         weighted=demands.weighted,
     )
+
+
+def _stages_a_device(demands: Demands) -> int:
+    return len(demands.devices) // len(set(demands.devices)) if demands.devices else 1
 
 
 def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -> list[int]:
     """Return the inner boundaries of the cut that `demands.partition` asks for."""
     partition, stages = demands.partition, len(demands.speeds)
     count = len(model.names)
-    balance.check_stages(count, stages)
+    several = _stages_a_device(demands) > 1
+    balance.check_stages(count, stages, "workers x strategy.virtual_stages" if several else "workers")
     if not isinstance(partition, str):
         if any(isinstance(item, str) for item in partition):
             return named(model.names, model.modules, [str(item) for item in partition])
@@ -241,22 +268,36 @@ def describe(
                 sent_bytes=sum(value.nbytes for value in crossing),
             )
         )
-    if demands.memory_limit is not None and any(s.memory_bytes > demands.memory_limit for s in stages):
+    devices = demands.devices or range(len(stages))
+    most = max(
+        sum(stage.memory_bytes for place, stage in zip(devices, stages, strict=True) if place == device)
+        for device in set(devices)
+    )
+    if demands.memory_limit is not None and most > demands.memory_limit:
         balance.best(problem)  # raises when no cut would fit
-        most = max(stage.memory_bytes for stage in stages)
         raise ConfigError(
             f"strategy.memory_gib={demands.memory_limit / 2**30:g}: this cut needs {most / 2**30:.2f} GiB on "
             "one device; strategy.partition=optimal finds one that fits"
         )
-    taken = [stage.seconds + stage.transfer_seconds for stage in stages]
-    microbatches = demands.microbatches
-    step = (
-        arithmetic.ideal_step_seconds(taken, microbatches, 0.0)
-        if demands.overlaps
-        else microbatches * sum(taken)
-    )
     method = demands.partition if isinstance(demands.partition, str) else "given"
-    return Plan(method, len(model.names), list(boundaries), microbatches, stages, step)
+    step = _step_seconds(stages, demands)
+    return Plan(method, len(model.names), list(boundaries), demands.microbatches, stages, step, list(devices))
+
+
+def _step_seconds(stages: Sequence[StagePlan], demands: Demands) -> float:
+    """Predict a step's seconds without the optimizer; a stage's transfers keep it busy."""
+    taken = np.array([stage.seconds + stage.transfer_seconds for stage in stages])
+    if not demands.overlaps:
+        return float(demands.microbatches * taken.sum())
+    if demands.schedule is None or _stages_a_device(demands) == 1:
+        return arithmetic.ideal_step_seconds(list(taken), demands.microbatches, 0.0)
+    # The parts of a pass aren't measured: each is taken for a third.
+    part = taken / 3
+    costs = simulation.Costs(forward=part, input_backward=part, weight_backward=part)
+    virtual = _stages_a_device(demands)
+    order = tables.table(demands.schedule, len(stages) // virtual, virtual, demands.microbatches)
+    placement = SCHEDULES[demands.schedule].placement
+    return float(simulation.simulate(order, placement, costs).step_seconds)
 
 
 def show(plan: Plan) -> str:
@@ -264,12 +305,13 @@ def show(plan: Plan) -> str:
     table = Table(
         title=f"cut of {plan.operations} operations by {plan.method}", title_justify="left", box=None
     )
+    apart = len(set(plan.devices)) == len(plan.devices)
     for name in ("stage", "operations", "begins with", "parameters", "time", "transfer", "memory", "sends"):
         table.add_column(name, justify="left" if name in ("begins with", "sends") else "right")
     for number, stage in enumerate(plan.stages):
         sends = f"{len(stage.sends)}: {stage.sent_bytes / 2**10:,.0f} KiB" if stage.sends else "-"
         table.add_row(
-            str(number),
+            str(number) if apart else f"{number} on {plan.devices[number]}",
             f"{stage.start}-{stage.stop - 1}",
             stage.first,
             f"{stage.parameters:,}",

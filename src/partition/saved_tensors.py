@@ -6,7 +6,11 @@ those of all micro-batches whose forward pass it has done, and whose backward pa
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from src.partition.schedules.actions import Action, Kind
 
 
 @dataclass(frozen=True)
@@ -24,52 +28,48 @@ class SavedTensors:
     others: float
 
 
-def in_flight(schedule: str | None, stage: int, stages: int, microbatches: int) -> int:
-    """Return the most micro-batches whose activations stage `stage` (from 0) holds at once.
-
-    GPipe (Huang 2019, section 2.3) does all forward passes first. Under 1F1B (Narayanan 2019, section 3.2) a
-    stage does as many before its first backward pass as there are stages from it to the last one. Without a
-    schedule each micro-batch's backward pass follows at once.
-    """
-    return {"gpipe": microbatches, "1f1b": min(microbatches, stages - stage), None: 1}[schedule]
+def in_flight(order: Sequence[Action]) -> dict[int, int]:
+    """Return by stage the most micro-batches whose activations a rank with such an order holds at once."""
+    now, most = Counter[int](), Counter[int]()
+    for action in order:
+        if action.kind is Kind.FORWARD:
+            now[action.stage] += 1
+            most[action.stage] = max(most[action.stage], now[action.stage])
+        elif action.kind is not Kind.INPUT_BACKWARD:
+            now[action.stage] -= 1
+    return dict(most)
 
 
 def most_bytes(
-    saved: SavedTensors,
-    *,
-    schedule: str | None,
-    recompute: str,
-    stage: int,
-    stages: int,
-    microbatches: int,
+    order: Sequence[Action], saved: Mapping[int, SavedTensors], microbatches: int, recompute: str = "none"
 ) -> float:
-    """Return the most bytes of saved tensors that stage `stage` (from 0) holds at once.
+    """Return the most bytes of saved tensors that a rank holds at once.
 
-    With k micro-batches in flight, i bytes of inputs a micro-batch and e bytes of others:
-
-        none            k i + k e, of the inputs only those that autograd saves
-        full            k i + e: all keep their inputs, and one's others are computed again for its backward
-        except_last     k i + 2 e for k > 1: the last one's others are there before the first one's
-                        backward pass, which torch's schedules do first; k i + e for k = 1
-
-    The first stage's inputs are parts of one tensor, the batch's images, all of which is held as long as one
-    of them is: there k i is that of all micro-batches.
+    A micro-batch's are held until its backward pass, the one for weights where both are apart: autograd keeps
+    a graph as a whole. One that is computed again for its backward pass (`recompute`) has its inputs until
+    then, and the others during it. The first stage's inputs are parts of one tensor, the batch's images, all
+    of which is held as long as one of them is.
 
     Args:
-        saved: bytes of one micro-batch.
-        schedule: `gpipe`, `1f1b`, or `None` where one micro-batch follows the other.
-        recompute: `none`, `full` or `except_last`.
-        stage: number of the stage.
-        stages: number of stages.
+        order: what the rank does, one pass after the other.
+        saved: bytes of one micro-batch, by stage.
         microbatches: number of micro-batches in a step.
+        recompute: `none`, `full` or `except_last`.
     """
-    held = in_flight(schedule, stage, stages, microbatches)
-    inputs_held = microbatches if stage == 0 else held
-    if recompute == "none":
-        return inputs_held * saved.saved_inputs + held * saved.others
-    if recompute == "full":
-        return inputs_held * saved.inputs + saved.others
-    if microbatches == 1:
+    if microbatches == 1 and recompute == "except_last":
         # The only one is the last one, which isn't computed again.
-        return saved.saved_inputs + saved.others
-    return inputs_held * saved.inputs + min(held, 2) * saved.others
+        recompute = "none"
+    now = most = 0.0
+    for stage, kind, microbatch in order:
+        here = saved[stage]
+        inputs = here.saved_inputs if recompute == "none" else here.inputs
+        again = recompute == "full" or (recompute == "except_last" and microbatch < microbatches - 1)
+        kept = 0.0 if again else here.others
+        if kind is Kind.FORWARD:
+            # All of the batch's images are there for the first of its micro-batches.
+            now += kept + (inputs if stage else inputs * microbatches * (microbatch == 0))
+            most = max(most, now)
+        elif kind is not Kind.INPUT_BACKWARD:
+            most = max(most, now + (here.others if again else 0.0))
+            now -= kept + (inputs if stage else 0.0)
+    return most

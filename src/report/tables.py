@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from src.config.run_config import MESH
+from src.config.schedules import SCHEDULES
 from src.measure.arithmetic import (
     bound,
     disturbed,
@@ -23,6 +24,7 @@ from src.measure.arithmetic import (
     speedup,
     train_time_efficiency,
 )
+from src.partition.schedules import simulation
 from src.report import comparison
 from src.report.network import NETWORK
 from src.report.runs import MEASURED, Row, StudyRun
@@ -261,10 +263,12 @@ def _ideal_bubble(run: StudyRun) -> float | None:
     schedule = run.get("strategy.schedule") or run.get("strategy")
     if run.get("strategy.supports.axis") == MESH and run.stages == 1:
         return None
+    microbatches = run.get("microbatches") or 1
     virtual = run.get("strategy.virtual_stages") or 1
-    stages = run.stages * (1 if schedule == "interleaved" else virtual)
     try:
-        return ideal_bubble(schedule, stages, run.get("microbatches") or 1, virtual)
+        if schedule in SCHEDULES:
+            return simulation.ideal_bubble(schedule, run.stages, virtual, microbatches)
+        return ideal_bubble(schedule, run.stages, microbatches)
     except ValueError:
         return None
 

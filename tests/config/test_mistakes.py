@@ -102,7 +102,39 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "schedule": (["strategy=pipeline", "strategy.schedule=gpip"], ["did you mean gpipe?"]),
     "micro-batches of 1f1b": (
         ["strategy=pipeline", "strategy.schedule=1f1b", "microbatches=1"],
-        ["microbatches=1", "strategy.schedule=1f1b needs at least as many as workers=2"],
+        ["microbatches=1", "strategy.schedule=1f1b needs at least as many as there are stages, 2"],
+    ),
+    "stages a worker": (
+        ["strategy=pipeline", "strategy.schedule=zbv", "strategy.virtual_stages=3"],
+        ["strategy.virtual_stages=3", "strategy.schedule=zbv has 2 a worker"],
+    ),
+    "one stage a worker": (
+        ["strategy=pipeline", "strategy.virtual_stages=2"],
+        ["strategy.virtual_stages=2", "strategy.schedule=gpipe has 1 a worker"],
+    ),
+    "unequal rounds of interleaved": (
+        ["strategy=pipeline", "strategy.schedule=interleaved", "microbatches=5", "batch=20"],
+        ["microbatches=5", "in 2 rounds of equal size; the nearest is 4"],
+    ),
+    "micro-batches of dualpipe_v": (
+        ["strategy=pipeline", "strategy.schedule=dualpipe_v", "microbatches=2"],
+        ["microbatches=2", "dualpipe_v needs at least as many as there are stages, 4"],
+    ),
+    "computing again under zero_bubble": (
+        ["strategy=pipeline", "strategy.schedule=zero_bubble", "strategy.recompute=full"],
+        ["strategy.recompute=full", "choose strategy.recompute=none"],
+    ),
+    "compiled stages of one worker": (
+        ["strategy=pipeline", "strategy.schedule=looped_bfs", "strategy.compile=true"],
+        ["strategy.virtual_stages=2: strategy.compile=true takes one stage a worker", "gpipe or 1f1b"],
+    ),
+    "stages of shards of one worker": (
+        ["strategy=hybrid", "workers=4", "strategy.pipeline=2", "strategy.shard=2", "strategy.schedule=zbv"],
+        ["strategy.virtual_stages=2: strategy.shard=2 takes one stage a worker"],
+    ),
+    "partition of stages of one worker": (
+        ["strategy=pipeline", "strategy.schedule=interleaved", "strategy.partition=[layer2]"],
+        ["has 1 entries, and workers=2 of strategy.virtual_stages=2 need 3"],
     ),
     "a key's former name": (
         ["strategy=pipeline", "strategy.checkpoint=always"],

@@ -49,6 +49,7 @@ from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
 from src.runtime.torch.pipeline import stage_module, timed_stage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
+from src.runtime.torch.pipeline.timed_stage import TimedStage
 from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
 from src.runtime.torch.sharding.gradients import ShardedGradients
@@ -192,6 +193,7 @@ def apply(change: str | None) -> None:
     order.batch_indices, BatchSplit.part = batch_indices, part
     DistributedDataParallel.register_comm_hook = register_comm_hook
     timed_stage.unmoved_buffers = unmoved_buffers
+    TimedStage.backward_weight_one_chunk = weight_backward
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     TiedWeights.sum_gradients = sum_gradients
@@ -225,6 +227,10 @@ def apply(change: str | None) -> None:
         MeshTensorGroup.sum = lambda *_: None
     elif change == "recomputation that moves buffers":
         timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+    elif change == "missing weight backward":
+        TimedStage.backward_weight_one_chunk = lambda stage, number, **named: (
+            None if number == 1 else weight_backward(stage, number, **named)
+        )
     elif change == "own norm":
         stage_module.StageModule._sum_over_stages = lambda _, squares: squares
         ShardedGradients.sum_over_shards = TensorModule._sum_over_ranks = lambda _, squares: squares
@@ -244,6 +250,7 @@ def apply(change: str | None) -> None:
         )
 
 
+weight_backward = TimedStage.backward_weight_one_chunk
 unmoved_buffers, add, answer = timed_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 

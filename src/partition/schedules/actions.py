@@ -32,26 +32,3 @@ class Action(NamedTuple):
 
 # What each rank does, one after the other.
 Table = tuple[tuple[Action, ...], ...]
-
-
-class Placement(StrEnum):
-    """How the stages lie on the ranks.
-
-    Attributes:
-        LOOP: stage i is on rank i mod p (Narayanan et al. 2021, Efficient Large-Scale Language Model Training
-            on GPU Clusters Using Megatron-LM, section 2.2).
-        V: the first p stages go down the ranks and the next ones up again, so that the first and the last
-            stage are on rank 0 (Qi et al. 2023, section 6).
-    """
-
-    LOOP = "loop"
-    V = "v"
-
-    def rank(self, stage: int, ranks: int) -> int:
-        """Return the rank that holds a stage, of so many ranks."""
-        turn, place = divmod(stage, ranks)
-        return ranks - 1 - place if self is Placement.V and turn % 2 else place
-
-    def stages(self, rank: int, ranks: int, virtual: int) -> tuple[int, ...]:
-        """Return the `virtual` stages that a rank holds, in the order of the model."""
-        return tuple(stage for stage in range(ranks * virtual) if self.rank(stage, ranks) == rank)

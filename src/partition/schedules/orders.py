@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-from src.partition.schedules.actions import Action, Kind, Placement
+from src.config.schedules import Placement
+from src.partition.schedules.actions import Action, Kind
+
+
+def sequential(rank: int, microbatches: int) -> list[Action]:
+    """Order each micro-batch's backward pass before the next one's forward pass."""
+    return [Action(rank, kind, m) for m in range(microbatches) for kind in (Kind.FORWARD, Kind.BACKWARD)]
 
 
 def gpipe(rank: int, ranks: int, virtual: int, microbatches: int) -> list[Action]:

@@ -13,7 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from src.partition.schedules.actions import Action, Kind, Placement, Table
+from src.config.schedules import SCHEDULES, Placement
+from src.partition.schedules.actions import Action, Kind, Table
+from src.partition.schedules.tables import table as table_of
 
 ACTIVITIES = {
     Kind.FORWARD: "forward",
@@ -118,7 +120,7 @@ def simulate(table: Table, placement: Placement, costs: Costs) -> Simulated:
     """Simulate one step.
 
     Args:
-        table: what each rank does (`catalogue.table`).
+        table: what each rank does (`tables.table`).
         placement: how its stages lie on the ranks.
         costs: of a micro-batch in each stage.
 
@@ -159,6 +161,18 @@ def simulate(table: Table, placement: Placement, costs: Costs) -> Simulated:
     updated = np.stack([np.broadcast_to(each, shape) for each in free], axis=-1) + optimizer
     held = tuple(_held(own, costs, stages) for own in table)
     return Simulated(table, tuple(start), tuple(end), updated, held)
+
+
+def ideal_bubble(name: str, ranks: int, virtual: int, microbatches: int) -> float:
+    """Return the idle share of a schedule's own: all stages are alike, and all of their passes equally long.
+
+    Raises:
+        ValueError: for numbers that the schedule can't have.
+    """
+    alike = np.ones(ranks * virtual)
+    costs = Costs(forward=alike, input_backward=alike, weight_backward=alike)
+    placement = SCHEDULES[name].placement
+    return float(simulate(table_of(name, ranks, virtual, microbatches), placement, costs).bubble_fraction)
 
 
 def result_of(action: Action) -> Action:

@@ -106,14 +106,27 @@ class Graph:
         It returns a tuple of tensors; as the last stage the model's outputs, or its only one.
         """
         graph = fx.Graph()
+        results = self._copy(graph, start, stop)
+        only = stop == len(self.operations) and len(results) == 1
+        graph.output(results[0] if only else tuple(results))
+        return graph_module(self.module, graph, f"Stage{start}To{stop}")
+
+    def stages(self, spans: Sequence[tuple[int, int]]) -> fx.GraphModule:
+        """Make a module of all the stages of `spans` (start, stop), which has their modules and tensors.
+
+        It takes the inputs of all of them, one stage after the other, and returns a tuple of their results.
+        """
+        graph = fx.Graph()
+        graph.output(tuple(each for span in spans for each in self._copy(graph, *span)))
+        return graph_module(self.module, graph, "Stages" + "And".join(f"{a}To{b}" for a, b in spans))
+
+    def _copy(self, graph: fx.Graph, start: int, stop: int) -> list[fx.Node]:
+        """Copy operations `start` to `stop` - 1 into `graph`, behind new inputs; return their results."""
         known: dict[fx.Node, fx.Node] = {node: graph.placeholder(node.name) for node in self.live[start]}
         for operation in self.operations[start:stop]:
             for node in operation.nodes:
                 known[node] = graph.node_copy(node, lambda old: known[old])
-        results = [known[node] for node in self.live[stop]]
-        only = stop == len(self.operations) and len(results) == 1
-        graph.output(results[0] if only else tuple(results))
-        return graph_module(self.module, graph, f"Stage{start}To{stop}")
+        return [known[node] for node in self.live[stop]]
 
 
 def operations(

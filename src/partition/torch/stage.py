@@ -62,6 +62,21 @@ class Stage(nn.Module):
         return tuple(crossing.pack(tensor) for crossing, tensor in zip(self.sent, results, strict=True))
 
 
+class RankStages(nn.Module):
+    """The stages of one rank, which a schedule runs one by one.
+
+    Attributes:
+        part: has the modules and tensors of all stages; parameters have the model's names under it.
+        stages: the stages, in the order of the model; their tensors are those of `part`.
+    """
+
+    def __init__(self, part: nn.Module, stages: Sequence[Stage]) -> None:
+        super().__init__()
+        self.part = part
+        # A tuple, whose modules aren't submodules: each tensor has one name.
+        self.stages = tuple(stages)
+
+
 class BoundaryTensor:
     """The form in which one live value crosses a boundary."""
 

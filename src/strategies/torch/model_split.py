@@ -6,6 +6,7 @@ stage 1 | .. F0 B0 .. | .. F1 B1 ..
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
@@ -45,7 +46,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         ConfigError: when the model can't be cut as the configuration asks.
     """
 
-    def schedule(stage: TimedStage, microbatches: int, loss: Any) -> PipelineScheduleSingle:
-        return Sequential(stage, microbatches, loss_fn=loss)
+    def schedule(stages: Sequence[TimedStage], microbatches: int, loss: Any) -> PipelineScheduleSingle:
+        return Sequential(stages[0], microbatches, loss_fn=loss)
 
     train_stages(context, recorder, schedule, overlaps=False)

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import pytest
 from torch.distributed.pipelining import schedules as torch_schedules
 
-from src.partition.schedules.actions import Kind, Placement
-from src.partition.schedules.catalogue import SCHEDULES, refusal, table
+from src.config.schedules import SCHEDULES, Placement, refusal
+from src.partition.schedules.actions import Kind
+from src.partition.schedules.tables import table
 
 TORCH = {
     "gpipe": "GPipe",
@@ -102,14 +103,21 @@ def test_stages_lie_in_a_loop_or_in_a_v() -> None:
     assert [Placement.V.stages(rank, 4, 2) for rank in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]
 
 
+def test_a_step_without_a_schedule_is_one_micro_batch_after_the_other() -> None:
+    assert [str(action) for action in table(None, 2, 1, 2)[1]] == ["1F0", "1B0", "1F1", "1B1"]
+
+
 def test_what_a_schedule_cannot_have_is_said() -> None:
     assert refusal("1f1b", 4, 1, 3) == (
-        "microbatches=3: schedule 1f1b needs at least 4 for 4 stages; choose microbatches=4"
+        "microbatches=3: strategy.schedule=1f1b needs at least as many as there are stages, 4"
     )
     assert refusal("dualpipe_v", 2, 2, 3) is not None
-    assert refusal("zbv", 2, 3, 8) == "strategy.virtual_stages=3: schedule zbv has 2 a worker"
-    assert refusal("interleaved", 2, 2, 5) == (
-        "microbatches=5: schedule interleaved does them in 2 rounds of equal size; choose microbatches=4"
+    assert refusal("zbv", 2, 3, 8) == "strategy.virtual_stages=3: strategy.schedule=zbv has 2 a worker"
+    assert refusal("looped_bfs", 2, 0, 8) == (
+        "strategy.virtual_stages=0: strategy.schedule=looped_bfs has at least 1 a worker"
     )
-    with pytest.raises(ValueError, match="schedule gpipe has 1 a worker"):
+    assert refusal("interleaved", 2, 2, 5) == (
+        "microbatches=5: strategy.schedule=interleaved does them in 2 rounds of equal size; the nearest is 4"
+    )
+    with pytest.raises(ValueError, match="gpipe has 1 a worker"):
         table("gpipe", 2, 2, 4)

@@ -7,12 +7,14 @@ import time
 import numpy as np
 import pytest
 
+from src.config.schedules import SCHEDULES, Placement
 from src.measure.arithmetic import ideal_bubble, ideal_step_seconds
 from src.measure.timeline import bubble_fraction
 from src.partition.saved_tensors import in_flight
-from src.partition.schedules.actions import Action, Kind, Placement
-from src.partition.schedules.catalogue import SCHEDULES, table
+from src.partition.schedules import simulation
+from src.partition.schedules.actions import Action, Kind
 from src.partition.schedules.simulation import Costs, Simulated, simulate
+from src.partition.schedules.tables import table
 
 
 def simulated(name: str, ranks: int, virtual: int, microbatches: int, **costs: object) -> Simulated:
@@ -30,6 +32,8 @@ def simulated(name: str, ranks: int, virtual: int, microbatches: int, **costs: o
 def test_bubbles_are_the_closed_forms(name: str, virtual: int, ranks: int, microbatches: int) -> None:
     found = simulated(name, ranks, virtual, microbatches)
     assert found.bubble_fraction == pytest.approx(ideal_bubble(name, ranks, microbatches, virtual), abs=1e-12)
+    ideal = simulation.ideal_bubble(name, ranks, virtual, microbatches)
+    assert ideal == pytest.approx(float(found.bubble_fraction), abs=1e-12)
 
 
 def test_a_looped_breadth_first_bubble_is_that_of_interleaved_stages() -> None:
@@ -99,7 +103,7 @@ def test_a_link_carries_one_message_after_the_other() -> None:
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])
 def test_what_is_held_is_the_formula_s(name: str) -> None:
     found = simulated(name, 4, 1, 8, saved=1.0, saved_for_weights=1.0)
-    assert found.held_most.tolist() == [2 * in_flight(name, rank, 4, 8) for rank in range(4)]
+    assert found.held_most.tolist() == [2 * in_flight(table(name, 4, 1, 8)[rank])[rank] for rank in range(4)]
 
 
 def test_a_v_holds_as_much_on_each_rank_as_1f1b_on_its_first() -> None:

@@ -60,7 +60,7 @@ def test_all_score_the_test_set_alike_and_draw_the_same_picture(tmp_path: Path) 
     images = input_tensors(context, context.arrays.test.read(slice(4)).inputs, CPU)
     whole = setup.build(context)
     graph = operations(whole, images)
-    staged = StageEvaluation(context, module.task, whole, graph, [], Axis(0, (0,), None), CPU)
+    staged = StageEvaluation(context, module.task, whole, graph, [], [0], Axis(0, (0,), None), CPU)
 
     def of_stage() -> Tensor:
         with torch.no_grad():

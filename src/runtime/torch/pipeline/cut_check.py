@@ -41,12 +41,15 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
     options = CutOptions.of(context.config)
 
     key = "strategy.pipeline" if context.config.supports.axis == MESH else "workers"
+    virtual = context.config.virtual_stages
+    key += " x strategy.virtual_stages" if virtual > 1 else ""
     shares = options.tied == "together" and tied_names(model)
     further = ", or strategy.tied=reduce, for layers share a weight" if shares else ""
 
     def check(model: nn.Module, inputs: Tensors, bound: float | None = None) -> None:
         graph = operations(model, inputs, task.outputs, tied=options.tied)
-        balance.check_stages(len(graph.operations), context.config.degrees.pipeline, key, further)
+        stages = context.config.degrees.pipeline * virtual
+        balance.check_stages(len(graph.operations), stages, key, further)
         if not isinstance(options.partition, str):
             # Numbers are shares.
             named(graph.names, graph.modules, [each for each in options.partition if isinstance(each, str)])

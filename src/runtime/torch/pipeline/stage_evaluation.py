@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ AHEAD = 2
 
 
 class StageEvaluation:
-    """One rank's part of scoring the test set: a stage receives, computes, and sends or scores."""
+    """One rank's part of scoring the test set: each of its stages receives, computes, and sends or scores."""
 
     def __init__(
         self,
@@ -37,10 +38,11 @@ class StageEvaluation:
         model: nn.Module,
         graph: Graph,
         boundaries: Sequence[int],
+        placed: Sequence[int],
         stages: Axis,
         device: torch.device,
     ) -> None:
-        """Make the rank's stage for each size of an evaluation batch.
+        """Make the rank's stages for each size of an evaluation batch.
 
         Args:
             context: the rank's context.
@@ -48,8 +50,9 @@ class StageEvaluation:
             model: the whole model.
             graph: its operations in training.
             boundaries: the inner ones of the cut.
+            placed: the place among `stages` of the rank that holds each stage.
             stages: the ranks that hold the stages, and score a part of the test set together.
-            device: where the stage runs.
+            device: where the stages run.
 
         Raises:
             ConfigError: when the model's evaluation can't be divided among the stages.
@@ -57,41 +60,53 @@ class StageEvaluation:
         self._context = context
         self._task = task
         self._axis = stages
+        self._ranks = [stages.ranks[place] for place in placed]
+        self._own = [stage for stage, place in enumerate(placed) if place == stages.index]
         self._part = BatchSplit(context.config).part(
             context.config.degrees.batch_part(context.rank), context.arrays.test_samples
         )
-        self._stages: dict[int, Stage] = {}
+        # By the number of a stage and of samples.
+        self._stages: dict[tuple[int, int], Stage] = {}
         found: Evaluation | None = None
         for part in self._pieces():
             size = part.stop - part.start
-            if size in self._stages:
+            if (self._own[0], size) in self._stages:
                 continue
             inputs = self._inputs(part, device)
             if found is None or not found.traced.allows(inputs):
                 with evaluating(model):
                     found = evaluation(graph, boundaries, traced(model, inputs, task.outputs))
-            self._stages[size] = found.stage(stages.index, found.values(inputs))
+            values = found.values(inputs)
+            self._stages |= {(number, size): found.stage(number, values) for number in self._own}
 
     def run(self, device: torch.device) -> Tensor:
-        """Pass this copy's part of the test set through the stage; return the last stage's sums, float64.
+        """Pass this copy's part of the test set through the stages; return the last stage's sums, float64.
 
-        Those of other stages are zeros.
+        Those of other stages are zeros. A rank with several stages passes as many evaluation batches through
+        one as there are ranks, and then through the next one, so that all of them work.
         """
         totals = scoring.empty(self._task, device)
-        stages = self._axis
-        following = stages.ranks[(stages.index + 1) % stages.size]
         sends: list[list[Any]] = []
-        for part in self._pieces():
-            stage = self._stages[part.stop - part.start]
-            results = stage(*self._passed(stage, part, device))
-            if stage.last:
-                samples = self._context.arrays.test.read(part)
-                outputs = model_outputs(results)
-                totals += scoring.score_outputs(self._context, self._task, part, samples, outputs, device)
-                continue
-            sends.append([transfer.isend(tensor, following) for tensor in results])
-            if len(sends) > AHEAD:
-                _wait(sends.pop(0))
+        # By stage and first sample: what this rank's next stage is given.
+        passed: dict[tuple[int, int], Tensors] = {}
+        pieces, size = list(self._pieces()), self._axis.size if len(self._own) > 1 else 1
+        for start in range(0, len(pieces), size):
+            for number, part in product(self._own, pieces[start : start + size]):
+                stage = self._stages[number, part.stop - part.start]
+                given = passed.pop((number, part.start), None)
+                results = stage(*(self._passed(number, stage, part, device) if given is None else given))
+                if stage.last:
+                    samples = self._context.arrays.test.read(part)
+                    outputs = model_outputs(results)
+                    totals += scoring.score_outputs(self._context, self._task, part, samples, outputs, device)
+                    continue
+                if number + 1 in self._own:
+                    passed[number + 1, part.start] = results
+                    continue
+                following = self._ranks[number + 1]
+                sends.append([transfer.isend(tensor, following) for tensor in results])
+                if len(sends) > AHEAD * size:
+                    _wait(sends.pop(0))
         for send in sends:
             _wait(send)
         return totals
@@ -102,14 +117,13 @@ class StageEvaluation:
     def _inputs(self, part: slice, device: torch.device) -> Tensors:
         return input_tensors(self._context, self._context.arrays.test.read(part).inputs, device)
 
-    def _passed(self, stage: Stage, part: slice, device: torch.device) -> Tensors:
-        """Return what the stage is given of the test samples `part`: inputs, or what the last stage sends."""
-        stages = self._axis
-        if not stages.index:
+    def _passed(self, number: int, stage: Stage, part: slice, device: torch.device) -> Tensors:
+        """Return what a stage is given of the test samples `part`: inputs, or what the stage before sends."""
+        if number == 0:
             return self._inputs(part, device)
         received = receive_buffers(stage.received, device)
         for tensor in received:
-            transfer.recv(tensor.detach(), stages.ranks[stages.index - 1])
+            transfer.recv(tensor.detach(), self._ranks[number - 1])
         return tuple(tensor.detach() for tensor in received)
 
 

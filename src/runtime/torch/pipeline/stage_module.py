@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import SupportsFloat
 
 import pytorch_lightning as pl
@@ -17,18 +17,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
 
 from src.config.run_config import MESH
+from src.config.schedules import SCHEDULES
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
 from src.partition import plan as planning
 from src.partition.saved_tensors import most_bytes
+from src.partition.schedules import tables
 from src.partition.torch import export
 from src.partition.torch.graph import operations
 from src.partition.torch.saved_tensors import saved_by_stage
-from src.partition.torch.stage import Stage, receive_buffers
+from src.partition.torch.stage import RankStages, Stage, receive_buffers
 from src.run import files
 from src.runtime.common.context import RankContext
 from src.runtime.torch import (
@@ -59,16 +61,18 @@ from src.runtime.torch.pipeline.timed_stage import RECOMPUTES, TimedStage
 from src.runtime.torch.tensors import Tensors, target_tensors
 from src.tasks.torch.outputs import model_outputs
 
-ScheduleFactory = Callable[[TimedStage, int, Callable[..., Tensor]], PipelineScheduleSingle]
+ScheduleFactory = Callable[
+    [Sequence[TimedStage], int, Callable[..., Tensor]], PipelineScheduleSingle | PipelineScheduleMulti
+]
 
 
 class ArrivingNumber:
     """A number that another rank sends, converted by `float`, which waits for its arrival."""
 
-    def __init__(self, value: Tensor, stages: Axis) -> None:
-        """Begin to broadcast `value` [] from the last of the `stages`; all do so at the same step."""
+    def __init__(self, value: Tensor, sender: int, stages: Axis) -> None:
+        """Begin to broadcast `value` [] from the rank `sender` of `stages`; all do so at the same step."""
         self._value = value
-        self._work = dist.broadcast(value, stages.ranks[-1], group=stages.group, async_op=True)
+        self._work = dist.broadcast(value, sender, group=stages.group, async_op=True)
 
     def __float__(self) -> float:
         if self._work is not None:
@@ -84,12 +88,12 @@ def train_stages(
     *,
     overlaps: bool,
 ) -> None:
-    """Cut the seeded model, keep this rank's stage, and train the stage under `schedule`.
+    """Cut the seeded model, keep this rank's stages, and train them under `schedule`.
 
     Args:
         context: the rank's context.
         recorder: the rank's recorder.
-        schedule: makes torch's schedule from (stage, number of micro-batches, loss function).
+        schedule: makes torch's schedule from (the rank's stages, number of micro-batches, loss function).
         overlaps: whether stages work at the same time, by which the plan predicts a step's time.
 
     Raises:
@@ -123,10 +127,10 @@ def _flops(model: nn.Module, inputs: Tensors) -> float:
 
 
 class StageModule(TrainingModule):
-    """One stage under Lightning.
+    """The stages of a rank under Lightning.
 
     Attributes:
-        model: the stage.
+        model: the stage, or the `RankStages`.
         first, last: whether this rank has the first stage, and whether it has the last one, which computes
             the loss.
         timeline: records the rank's activities.
@@ -144,7 +148,7 @@ class StageModule(TrainingModule):
         device: torch.device,
         mesh: DeviceMesh | None = None,
     ) -> None:
-        """Build, trace and cut the whole model, and keep this rank's stage on `device`.
+        """Build, trace and cut the whole model, and keep this rank's stages on `device`.
 
         The arguments are those of `train_stages`, which says what is raised.
         """
@@ -164,46 +168,59 @@ class StageModule(TrainingModule):
         recorder.note("\n".join(filter(None, [parts.shown, planning.show(plan)])))
         flops = flops or _flops(graph.module, inputs)
         ends = [0, *plan.boundaries, len(graph.operations)]
-        start, stop = ends[stages.index], ends[stages.index + 1]
+        placed = plan.devices or list(range(stages.size))
+        numbers = [number for number, place in enumerate(placed) if place == stages.index]
+        spans = [(ends[number], ends[number + 1]) for number in numbers]
         precision = context.config.precision
-        stage = Stage.of(graph, start, stop, graph.values(inputs, precision=precision))
+        values = graph.values(inputs, precision=precision)
+        own = {number: Stage.of(graph, *span, values) for number, span in zip(numbers, spans, strict=True)}
+        stage = own[numbers[0]] if len(own) == 1 else RankStages(graph.stages(spans), list(own.values()))
         super().__init__(context, stage)
         self.automatic_optimization = False
         self._recorder, self.parts = recorder, parts
         self.tied = checkpoint.tied_names(whole)
-        self._tied_weights = TiedWeights(graph, plan.boundaries, stages, recorder)
+        self._tied_weights = TiedWeights(graph, plan.boundaries, placed, stages, recorder)
         self.unstaged = {name: state[name] for name in state.keys() - graph.module.state_dict().keys()}
-        self.first, self.last = stages.index == 0, stages.index == stages.size - 1
+        self.first, self.last = 0 in own, len(placed) - 1 in own
+        self._loss_rank = stages.ranks[placed[-1]]
         self.stages = stages
         self.copies = None if mesh is None else axes.axis(mesh, "data")
         self.timeline = Timeline(first=context.config.hardware.warmup_steps, clock=recorder)
-        self._timed_stage = TimedStage(
-            stage,
-            stages,
-            device,
-            inputs,
-            timeline=self.timeline,
-            recorder=recorder,
-            recomputes=RECOMPUTES[options.recompute],
-        )
-        self._schedule = schedule(self._timed_stage, context.config.microbatches, self._marked_loss)
+        timed = [
+            TimedStage(
+                each,
+                (number, len(placed)),
+                stages,
+                device,
+                inputs,
+                timeline=self.timeline,
+                recorder=recorder,
+                recomputes=RECOMPUTES[options.recompute],
+                splits=options.schedule is not None and SCHEDULES[options.schedule].splits,
+            )
+            for number, each in own.items()
+        ]
+        self._schedule = schedule(timed, context.config.microbatches, self._marked_loss)
         self._divisor = 1.0
         self._step_targets: Tensors = ()
-        self._evaluation = StageEvaluation(context, self.task, whole, graph, plan.boundaries, stages, device)
-        received = inputs if self.first else receive_buffers(stage.received, device)
+        self._evaluation = StageEvaluation(
+            context, self.task, whole, graph, plan.boundaries, placed, stages, device
+        )
+        received = {
+            number: receive_buffers(each.received, device) if number else inputs
+            for number, each in own.items()
+        }
         with compilation.without(context):
             few = context.arrays.train.read(slice(context.config.microbatch)).targets
             targets = target_tensors(self.task, few, device)
-            saved = saved_by_stage(stage, received, self.task, targets, precision=precision)
-        saved_bytes = most_bytes(
-            saved,
-            schedule=options.schedule,
-            recompute=options.recompute,
-            stage=stages.index,
-            stages=stages.size,
-            microbatches=context.config.microbatches,
-        )
-        self._example = received
+            saved = {
+                number: saved_by_stage(each, received[number], self.task, targets, precision=precision)
+                for number, each in own.items()
+            }
+        microbatches = context.config.microbatches
+        order = tables.table(options.schedule, stages.size, len(own), microbatches)[stages.index]
+        saved_bytes = most_bytes(order, saved, microbatches, options.recompute)
+        self._example = received[numbers[0]]
         # The first copy's first ranks of each stage: ranks are counted along this axis last.
         self.holders = range(0, context.world_size, context.world_size // stages.size)
         # These are of the whole model, except the saved tensors, which are this stage's.
@@ -214,15 +231,16 @@ class StageModule(TrainingModule):
             **seen,
         }
         sharded = mesh is not None and mesh["shard"].size() > 1
-        self.shards = StageShards(stage, mesh, recorder) if mesh is not None and sharded else None
-        parts.settle(stage, self._tied_weights)
+        only = own[numbers[0]]
+        self.shards = StageShards(only, mesh, recorder) if mesh is not None and sharded else None
+        parts.settle(only, self._tied_weights)
         del whole, graph, state
         setup.release()
         if self.shards is not None:
             self.shards.keep_blocks_of_a_step()
 
     def warm_up(self, feed: Feed) -> None:
-        """Compile the stage for a micro-batch, if that is configured."""
+        """Compile the only stage for a micro-batch, if that is configured."""
         compilation.warm_up(self.context, self.model, self._example)
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
@@ -231,13 +249,13 @@ class StageModule(TrainingModule):
 
     def _marked_loss(self, returned: Tensor | tuple[Tensor, ...], places: Tensor) -> Tensor:
         """Return the loss [] of a micro-batch with these `places` [samples] in the step's batch."""
-        self.timeline.mark("loss", self._timed_stage.microbatch)
+        self.timeline.mark("loss", self.timeline.microbatch)
         rows = slice(int(places[0]), int(places[-1]) + 1)
         targets = tuple(tensor[rows] for tensor in self._step_targets)
         return self.loss(model_outputs(returned), targets, self._divisor)
 
     def training_step(self, batch: Batch, _: int) -> None:
-        """Run the schedule over one batch, and take this stage's optimizer step."""
+        """Run the schedule over one batch, and take the rank's optimizer step."""
         self._step_targets, self._divisor = batch.targets or (), batch.divisor
         optimizer = self.optimizers()
         assert isinstance(optimizer, pl.core.optimizer.LightningOptimizer)
@@ -245,6 +263,8 @@ class StageModule(TrainingModule):
         # torch's schedules divide one tensor of targets; there may be several, so it is their places.
         places = torch.arange(len(self._step_targets[0])) if self.last else None
         self._schedule.step(*(batch.inputs or ()), target=places, return_outputs=False)
+        if not self._schedule.scale_grads:
+            self._settle_gradients()
         self._average()
         if self._tied_weights.here:
             # Last, so that all that hold a weight have the same bits: an average's rounding depends on where
@@ -260,6 +280,19 @@ class StageModule(TrainingModule):
         self.timeline.mark("optimizer")
         optimizer.step()
         self.timeline.end_step()
+
+    def _settle_gradients(self) -> None:
+        """Make sums over micro-batches means, in the parameters' layouts, which exchanges rely on.
+
+        A backward pass for weights alone leaves the layout in which autograd has computed them: that of
+        `weight.t()` is another one than the weight's.
+        """
+        for parameter in self.parameters():
+            if (gradient := parameter.grad) is None:
+                continue
+            gradient.div_(self.context.config.microbatches)
+            if gradient.stride() != parameter.stride():
+                parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
     def _average(self) -> None:
         """Average the stage's gradients over its copies; of shards those that aren't averaged yet."""
@@ -285,7 +318,7 @@ class StageModule(TrainingModule):
         return self.parts.counts(parameter) and self._tied_weights.counts(parameter)
 
     def take_sums(self) -> Tensor:
-        """Return `sums` on the first rank that shares the stage, and zeros on others; begin them anew."""
+        """Return `sums` on the first rank that shares the stages, and zeros on others; begin them anew."""
         sums = super().take_sums()
         return sums if self.parts.first else torch.zeros_like(sums)
 
@@ -293,7 +326,7 @@ class StageModule(TrainingModule):
         """Return the last stage's mean loss on every rank, as a number that is still being sent."""
         loss = super().take_loss() if self.last else torch.zeros((), device=self.device)
         assert isinstance(loss, Tensor)
-        return ArrivingNumber(loss.to(self.device, torch.float64), self.stages)
+        return ArrivingNumber(loss.to(self.device, torch.float64), self._loss_rank, self.stages)
 
     def evaluate(self, device: torch.device) -> Tensor:
         """Pass this copy's part of the test set through all stages; return sums as `scoring.test_sums` does.

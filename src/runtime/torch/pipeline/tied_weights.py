@@ -21,18 +21,28 @@ from src.runtime.torch.mesh import Axis
 
 
 class TiedWeights:
-    """The weights of this rank's stage that other stages of the same copy of the model hold, too."""
+    """The weights of this rank's stages that other ranks' stages of the same copy of the model hold, too."""
 
-    def __init__(self, graph: Graph, boundaries: Sequence[int], stages: Axis, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        boundaries: Sequence[int],
+        placed: Sequence[int],
+        stages: Axis,
+        recorder: Recorder,
+    ) -> None:
         """Find the weights; all ranks call this, for those that share some make a process group.
 
         Args:
             graph: the whole model.
             boundaries: the inner ones of its cut.
+            placed: the place among `stages` of the rank that holds each stage.
             stages: the ranks that hold the stages, this one among them.
             recorder: counts every byte that is exchanged.
         """
-        holders = graph.holders(boundaries)
+        holders = {
+            number: {placed[stage] for stage in own} for number, own in graph.holders(boundaries).items()
+        }
         shared = [
             (parameter, tuple(sorted(holders[id(parameter)])))
             for parameter in graph.module.parameters()

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from src.compat.pipelining import StaticStage, on_waiting
+from src.compat.pipelining import StaticStage, detachable, on_waiting
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.torch.stage import Stage, as_received, receive_buffers
@@ -34,6 +34,7 @@ class TimedStage(StaticStage):
 
     Args:
         stage: the stage's module.
+        place: which stage it is, of how many.
         stages: the ranks that hold the stages, this one among them.
         device: where the stage runs.
         inputs: those of one micro-batch, which give the shapes of the first stage.
@@ -41,11 +42,13 @@ class TimedStage(StaticStage):
         recorder: counts every byte that is sent.
         recomputes: `recomputes(index, count)` says whether the activations of micro-batch `index` of `count`
             are thrown away and computed again for its backward pass.
+        splits: whether the schedule has backward passes for inputs and for weights apart.
     """
 
     def __init__(
         self,
         stage: Stage,
+        place: tuple[int, int],
         stages: Axis,
         device: torch.device,
         inputs: tuple[Tensor, ...],
@@ -53,17 +56,19 @@ class TimedStage(StaticStage):
         timeline: Timeline,
         recorder: Recorder,
         recomputes: Callable[[int, int], bool],
+        splits: bool = False,
     ) -> None:
-        received = inputs if stages.index == 0 else receive_buffers(stage.received, device)
+        number, count = place
+        received = inputs if number == 0 else receive_buffers(stage.received, device)
         sent = receive_buffers(stage.sent, device)
-        super().__init__(stage, stages.index, stages.size, device, received, sent, group=stages.group)
+        super().__init__(stage, number, count, device, received, sent, group=stages.group)
         self._timeline = timeline
         self._recorder = recorder
-        self._recomputes = recomputes
+        self._recomputes, self._splits = recomputes, splits
         self.microbatch = 0
         self.greets = not stages_through_host(device)
         self._staging = None if self.greets else HostStaging()
-        on_waiting(lambda: self._timeline.mark("wait", self.microbatch))
+        on_waiting(lambda: timeline.mark("wait", timeline.microbatch))
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("wait", fwd_chunk_id)
@@ -105,6 +110,10 @@ class TimedStage(StaticStage):
         self._timeline.mark("backward", bwd_chunk_id)
         super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        self._timeline.mark("weight_backward", bwd_chunk_id)
+        super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
+
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         assert self.chunks is not None
         if self._recomputes(self.microbatch, self.chunks):
@@ -112,7 +121,10 @@ class TimedStage(StaticStage):
             results = checkpoint(self.submod, *args, use_reentrant=False, context_fn=frozen, **kwargs)
         else:
             results = self.submod(*args, **kwargs)
-        return results if self.is_last else tuple(map(as_received, results))
+        if self.is_last:
+            return results
+        sent = map(as_received, results)
+        return tuple(map(detachable, sent) if self._splits else sent)
 
 
 @contextlib.contextmanager
