@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, schedules
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
 _wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
@@ -44,16 +45,44 @@ def detachable(tensor: Tensor) -> Tensor:
 def apart_from_inputs(
     outputs: Iterable[Tensor], inputs: Iterable[Any], parameters: Iterable[nn.Parameter]
 ) -> list[nn.Parameter]:
-    """Return the parameters on which no output depends that also depends on an input."""
+    """Return the parameters on which outputs depend, but none that depends on an input, too."""
     from_inputs, others = set[Any](), set[Any]()
     ends = {_node(each) for each in inputs if isinstance(each, Tensor) and each.requires_grad}
-    for output in outputs:
+    for output in (each for each in outputs if each.requires_grad):
         reached = _reached(_node(output))
         if reached & ends:
             from_inputs |= reached
         else:
             others |= reached
     return [each for each in parameters if each.requires_grad and _node(each) in others - from_inputs]
+
+
+def backward_apart(
+    outputs: Sequence[Tensor], gradients: Sequence[Any] | None, parameters: Sequence[nn.Parameter]
+) -> None:
+    """Add to the gradients of `parameters` those of outputs with such `gradients`; the graph stays."""
+    if not parameters:
+        return
+    given = [None] * len(outputs) if gradients is None else gradients
+    pairs = [pair for pair in zip(outputs, given, strict=True) if pair[0].requires_grad]
+    roots, weights = [root for root, _ in pairs], [weight for _, weight in pairs]
+    for parameter, gradient in zip(
+        parameters, torch.autograd.grad(roots, parameters, weights, retain_graph=True), strict=True
+    ):
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def backward_in_parts(
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Any] | None,
+    inputs: Sequence[Tensor],
+    parameters: Sequence[nn.Parameter],
+) -> None:
+    """Run a backward pass for `inputs`, and then the one for `parameters`, as a stage's schedule does."""
+    backward_apart(outputs, gradients, apart_from_inputs(outputs, inputs, parameters))
+    given = None if gradients is None else list(gradients)
+    _, groups = stage_backward_input(list(outputs), given, list(inputs), iter(parameters))
+    stage_backward_weight(iter(parameters), groups)
 
 
 def _node(tensor: Tensor) -> Any:
@@ -151,23 +180,11 @@ class StaticStage(PipelineStage):
         them comes by, as a position embedding that a stage only hands on: those are in the former here.
         """
         if backward_type == "input":
-            self._backward_apart(**bwd_kwargs)
+            if self._apart is None:
+                outputs, inputs = bwd_kwargs["stage_output"], bwd_kwargs["input_values"]
+                self._apart = apart_from_inputs(outputs, inputs, self.submod.parameters())
+            backward_apart(bwd_kwargs["stage_output"], bwd_kwargs["output_grads"], self._apart)
         return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
-
-    def _backward_apart(
-        self, stage_output: Sequence[Tensor], output_grads: Sequence[Any] | None, input_values: Sequence[Any]
-    ) -> None:
-        """Add to the gradients of parameters that no gradient of an input comes by."""
-        gradients = output_grads or [None] * len(stage_output)
-        pairs = [pair for pair in zip(stage_output, gradients, strict=True) if pair[0].requires_grad]
-        outputs, given = [output for output, _ in pairs], [gradient for _, gradient in pairs]
-        if self._apart is None:
-            self._apart = apart_from_inputs(outputs, input_values, list(self.submod.parameters()))
-        if not self._apart:
-            return
-        found = torch.autograd.grad(outputs, self._apart, given, retain_graph=True)
-        for parameter, gradient in zip(self._apart, found, strict=True):
-            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         return super()._get_init_p2p_neighbors_ops() if self.greets else []

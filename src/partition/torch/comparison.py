@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from src.compat.pipelining import KNOWS_GRADIENTS
+from src.compat.pipelining import KNOWS_GRADIENTS, backward_in_parts, detachable
 from src.models.torch.unchanged import evaluating, unchanged
 from src.partition.torch import kept
 from src.partition.torch.evaluation import evaluation
@@ -78,6 +78,7 @@ def check(
     *,
     precision: str = "fp32",
     bound: float | None = None,
+    splits: bool = False,
 ) -> None:
     """Compare a step of the uncut model with one through many stages, so that nearly every boundary is one.
 
@@ -91,6 +92,7 @@ def check(
         loss: returns the loss [] of the outputs [samples, ...].
         precision: `fp32` or `bf16`.
         bound: the largest relative norm of a difference; by default the precision's.
+        splits: whether stages have backward passes for inputs and for weights apart.
 
     Raises:
         CutDiffersError: with the first thing that differs: an output, a parameter's gradient, a buffer, or an
@@ -102,7 +104,7 @@ def check(
     if tables:
         uncut = whole_step(model, given, select, loss, precision=precision, tables=tables)
     try:
-        cut = staged_step(model, graph, given, select, loss, precision=precision)
+        cut = staged_step(model, graph, given, select, loss, precision=precision, splits=splits)
     except (RuntimeError, AssertionError, TypeError) as error:
         if of_error(error) is Status.OUT_OF_MEMORY:
             raise
@@ -165,9 +167,19 @@ def whole_step(
 
 
 def staged_step(
-    model: nn.Module, graph: Graph, inputs: Tensors, select: Select, loss: Loss, *, precision: str
+    model: nn.Module,
+    graph: Graph,
+    inputs: Tensors,
+    select: Select,
+    loss: Loss,
+    *,
+    precision: str,
+    splits: bool = False,
 ) -> Step:
-    """Return what `graph` computes in a step, cut into many stages; leave the model as it was."""
+    """Return what `graph` computes in a step, cut into many stages; leave the model as it was.
+
+    Where it `splits`, all stages but the first have backward passes for inputs and for weights apart.
+    """
     count = min(STAGES, len(graph.operations))
     ends = [number * len(graph.operations) // count for number in range(count + 1)]
     values = graph.values(inputs, precision=precision)
@@ -178,12 +190,12 @@ def staged_step(
         torch.manual_seed(SEED)
         model.zero_grad()
         with TensorHooks() as hooks, python_effects(model) as effects:
-            passed = list(_forward(stages, inputs, precision))
+            passed = list(_forward(stages, inputs, precision, splits=splits))
         outputs = model_outputs(passed[-1][1])
         with torch.enable_grad(), autocast(precision, inputs[0].device):
             total = loss(outputs)
         own = sum((own_functions(sent) for _, sent in passed), hooks.count + effects)
-        _backward(passed, total)
+        _backward(passed, total, [list(stage.parameters()) for stage in stages] if splits else None)
         gradients, buffers = _gradients(model), _buffers(model)
         values = evaluated_by.values(inputs)
         evaluating_stages = [evaluated_by.stage(number, values).eval() for number in range(count)]
@@ -194,27 +206,47 @@ def staged_step(
     return Step(_detached(outputs), again, evaluated, gradients, buffers, own)
 
 
-def _forward(stages: Sequence[Stage], inputs: Tensors, precision: str) -> Iterator[tuple[Tensors, Tensors]]:
+def _forward(
+    stages: Sequence[Stage], inputs: Tensors, precision: str, *, splits: bool = False
+) -> Iterator[tuple[Tensors, Tensors]]:
     """Pass inputs through stages; return what each has received and sent, the last one its outputs."""
     received = inputs
     for stage in stages:
         with autocast(precision, inputs[0].device):
             sent = tensors(stage(*received))
+            if splits and not stage.last:
+                sent = tuple(map(detachable, sent))
         yield received, sent
         received = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in sent)
 
 
-def _backward(passed: Sequence[tuple[Tensors, Tensors]], total: Tensor) -> None:
-    """Pass the gradient of the loss `total` back through what stages have received and sent."""
-    total.backward()
-    for (_, sent), (received, _) in zip(reversed(passed[:-1]), reversed(passed[1:]), strict=True):
+def _backward(
+    passed: Sequence[tuple[Tensors, Tensors]],
+    total: Tensor,
+    parameters: Sequence[Sequence[nn.Parameter]] | None = None,
+) -> None:
+    """Pass the gradient of the loss `total` back through what stages have received and sent.
+
+    Where the stages' `parameters` are given, each stage but the first does so in two parts.
+    """
+    if parameters is None or len(passed) == 1:
+        total.backward()
+    else:
+        backward_in_parts([total], None, passed[-1][0], parameters[-1])
+    for place in reversed(range(len(passed) - 1)):
+        (given, sent), (received, _) = passed[place : place + 2]
         pairs = [
             (s, torch.zeros_like(s) if r.grad is None else r.grad)
             for s, r in zip(sent, received, strict=True)
             if r.grad is not None or (s.requires_grad and not KNOWS_GRADIENTS)
         ]
-        if pairs:
-            torch.autograd.backward([tensor for tensor, _ in pairs], [gradient for _, gradient in pairs])
+        if not pairs:
+            continue
+        roots, gradients = [tensor for tensor, _ in pairs], [gradient for _, gradient in pairs]
+        if parameters is None or place == 0:
+            torch.autograd.backward(roots, gradients)
+        else:
+            backward_in_parts(roots, gradients, given, parameters[place])
 
 
 def first_difference(uncut: Step, cut: Step, bound: float) -> str | None:

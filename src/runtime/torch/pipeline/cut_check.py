@@ -9,6 +9,7 @@ from torch import nn
 
 from src.config import ConfigError, choices
 from src.config.run_config import MESH
+from src.config.schedules import SCHEDULES
 from src.partition import balance
 from src.partition.plan import CutOptions, named
 from src.partition.torch import comparison
@@ -61,6 +62,7 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
             lambda outputs: task.loss(outputs, targets) / count,
             precision=precision,
             bound=bound,
+            splits=options.schedule is not None and SCHEDULES[options.schedule].splits,
         )
 
     try:
