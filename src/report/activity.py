@@ -21,7 +21,7 @@ _BLUE, _BROWN, _GREEN, _PINK, _SKY, _ORANGE, _ = canvas.COLOURS
 # These are the colours of what a stage does, and of what a worker with servers does; idle time is left blank.
 ACTIVITIES = {
     **{"forward": _BLUE, "loss": _BROWN, "backward": _GREEN, "optimizer": _PINK},
-    **{"send": _ORANGE, "wait": palette.IDLE.light},
+    **{"weight_backward": _SKY, "send": _ORANGE, "wait": palette.IDLE.light},
     **{"fetch": _SKY, "compute": _BLUE, "push": _ORANGE},
 }
 # Numbers of steps that are drawn of stages and of workers.
@@ -145,7 +145,8 @@ def _timeline(drawing: Drawing, point: Point) -> None:
                 }
                 boxes = axis.broken_barh(spans, (stage - 0.4, 0.8), **style)
                 drawing.mark(boxes, [_span(point, kind, event, zero) for event in chosen])
-    axis.set_yticks(range(workers), [f"{kind} {n}" for n in range(workers)])
+    shown = "worker" if (point.run.get("strategy.virtual_stages") or 1) > 1 else kind
+    axis.set_yticks(range(workers), [f"{shown} {n}" for n in range(workers)])
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
     axis.set_xlabel("milliseconds")

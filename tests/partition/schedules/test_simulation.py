@@ -15,6 +15,7 @@ from src.partition.schedules import simulation
 from src.partition.schedules.actions import Action, Kind
 from src.partition.schedules.simulation import Costs, Simulated, simulate
 from src.partition.schedules.tables import table
+from src.report import activity
 
 
 def simulated(name: str, ranks: int, virtual: int, microbatches: int, **costs: object) -> Simulated:
@@ -93,6 +94,10 @@ def test_a_step_worked_by_hand() -> None:
     assert found.bubble_fraction == pytest.approx(1 - busy / (2 * 15.5))
     assert bubble_fraction(found.timelines()) == pytest.approx(float(found.bubble_fraction))
     assert found.timelines()[1][:2] == [(0, "wait", 0, 0.0, 1.75), (0, "forward", 0, 1.75, 3.75)]
+
+
+def test_a_report_draws_all_activities() -> None:
+    assert set(simulation.ACTIVITIES.values()) | {"wait", "optimizer"} <= activity.ACTIVITIES.keys()
 
 
 def test_a_link_carries_one_message_after_the_other() -> None:
