@@ -382,8 +382,9 @@ def main() -> None:
         MPIWorld.leave = lambda _: None
     for name, change in json.loads((folder / "cases.json").read_text()):
         apply(change)
+        began = time.monotonic()
         train(configuration.load(folder / f"{name}.yaml"), folder / name, rank)
-        print(f"{name}: done", flush=True)
+        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
     sys.stdout.flush()
     os._exit(0)
 

@@ -122,7 +122,9 @@ class Graph:
 
     def _copy(self, graph: fx.Graph, start: int, stop: int) -> list[fx.Node]:
         """Copy operations `start` to `stop` - 1 into `graph`, behind new inputs; return their results."""
-        known: dict[fx.Node, fx.Node] = {node: graph.placeholder(node.name) for node in self.live[start]}
+        # What crosses several boundaries is an input of several stages: a name each.
+        names = [node.name if start == 0 else f"{node.name}_at_{start}" for node in self.live[start]]
+        known = dict(zip(self.live[start], map(graph.placeholder, names), strict=True))
         for operation in self.operations[start:stop]:
             for node in operation.nodes:
                 known[node] = graph.node_copy(node, lambda old: known[old])

@@ -291,7 +291,7 @@ class StageModule(TrainingModule):
             if (gradient := parameter.grad) is None:
                 continue
             gradient.div_(self.context.config.microbatches)
-            if gradient.stride() != parameter.stride():
+            if gradient.layout is torch.strided and gradient.stride() != parameter.stride():
                 parameter.grad = torch.empty_like(parameter).copy_(gradient)
 
     def _average(self) -> None:
