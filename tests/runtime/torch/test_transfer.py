@@ -10,23 +10,28 @@ import yaml
 
 from tests.support import config, run_ranks
 
-# Shares of the operations, so that the cut is no matter of time.
 WORDS = (
     "model=cnn",
     "batch=16",
     "microbatches=4",
     "workers=2",
-    "strategy.partition=[1,1]",
     "dataset.limit=128",
 )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "strategy", [("strategy=pipeline", "strategy.schedule=1f1b"), ("strategy=model_split",)], ids=" ".join
+    "strategy",
+    [
+        ("strategy=pipeline", "strategy.schedule=zbv"),
+        ("strategy=pipeline", "strategy.schedule=1f1b"),
+        ("strategy=model_split",),
+    ],
+    ids=" ".join,
 )
 def test_transfers_through_the_host(strategy: tuple[str, ...], tmp_path: Path, mnist: None) -> None:
-    chosen = config(*strategy, *WORDS, "dataset.test_limit=300")
+    # By numbers of operations, so that the cut is no matter of time.
+    chosen = config(*strategy, *WORDS, "strategy.partition=layers", "dataset.test_limit=300")
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(dataclasses.asdict(chosen)))
     run_ranks("tests.runtime.torch.staged_rank", [path], world=2, logs=tmp_path)
