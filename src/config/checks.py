@@ -184,18 +184,17 @@ def _check_schedule(config: Config) -> None:
     """Raise `ConfigError` where a pipeline's schedule can't go with the other options."""
     if not config.cuts or (name := config.strategy.get("schedule")) is None:
         return
-    degrees, virtual = config.degrees, config.virtual_stages
-    if reason := refusal(name, degrees.pipeline, virtual, config.microbatches):
+    degrees = config.degrees
+    if reason := refusal(name, degrees.pipeline, config.virtual_stages, config.microbatches):
         raise ConfigError(reason)
     others = [
         f"strategy.{axis}={value}" for axis in ("shard", "tensor") if (value := getattr(degrees, axis)) > 1
     ]
     if config.strategy.get("compile"):
         others.append("strategy.compile=true")
-    if virtual > 1 and others:
+    if SCHEDULES[name].several and others:
         raise ConfigError(
-            f"strategy.virtual_stages={virtual}: {others[0]} takes one stage a worker; choose "
-            "strategy.schedule=gpipe or 1f1b"
+            f"strategy.schedule={name}: goes without {others[0]}; choose strategy.schedule=gpipe or 1f1b"
         )
     if SCHEDULES[name].splits and (recompute := config.strategy["recompute"]) != "none":
         raise ConfigError(

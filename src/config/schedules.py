@@ -47,6 +47,11 @@ class Schedule:
     filled: bool = False
     rounds: bool = False
 
+    @property
+    def several(self) -> bool:
+        """Return whether a worker may have several stages."""
+        return self.virtual[1] != 1
+
 
 SCHEDULES = {
     "gpipe": Schedule(),

@@ -126,11 +126,11 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "compiled stages of one worker": (
         ["strategy=pipeline", "strategy.schedule=looped_bfs", "strategy.compile=true"],
-        ["strategy.virtual_stages=2: strategy.compile=true takes one stage a worker", "gpipe or 1f1b"],
+        ["strategy.schedule=looped_bfs: goes without strategy.compile=true", "gpipe or 1f1b"],
     ),
     "stages of shards of one worker": (
         ["strategy=hybrid", "workers=4", "strategy.pipeline=2", "strategy.shard=2", "strategy.schedule=zbv"],
-        ["strategy.virtual_stages=2: strategy.shard=2 takes one stage a worker"],
+        ["strategy.schedule=zbv: goes without strategy.shard=2"],
     ),
     "partition of stages of one worker": (
         ["strategy=pipeline", "strategy.schedule=interleaved", "strategy.partition=[layer2]"],

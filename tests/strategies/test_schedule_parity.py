@@ -43,6 +43,10 @@ TWO = (
         )
         for each in ("interleaved", "zbv")
     ),
+    Case(
+        "normed, interleaved, computed again",
+        (*pipeline(2, "interleaved", "strategy.recompute=full"), *NORMED, *EIGHT),
+    ),
     *(
         Case(f"gpt, {each}", (*pipeline(2, each, "strategy.partition=layers"), *GPT, *EIGHT))
         for each in ("zero_bubble", "dualpipe_v")
