@@ -38,8 +38,11 @@ def on_waiting(notice: Callable[[], None]) -> None:
 
 
 def detachable(tensor: Tensor) -> Tensor:
-    """Return a stage's output as torch can detach it in place between the parts of its backward pass."""
-    return tensor.clone() if tensor._is_view() else tensor
+    """Return a stage's output as torch can detach it in place between the parts of its backward pass.
+
+    A view can't be detached so, nor what an operation keeps of its own result, as a sigmoid does.
+    """
+    return tensor.clone()
 
 
 def apart_from_inputs(

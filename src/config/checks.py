@@ -153,7 +153,7 @@ def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:
 
 def _virtual_stages(strategy: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of stages a worker that a schedule has by default, unless it is given."""
-    if strategy.get("virtual_stages", 1) is not None:
+    if strategy.get("virtual_stages", 1) is not None or strategy["schedule"] not in SCHEDULES:
         return {}
     return {"virtual_stages": SCHEDULES[strategy["schedule"]].virtual[2]}
 

@@ -66,7 +66,8 @@ SCHEDULES = {
 
 def refusal(name: str, ranks: int, virtual: int, microbatches: int) -> str | None:
     """Return why a schedule can't have these numbers, and which it can; `None` where it can."""
-    schedule = SCHEDULES[name]
+    if (schedule := SCHEDULES.get(name)) is None:
+        return f"strategy.schedule={name}: stages are cut for {', '.join(SCHEDULES)}"
     fewest, most, _ = schedule.virtual
     if virtual < fewest or (most is not None and virtual > most):
         return (

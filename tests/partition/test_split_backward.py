@@ -31,6 +31,18 @@ class HandsOn(nn.Module):
         return self.head(hidden * self.scale + shift)
 
 
+class Residual(nn.Module):
+    """A stage of it sends what it computes with further weights, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 10)
+
+    def forward(self, values: Tensor) -> Tensor:
+        hidden = torch.sigmoid(self.first(values))
+        return self.head(hidden + torch.tanh(self.second(hidden)))
+
+
 def check(model: nn.Module, inputs: Tensor) -> None:
     def loss(outputs: tuple[Tensor, ...]) -> Tensor:
         return functional.cross_entropy(outputs[0], LABELS)
@@ -39,9 +51,14 @@ def check(model: nn.Module, inputs: Tensor) -> None:
     comparison.check(model, graph, inputs, model_outputs, loss, splits=True)
 
 
-def test_each_parameter_has_its_gradient() -> None:
+@pytest.mark.parametrize("stages", [2, 3, 4, 64])
+@pytest.mark.parametrize("model", [HandsOn, Residual])
+def test_each_parameter_has_its_gradient(
+    model: type[nn.Module], stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
-    check(HandsOn(), torch.randn(4, 6))
+    monkeypatch.setattr(comparison, "STAGES", stages)
+    check(model(), torch.randn(4, 6))
 
 
 def test_one_that_no_gradient_of_an_input_comes_by_is_missed_without_its_own_pass(

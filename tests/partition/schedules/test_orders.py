@@ -12,17 +12,8 @@ from torch.distributed.pipelining import schedules as torch_schedules
 
 from src.config.schedules import SCHEDULES, Placement, refusal
 from src.partition.schedules.actions import Kind
-from src.partition.schedules.tables import table
-
-TORCH = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "looped_bfs": "LoopedBFS",
-    "interleaved": "Interleaved1F1B",
-    "zero_bubble": "InterleavedZeroBubble",
-    "zbv": "ZBVZeroBubble",
-    "dualpipe_v": "DualPipeV",
-}
+from src.partition.schedules.tables import ORDERS, table
+from src.runtime.torch.pipeline.schedules import TORCH_NAMES
 
 
 class Stage(SimpleNamespace):
@@ -56,7 +47,7 @@ def stage(index: int, ranks: int, count: int) -> Stage:
 
 def of_torch(name: str, ranks: int, virtual: int, microbatches: int) -> list[list[str]]:
     """The actions of torch's schedule, an overlapped pair one after the other."""
-    made = torch_schedules.get_schedule_class(TORCH[name])
+    made = torch_schedules.get_schedule_class(TORCH_NAMES[name])
     if issubclass(made, torch_schedules.PipelineScheduleSingle):
         stages = [stage(rank, ranks, ranks) for rank in range(ranks)]
         for each in stages:
@@ -74,12 +65,12 @@ def of_torch(name: str, ranks: int, virtual: int, microbatches: int) -> list[lis
 
 CASES = [
     case
-    for case in itertools.product(TORCH, (1, 2, 3, 4, 8), (1, 2, 3), (1, 2, 3, 4, 5, 8, 12, 16))
+    for case in itertools.product(TORCH_NAMES, (1, 2, 3, 4, 8), (1, 2, 3), (1, 2, 3, 4, 5, 8, 12, 16))
     if refusal(*case) is None
 ]
 
 
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", TORCH_NAMES)
 def test_they_are_torchs(name: str) -> None:
     cases = [case for case in CASES if case[0] == name]
     assert len(cases) > 10
@@ -87,7 +78,7 @@ def test_they_are_torchs(name: str) -> None:
         assert [[str(action) for action in own] for own in table(*case)] == of_torch(*case), case
 
 
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", TORCH_NAMES)
 def test_each_stage_passes_each_micro_batch_once(name: str) -> None:
     for _, ranks, virtual, microbatches in (case for case in CASES if case[0] == name):
         found = Counter(itertools.chain(*table(name, ranks, virtual, microbatches)))
@@ -96,6 +87,10 @@ def test_each_stage_passes_each_micro_batch_once(name: str) -> None:
             kinds = {kind for kind in Kind if found[index, kind, number]}
             apart = {Kind.FORWARD, Kind.INPUT_BACKWARD, Kind.WEIGHT_BACKWARD}
             assert kinds == {Kind.FORWARD, Kind.BACKWARD} or (SCHEDULES[name].splits and kinds == apart)
+
+
+def test_each_schedule_that_is_listed_has_an_order_and_torchs_name() -> None:
+    assert SCHEDULES.keys() == ORDERS.keys() == TORCH_NAMES.keys()
 
 
 def test_stages_lie_in_a_loop_or_in_a_v() -> None:
@@ -119,5 +114,6 @@ def test_what_a_schedule_cannot_have_is_said() -> None:
     assert refusal("interleaved", 2, 2, 5) == (
         "microbatches=5: strategy.schedule=interleaved does them in 2 rounds of equal size; the nearest is 4"
     )
+    assert refusal("zigzag", 2, 1, 4) is not None
     with pytest.raises(ValueError, match="gpipe has 1 a worker"):
         table("gpipe", 2, 2, 4)

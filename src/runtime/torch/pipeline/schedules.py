@@ -14,7 +14,8 @@ from torch.distributed.pipelining.schedules import (
 from src.runtime.torch.pipeline.stage_module import ScheduleFactory
 from src.runtime.torch.pipeline.timed_stage import TimedStage
 
-SCHEDULES = {
+# By the names of `src.config.schedules`.
+TORCH_NAMES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
     "looped_bfs": "LoopedBFS",
@@ -31,7 +32,7 @@ def torch_schedule(name: str) -> ScheduleFactory:
     One of several stages a rank leaves gradients as sums over micro-batches (`scale_grads`): torch would
     divide those of a weight that two of the rank's stages share twice.
     """
-    schedule_class = get_schedule_class(SCHEDULES[name])
+    schedule_class = get_schedule_class(TORCH_NAMES[name])
 
     def schedule(
         stages: Sequence[TimedStage], microbatches: int, loss: Any
