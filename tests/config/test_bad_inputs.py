@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,9 @@ from tests.support import ROOT
 pytestmark = pytest.mark.slow
 
 SECONDS = 120
-QUICK_SECONDS, LOOK_SECONDS = 2.0, 10.0
+QUICK_SECONDS = 2.0
+# To look into a model or a checkpoint, beside the import of the framework: ten seconds where that takes six.
+LOOK_RATIO = 1.6
 # How the lines of Python's tracebacks begin, and Hydra's hint at one.
 TRACEBACK = ("Traceback", "HYDRA_FULL_ERROR")
 
@@ -207,21 +209,33 @@ def test_a_file_in_the_place_of_an_unfinished_run_is_no_traceback(place: Place) 
         shutil.rmtree(place.filled("{tmp}/taken"), ignore_errors=True)
 
 
-def cpu_seconds(place: Place, case: Case) -> float:
-    """Time that a command and its processes compute: on a quiet machine, about what the user waits."""
+def cpu_seconds(run: Callable[[], object]) -> float:
+    """Time that commands and their processes compute: on a quiet machine, about what the user waits."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert place.run(case).returncode == case.code
+    run()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def answer(place: Place, case: Case) -> None:
+    assert place.run(case).returncode == case.code
+
+
 @pytest.mark.parametrize("name", ["a01_model", "a18_outlink", "a44_nolaunch", "a49_nofile"])
 def test_a_mistake_that_needs_no_rank_is_answered_within_two_seconds(name: str, place: Place) -> None:
-    assert min(cpu_seconds(place, CASES[name]) for _ in range(2)) < QUICK_SECONDS
+    assert min(cpu_seconds(lambda: answer(place, CASES[name])) for _ in range(2)) < QUICK_SECONDS
 
 
 @pytest.mark.parametrize("name", ["b_m_notcallable", "b_res_garbage"])
-def test_looking_into_a_model_or_a_checkpoint_takes_less_than_ten_seconds(name: str, place: Place) -> None:
+def test_looking_into_a_model_or_a_checkpoint_takes_little_more_than_the_framework(
+    name: str, place: Place
+) -> None:
     # Not by the server of the tests, which has imported the framework already.
     alone = dataclasses.replace(CASES[name], environment={FORK_SERVERS: ""})
-    assert cpu_seconds(place, alone) < LOOK_SECONDS
+    framework = [sys.executable, "-c", "import torch, pytorch_lightning"]
+    # A busy core takes up to twice the seconds for the same work; beside each other, both do.
+    assert any(
+        cpu_seconds(lambda: answer(place, alone))
+        < LOOK_RATIO * cpu_seconds(lambda: subprocess.run(framework, check=True))
+        for _ in range(2)
+    )
