@@ -1,8 +1,9 @@
-"""Wrap private parts of torch: BatchNorm's base, fake tensors, storages, works, pytrees, DDP, FSDP."""
+"""Wrap private parts of torch: BatchNorm, fake tensors, storages, versions, works, pytrees, DDP, FSDP."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import _create_work_from_future
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -30,6 +32,7 @@ __all__ = [
     "has_batch_statistics",
     "storage_id",
     "tree_leaves",
+    "unnoticed_updates",
     "version_of",
 ]
 
@@ -82,3 +85,11 @@ def storage_id(storage: torch.UntypedStorage) -> int:
 def version_of(tensor: Tensor) -> int:
     """Return how often a tensor was written into."""
     return tensor._version
+
+
+def unnoticed_updates(tensors: Sequence[Tensor]) -> AbstractContextManager[None]:
+    """Have autograd not notice that `tensors` are written to within the block.
+
+    It refuses a backward pass that has saved one of them, though its memory has since been replaced.
+    """
+    return contextlib.nullcontext() if not tensors else _unsafe_preserve_version_counter(tuple(tensors))

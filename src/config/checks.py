@@ -289,12 +289,14 @@ def _check_needs(config: Config) -> None:
         if not fits:
             when = [f"strategy.{option}={choice}" for option, choice in need.get("when", {}).items()]
             cause = ", ".join(when) or f"strategy={config.strategy['name']}"
-            raise ConfigError(f"{key}={value}: {cause} needs {requirement}")
+            raise ConfigError(f"{key}={_typed(value)}: {cause} needs {requirement}")
 
 
 def _typed(value: Any) -> Any:
     """Return a value as it is typed."""
-    return "null" if value is None else value
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _check_files(config: Config) -> None:

@@ -155,6 +155,7 @@ KEYS: dict[str, Key] = {
     # Options of strategies.
     **_options("strategy", Changes.TRAINING, "sync_every", "outer", "outer_lr", "outer_momentum", "mode"),
     **_options("strategy", Changes.TRAINING, "staleness", "fetch_every", "push_every", "portion", "history"),
+    **_options("strategy", Changes.TRAINING, "stash", "vertical_sync"),
     **_options("strategy", Changes.TRAINING, "compression", "compression_rank", "compression_ratio", "sync"),
     **_options("strategy", Changes.SPEED, "backend", "all_reduce", "bucket_mb", "compile", "partition"),
     "strategy.find_unused_parameters": Key(Changes.SPEED, Rule(bool, optional=True)),

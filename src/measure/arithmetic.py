@@ -205,13 +205,15 @@ def ideal_bubble(schedule: str, stages: int, microbatches: int, virtual: int = 1
     """Return the idle share that a pipeline schedule has by itself, with stages of equal time.
 
     For `gpipe`, `1f1b` and `interleaved` (`virtual` stages a worker) see Narayanan 2021, section 2.2; under
-    `model_split` one stage works at a time.
+    `model_split` one stage works at a time, and `pipedream`'s pipeline stays full.
 
     Raises:
         ValueError: for a schedule without a known formula.
     """
     if schedule == "model_split":
         return (stages - 1) / stages
+    if schedule == "pipedream":
+        return 0.0
     if schedule in ("gpipe", "1f1b"):
         virtual = 1
     elif schedule != "interleaved":

@@ -98,7 +98,7 @@ def metrics_of(
         "total_seconds": total_seconds,
         "shared_device": config.hardware.share_devices,
         "restarts": restarts,
-        "bubble_fraction": timeline.bubble_fraction(run.timelines),
+        "bubble_fraction": timeline.bubble_fraction(run.timelines, apart=not config.synchronous),
         "mlflow_run_id": run_id,
         **{key: getattr(config, key) for key in ("workers", "batch", "scaling", "microbatches", "seed")},
         **{key: first.get(key) for key in FIRST_RANK},
@@ -149,7 +149,7 @@ def _timing(run: RunRecords) -> dict[str, Any]:
 def _rate(config: Config, ranks: Sequence[Sequence[Row]]) -> float | None:
     """Return the job's samples/s over the timed rows of its ranks."""
     worked = [([row["samples"] for row in rows], [row["seconds"] for row in rows]) for rows in ranks]
-    if not config.synchronous:
+    if not config.synchronous and config.supports.shares_batch:
         return arithmetic.own_pace_rate(worked)
     rates = [arithmetic.samples_per_second(samples, seconds) for samples, seconds in worked]
     known = [rate for rate in rates if rate is not None]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from src.config import Config
 from src.measure import exchanges, probe
@@ -185,10 +185,10 @@ class Recorder(StepClock):
 
         Args:
             losses: this rank's mean loss of each step; one on a device is read later, so as not to stop the
-                device's queue.
+                device's queue, and one with an attribute `arrived` once that is true, if the time allows.
             samples: this rank's samples of each step.
             epoch: the epoch of these steps, from 1.
-            staleness: server updates between the fetch and the application of their gradient.
+            staleness: updates between the weights that their gradient is of, and its own.
             ended: when they ended, on `time.perf_counter`'s clock, if not now.
         """
         first = self.steps + 1
@@ -196,23 +196,28 @@ class Recorder(StepClock):
         for step, loss in enumerate(losses, first):
             self._pending.append((epoch, step, seconds, samples, loss, staleness))
         if time.perf_counter() - self._last_flush > FLUSH_SECONDS:
-            self.flush()
+            self.flush(waits=False)
         if self.config.profiler and self.trained_steps <= self.config.warmup_steps:
             with self.off_clock():
                 for listener in self._listeners:
                     listener.on_steps(self.trained_steps)
 
-    def flush(self) -> None:
-        """Write pending steps to disk, and set `diverged` if a loss is infinite or NaN."""
+    def flush(self, *, waits: bool = True) -> None:
+        """Write pending steps to disk, and set `diverged` if a loss is infinite or NaN.
+
+        Steps from the first one on whose loss is still to arrive are left for later, unless it `waits`.
+        """
         self.settle()
-        cells = []
+        cells: list[Sequence[Any]] = []
         for epoch, step, interval, samples, loss, staleness in self._pending:
+            if not waits and not getattr(loss, "arrived", True):
+                break
             seconds = float(interval)
             value = None if loss is None else float(loss)
             if value is not None and not math.isfinite(value) and not self.diverged:
                 self.diverged, self.diverged_at = True, step
             cells.append((epoch, step, f"{seconds:.9f}", samples, value, staleness))
-        self._pending.clear()
+        del self._pending[: len(cells)]
         self._tables.add_steps(cells)
         self._last_flush = time.perf_counter()
 

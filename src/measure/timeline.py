@@ -68,14 +68,19 @@ class Timeline:
         write_text(path, json.dumps(self.intervals))
 
 
-def bubble_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]]) -> float | None:
+def bubble_fraction(ranks: Mapping[int, Sequence[Sequence[Any]]], *, apart: bool = False) -> float | None:
     """Return the idle time over the total time of all stages in the recorded steps.
 
     `ranks` holds the intervals of each rank. A step lasts from the first forward pass on any stage to the
-    last optimizer update; a stage is idle in it unless it computes or sends. `None` without a step that all
-    stages recorded.
+    last optimizer update; a stage is idle in it unless it computes or sends. Where stages are `apart`, each
+    in a step of its own, idle is what they wait. `None` without a step that all stages recorded.
     """
     idle = total = 0.0
+    if apart:
+        steps = set(_steps(ranks))
+        spent = [(row[1], row[4] - row[3]) for own in ranks.values() for row in own if row[0] in steps]
+        total = sum(seconds for _, seconds in spent)
+        return sum(seconds for activity, seconds in spent if activity == "wait") / total if total else None
     for step in _steps(ranks):
         rows = {rank: [row for row in own if row[0] == step] for rank, own in ranks.items()}
         span = max(r[4] for own in rows.values() for r in own) - min(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class Problem:
         speeds: of the stages' devices; a cost is divided by it.
         in_flight: micro-batches whose kept bytes each stage holds at once.
         limit: bytes of memory of each device, `None` without a limit.
+        copies: how often each stage holds `weights`; empty where all do once.
         weighted: whether each stage needs weights, as one that is to be sharded.
         sums: cumulative sums of arrays by name, filled when they are first used.
     """
@@ -47,6 +49,7 @@ class Problem:
     speeds: Sequence[float]
     in_flight: Sequence[int]
     limit: float | None = None
+    copies: Sequence[float] = ()
     weighted: bool = False
     sums: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -57,10 +60,14 @@ class Problem:
         cost = self.cumulative("cost")
         return (cost[stop] - cost[start]) / self.speeds[stage] + self.crossing[start] + self.crossing[stop]
 
-    def memory(self, stage: int, start: int, stop: int) -> float:
-        """Return the bytes of memory that stage `stage` needs for operations `start` to `stop` - 1."""
+    def memory(self, stage: int, start: Any, stop: Any) -> Any:
+        """Return the bytes of memory that stage `stage` needs for operations `start` to `stop` - 1.
+
+        Of arrays of both the bytes are an array.
+        """
         weights, kept = self.cumulative("weights"), self.cumulative("kept")
-        return weights[stop] - weights[start] + self.in_flight[stage] * (kept[stop] - kept[start])
+        copies = self.copies[stage] if self.copies else 1
+        return copies * (weights[stop] - weights[start]) + self.in_flight[stage] * (kept[stop] - kept[start])
 
     def cumulative(self, name: str) -> np.ndarray:
         """Return the sums [n + 1] of field `name` over the operations before each boundary."""
@@ -120,18 +127,18 @@ def best(problem: Problem, preferred: Sequence[int] = ()) -> list[int]:
 
 def _costs(problem: Problem) -> list[np.ndarray]:
     """Tabulate cost(s, i, j) as one array [n + 1, n + 1] a stage; infinite unless i < j."""
-    total, weights, held = (problem.cumulative(name) for name in ("cost", "weights", "kept"))
+    total, weights = (problem.cumulative(name) for name in ("cost", "weights"))
+    places = np.arange(len(total))
     forward = np.triu(np.ones((len(total), len(total)), dtype=bool), 1)
     tables = []
-    for speed, in_flight in zip(problem.speeds, problem.in_flight, strict=True):
+    for stage, speed in enumerate(problem.speeds):
         cost = (total[None, :] - total[:, None]) / speed
         cost = cost + problem.crossing[:, None] + problem.crossing[None, :]
         fits = forward
         if problem.weighted:
             fits = forward & (weights[None, :] > weights[:, None])
         if problem.limit is not None:
-            memory = weights[None, :] - weights[:, None] + in_flight * (held[None, :] - held[:, None])
-            fits = forward & (memory <= problem.limit)
+            fits = fits & (problem.memory(stage, places[:, None], places[None, :]) <= problem.limit)
         tables.append(np.where(fits, cost, np.inf))
     return tables
 
@@ -163,18 +170,8 @@ def _search(
 
 
 def _least_memory(problem: Problem) -> float:
-    nothing = np.zeros(len(problem.cost) + 1)
-    memory = problem.cumulative("weights") + max(problem.in_flight) * problem.cumulative("kept")
-    free = Problem(
-        cost=np.diff(memory),
-        crossing=nothing,
-        sent=nothing,
-        weights=problem.weights,
-        kept=problem.kept,
-        speeds=[1.0] * problem.stages,
-        in_flight=problem.in_flight,
-    )
-    return costliest(free, best(free))
+    least, _ = _search(problem.memory, np.maximum, len(problem.cost), problem.stages)
+    return least
 
 
 def by_share(count: int, shares: Sequence[float]) -> list[int]:

@@ -21,6 +21,7 @@ from src.partition.balance import Problem
 from src.partition.model_profile import Costs, Link, ModelProfile
 from src.partition.saved_tensors import in_flight
 from src.partition.schedules import simulation, tables
+from src.partition.schedules.pipedream import WeightRule
 
 METHODS = ("layers", "size", "time", "optimal")
 
@@ -89,6 +90,8 @@ class CutOptions(StrategyOptions):
         schedule: of a pipeline; `None` where one micro-batch follows the other.
         virtual_stages: stages of each worker.
         recompute: which micro-batches' activations are computed again for backward.
+        stash: which versions of the weights a pipeline keeps that isn't emptied between steps; `None` else.
+        vertical_sync: whether all of its stages use the same version for a micro-batch.
         tied: whether a weight that several layers share stays on one stage (`together`), or is on each of
             theirs, where its gradients are summed (`reduce`).
     """
@@ -99,6 +102,8 @@ class CutOptions(StrategyOptions):
     schedule: str | None = None
     virtual_stages: int = 1
     recompute: str = "none"
+    stash: str | None = None
+    vertical_sync: bool = False
     tied: str = "together"
 
 
@@ -117,6 +122,7 @@ class Demands:
         schedule: of a pipeline; `None` where one micro-batch follows the other.
         devices: the device of each stage.
         weighted: whether each stage needs parameters, as one that is sharded.
+        versions: of the weights, of each stage; empty where all have one.
     """
 
     partition: str | Sequence[float | str]
@@ -129,6 +135,7 @@ class Demands:
     schedule: str | None = None
     devices: Sequence[int] = ()
     weighted: bool = False
+    versions: Sequence[int] = ()
 
 
 def demands_of(config: Config, *, overlaps: bool) -> Demands:
@@ -138,9 +145,17 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
     placement = SCHEDULES[options.schedule].placement if options.schedule else Placement.LOOP
     devices = [placement.rank(stage, workers) for stage in range(workers * virtual)]
     held: dict[int, int] = {}
+    versions: list[int] = []
     # Activations that are computed again are there for one micro-batch at a time.
     for order in tables.table(options.schedule, workers, virtual, config.microbatches):
         held |= in_flight(order) if options.recompute == "none" else {action.stage: 1 for action in order}
+    if options.stash is not None:
+        rules = [
+            WeightRule(workers, stage, config.microbatches, options.stash, options.vertical_sync)
+            for stage in range(workers)
+        ]
+        versions = [rule.versions for rule in rules]
+        held = {rule.stage: rule.depth if options.recompute == "none" else 1 for rule in rules}
     speeds = options.speeds or [1.0] * workers
     return Demands(
         partition=options.partition,
@@ -155,6 +170,7 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
         schedule=options.schedule,
         devices=devices,
         weighted=config.degrees.shard > 1,
+        versions=versions,
     )
 
 
@@ -187,6 +203,7 @@ def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) 
         in_flight=demands.in_flight,
         # Stages of one device are given equal parts of its memory.
         limit=None if demands.memory_limit is None else demands.memory_limit / _stages_a_device(demands),
+        copies=[1 + (versions - 1) / demands.state for versions in demands.versions],
         weighted=demands.weighted,
     )
 
@@ -289,6 +306,9 @@ def _step_seconds(stages: Sequence[StagePlan], demands: Demands) -> float:
     taken = np.array([stage.seconds + stage.transfer_seconds for stage in stages])
     if not demands.overlaps:
         return float(demands.microbatches * taken.sum())
+    if demands.versions:
+        # The pipeline stays full: the next step's micro-batches follow at once.
+        return float(demands.microbatches * taken.max())
     if demands.schedule is None or _stages_a_device(demands) == 1:
         return arithmetic.ideal_step_seconds(list(taken), demands.microbatches, 0.0)
     # The parts of a pass aren't measured: each is taken for a third.

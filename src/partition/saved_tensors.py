@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from src.partition.schedules.actions import Action, Kind
+from src.partition.schedules.pipedream import WeightRule
 
 
 @dataclass(frozen=True)
@@ -72,4 +73,26 @@ def most_bytes(
         elif kind is not Kind.INPUT_BACKWARD:
             most = max(most, now + (here.others if again else 0.0))
             now -= kept + (inputs if stage else 0.0)
+    return most
+
+
+def most_bytes_when_full(rule: WeightRule, saved: SavedTensors, recompute: str) -> float:
+    """Return the most bytes of saved tensors in a stage of a pipeline that isn't emptied between steps.
+
+    As `most_bytes` has them, but that micro-batches of several steps are under way at once.
+
+    Args:
+        rule: the stage's.
+        saved: bytes of one micro-batch.
+        recompute: `none` or `full`.
+    """
+    again = recompute == "full"
+    kept, inputs = (0.0, saved.inputs) if again else (saved.others, saved.saved_inputs)
+    most, count = 0.0, rule.microbatches
+    for begun in range(1, rule.depth + 2 * count):
+        done = max(0, begun - rule.depth)
+        # The first stage's inputs are parts of one tensor for each step that has some under way.
+        received = begun - done if rule.stage else ((begun - 1) // count - done // count + 1) * count
+        now = kept * (begun - done) + inputs * received
+        most = max(most, now + (saved.others if again else 0.0))
     return most

@@ -136,6 +136,22 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=pipeline", "strategy.schedule=interleaved", "strategy.partition=[layer2]"],
         ["has 1 entries, and workers=2 of strategy.virtual_stages=2 need 3"],
     ),
+    "clipping by stages that wait for nobody": (
+        ["strategy=pipedream", "optimizer.clip_norm=1"],
+        ["optimizer.clip_norm=1", "strategy=pipedream needs optimizer.clip_norm=null"],
+    ),
+    "micro-batches of two versions": (
+        ["strategy=pipedream", "strategy.stash=two", "workers=4", "microbatches=2"],
+        ["microbatches=2: strategy.stash=two needs at least as many as workers=4"],
+    ),
+    "two versions that are in step anyway": (
+        ["strategy=pipedream", "strategy.stash=two", "microbatches=2", "strategy.vertical_sync=true"],
+        ["strategy.vertical_sync=true", "strategy.stash=two needs strategy.vertical_sync=false"],
+    ),
+    "synchronised statistics of stages": (
+        ["strategy=pipedream", "batchnorm=sync"],
+        ["batchnorm=sync: strategy pipedream supports local"],
+    ),
     "a key's former name": (
         ["strategy=pipeline", "strategy.checkpoint=always"],
         ["strategy.checkpoint=always", "choose strategy.recompute=full"],

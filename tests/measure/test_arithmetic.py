@@ -154,6 +154,7 @@ def test_fraction() -> None:
         ("interleaved", 4, 8, 2, 3 / 19),  # (4 - 1) / (2 * 8 + 4 - 1)
         ("model_split", 2, 1, 1, 1 / 2),  # one of two works at a time
         ("gpipe", 1, 4, 1, 0),
+        ("pipedream", 4, 1, 1, 0),
     ],
 )
 def test_ideal_bubble(schedule: str, stages: int, microbatches: int, virtual: int, idle: float) -> None:

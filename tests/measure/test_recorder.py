@@ -277,6 +277,32 @@ def test_a_loss_that_is_no_number_is_noticed_when_it_is_read(
     assert not math.isfinite(float(rows(tmp_path / "steps.csv")[0]["loss"]))
 
 
+class Arriving:
+    """A loss that comes by a message."""
+
+    arrived = False
+
+    def __float__(self) -> float:
+        return 0.5
+
+
+def test_a_loss_that_is_still_under_way_holds_up_its_step_and_later_ones(
+    tmp_path: Path, clock: Clock
+) -> None:
+    made, coming = recorder(tmp_path), Arriving()
+    made.start()
+    for loss in (0.25, coming, 0.75):
+        clock.pass_(FLUSH_SECONDS + 1)
+        made.step(loss, 8, epoch=1)
+    assert [row["loss"] for row in rows(tmp_path / "steps.csv")] == ["0.25"]
+    coming.arrived = True
+    made.flush(waits=False)
+    assert [row["loss"] for row in rows(tmp_path / "steps.csv")] == ["0.25", "0.5", "0.75"]
+    made.step(Arriving(), 8, epoch=1)
+    made.finish("ok")
+    assert [row["step"] for row in rows(tmp_path / "steps.csv")] == ["1", "2", "3", "4"]
+
+
 def test_a_step_without_loss_leaves_its_cell_empty(tmp_path: Path, clock: Clock) -> None:
     made = recorder(tmp_path)
     made.start()

@@ -37,6 +37,12 @@ def test_bubble_fraction() -> None:
     assert timeline.bubble_fraction(RANKS) == pytest.approx(2 / 12)
 
 
+def test_stages_that_are_in_steps_of_their_own_idle_where_they_wait() -> None:
+    late = {0: RANKS[0], 1: [(*row[:3], row[3] + 40, row[4] + 40) for row in RANKS[1]]}
+    assert timeline.bubble_fraction(late, apart=True) == pytest.approx(2 / 12)
+    assert timeline.bubble_fraction({0: RANKS[0], 1: []}, apart=True) is None
+
+
 def test_a_stage_that_ends_early_is_idle_until_the_last_update() -> None:
     early = {0: RANKS[0], 1: [*RANKS[1][:-1], (5, "optimizer", -1, 5.0, 5.5)]}
     assert timeline.bubble_fraction(early) == pytest.approx(2.5 / 12)

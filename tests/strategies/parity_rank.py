@@ -47,9 +47,11 @@ from src.runtime.torch.parameter_server import async_processes, norm_exchange
 from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
-from src.runtime.torch.pipeline import stage_module, timed_stage
+from src.runtime.torch.pipeline import pipedream_module, stage_module, timed_stage
+from src.runtime.torch.pipeline.asynchronous_stage import AsynchronousStage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.pipeline.timed_stage import TimedStage
+from src.runtime.torch.pipeline.weight_versions import WeightVersions
 from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.sharding.collectives import CountedAllGather, CountedReduceScatter
 from src.runtime.torch.sharding.gradients import ShardedGradients
@@ -142,6 +144,10 @@ class WatchedStage(Watched, stage_module.StageModule):
     """A stage a rank."""
 
 
+class WatchedPipeDream(Watched, pipedream_module.PipeDreamModule):
+    """A stage a rank, which waits for no other."""
+
+
 class WatchedShards(Watched, ShardedModule):
     """A rank's shards of the model."""
 
@@ -194,6 +200,7 @@ def apply(change: str | None) -> None:
     DistributedDataParallel.register_comm_hook = register_comm_hook
     timed_stage.unmoved_buffers = unmoved_buffers
     TimedStage.backward_weight_one_chunk = weight_backward
+    WeightVersions.load, AsynchronousStage.backward = load, backward
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     TiedWeights.sum_gradients = sum_gradients
@@ -231,6 +238,10 @@ def apply(change: str | None) -> None:
         TimedStage.backward_weight_one_chunk = lambda stage, number, **named: (
             None if number == 1 else weight_backward(stage, number, **named)
         )
+    elif change == "newest weights":
+        WeightVersions.load = lambda versions, _: load(versions, versions.newest)
+    elif change == "forgotten micro-batch":
+        AsynchronousStage.backward = backward_but_odd
     elif change == "own norm":
         stage_module.StageModule._sum_over_stages = lambda _, squares: squares
         ShardedGradients.sum_over_shards = TensorModule._sum_over_ranks = lambda _, squares: squares
@@ -250,6 +261,16 @@ def apply(change: str | None) -> None:
         )
 
 
+def backward_but_odd(stage: AsynchronousStage, number: int, shown: int) -> None:
+    """Every other micro-batch's gradients are lost."""
+    before = [None if each.grad is None else each.grad.clone() for each in stage._stage.parameters()]
+    backward(stage, number, shown)
+    if number % 2:
+        for each, gradient in zip(stage._stage.parameters(), before, strict=True):
+            each.grad = gradient
+
+
+load, backward = WeightVersions.load, AsynchronousStage.backward
 weight_backward = TimedStage.backward_weight_one_chunk
 unmoved_buffers, add, answer = timed_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
@@ -363,6 +384,7 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     fit.TrainingModule = WatchedTraining
     stage_module.StageModule = WatchedStage
+    pipedream_module.PipeDreamModule = WatchedPipeDream
     sharded_module.ShardedModule = WatchedShards
     tensor_module.TensorModule = WatchedTensor
     async_processes.Replica = CoordinatorsReplica

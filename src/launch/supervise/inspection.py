@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from src.config import Config, ConfigError, OwnCodeError, import_paths
+from src.config.schedules import SCHEDULES
 from src.launch.launcher import LocalLauncher, launcher_of
 from src.launch.local.warm_start import spawn_for
 from src.launch.spawn import QUIET, spawn_child
@@ -63,8 +64,12 @@ def _key(config: Config) -> str:
     keys = ["model", "task", "framework", "dataset", "precision"]
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
-    keys += ["degrees"] + ["microbatch"] * config.cuts
+    keys += ["degrees"] + ["microbatch", "virtual_stages"] * config.cuts
     parts = [config.strategy["entry"], *map(config.strategy.get, ("plan", "tied")), config.hardware.device]
+    if config.cuts:
+        partition, schedule = config.strategy["partition"], SCHEDULES.get(config.strategy.get("schedule", ""))
+        # Names must be those of operations; backward passes in parts are compared as such.
+        parts += [None if isinstance(partition, str) else partition, schedule is not None and schedule.splits]
     parts += [*(getattr(config, key) for key in keys)]
     return json.dumps(parts, sort_keys=True, default=str)
 

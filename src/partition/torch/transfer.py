@@ -6,7 +6,7 @@ the host's memory (its collectives copy tensors themselves).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import torch
 import torch.distributed as dist
@@ -18,23 +18,32 @@ def stages_through_host(device: torch.device) -> bool:
     return device.type != "cpu" and dist.get_backend() == "gloo"
 
 
-def isend(tensor: Tensor, to: int) -> tuple[dist.Work, Tensor]:
+def isend(tensor: Tensor, to: int, group: dist.ProcessGroup | None = None) -> tuple[dist.Work, Tensor]:
     """Begin to send `tensor` to rank `to`; return the work, and what must be kept until that is done."""
     if stages_through_host(tensor.device):
         tensor = _host_copy(tensor)
-    work = dist.isend(tensor, to)
+    work = dist.isend(tensor, to, group=group)
     assert work is not None, "this rank isn't in the group"
     return work, tensor
 
 
+def irecv(tensor: Tensor, source: int, group: dist.ProcessGroup | None = None) -> Callable[[], None]:
+    """Begin to receive from rank `source` into `tensor`; return what waits for that."""
+    host = _host_buffer(tensor) if stages_through_host(tensor.device) else tensor.detach()
+    work = dist.irecv(host, source, group=group)
+    assert work is not None, "this rank isn't in the group"
+
+    def wait() -> None:
+        work.wait()
+        if host.device != tensor.device:
+            tensor.detach().copy_(host)
+
+    return wait
+
+
 def recv(tensor: Tensor, source: int) -> None:
     """Receive from rank `source` into `tensor`, and wait for that."""
-    if not stages_through_host(tensor.device):
-        dist.recv(tensor, source)
-        return
-    host = _host_buffer(tensor)
-    dist.recv(host, source)
-    tensor.copy_(host)
+    irecv(tensor, source)()
 
 
 class HostStaging:

@@ -57,6 +57,26 @@ def residual(*, classes: int, shape: tuple[int, int, int]) -> nn.Module:
     return nn.Sequential(stem, nn.BatchNorm2d(8), nn.ReLU(), Residual(8), *pooled)
 
 
+class Recurrent(nn.Module):
+    """Rows of an image one after the other; each layer keeps its weights in a list of its own, too."""
+
+    def __init__(self, classes: int, size: int) -> None:
+        super().__init__()
+        self.first = nn.LSTM(size, 8, batch_first=True)
+        self.second = nn.LSTM(8, 8, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        within, _ = self.first(images.permute(0, 2, 3, 1).flatten(2))
+        within, _ = self.second(within)
+        return self.head(within[:, -1])
+
+
+def recurrent(*, classes: int, shape: tuple[int, int, int]) -> nn.Module:
+    """Logits [batch, classes] from images [batch, channels, height, width]."""
+    return Recurrent(classes, shape[1] * shape[2])
+
+
 def broken_on_rank_0() -> nn.Module:
     """Raises on rank 0, while the others wait for it."""
     if os.environ.get("RANK") == "0":

@@ -37,7 +37,7 @@ PATIENCE = datetime.timedelta(seconds=20)
 def agree(context: RankContext, recorder: Recorder) -> None:
     """Rank 1 ends its first step after rank 0 is through, past the time limit: both end after the next."""
     feed = SimpleNamespace(device=torch.device("cpu"), steps=100)
-    callback = TrainingCallback(context, recorder, feed, SimpleNamespace(), contextlib.nullcontext, None)
+    callback = TrainingCallback(context, recorder, feed, SimpleNamespace(lag=1), contextlib.nullcontext, None)
     trainer = SimpleNamespace(should_stop=False)
     token = torch.zeros(1)
     if context.rank == 1:

@@ -118,11 +118,14 @@ class TrainingCallback(StepCallback):
         self.writer.check()
         # Stages that see no labels count no samples; each has trained on its worker's whole batch.
         samples = module.step_samples or self.context.config.worker_batch
-        self.recorder.step(module.take_loss(), samples, epoch=self.feed.epoch + 1)
+        step = self.recorder.steps + 1
+        if self.policy.evaluates(step - 1, step) or self.policy.saves(step - 1, step):
+            module.drain()
+        loss, epoch = module.take_loss(), self.feed.epoch + 1
+        self.recorder.step(loss, samples, epoch=epoch, staleness=module.staleness)
         if self.feed.split.automatic:
             self._rebalance(samples)
         self._agree(trainer)
-        step = self.recorder.steps
         if self.rate is not None and not self.rate.constant:
             self.set_rate(trainer, step)
         if self.policy.evaluates(step - 1, step):
@@ -149,6 +152,7 @@ class TrainingCallback(StepCallback):
         if step in (self.saved_at, self.scored_badly_at):
             return
         self.saved_at = step
+        module.drain()
         with self.recorder.off_clock():
             self.recorder.flush()
             diverged = float(self._sum(torch.tensor([float(self.recorder.diverged)])))
@@ -180,13 +184,15 @@ class TrainingCallback(StepCallback):
         """Have all ranks end at the same step, by the slowest rank's clock.
 
         An agreement begins after one step and is completed after the next, in which the ranks exchange
-        gradients anyway. If the agreement were completed at once, a rank would wait here for the slowest
-        rank's optimizer.
+        gradients anyway, or as much later as ranks may be apart. If the agreement were completed at once, a
+        rank would wait here for the slowest rank's optimizer.
         """
         if self.agreement is not None:
-            self._complete_agreement(trainer)
+            if self.recorder.steps >= self.agree_at + self.module.lag:
+                self._complete_agreement(trainer)
         elif self.recorder.steps >= self.agree_at:
-            self.recorder.flush()
+            self.agree_at = self.recorder.steps
+            self.recorder.flush(waits=self.module.lag == 1)
             clocks = [self.recorder.train_seconds, float(self.recorder.diverged)]
             largest, work = torch.tensor(clocks, dtype=torch.float64), None
             if self.context.world_size > 1:
@@ -219,6 +225,7 @@ class TrainingCallback(StepCallback):
     def on_train_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         """Write the last checkpoint if it is due, and finish the record with the facts of the model."""
         recorder, module = self.recorder, self.module
+        module.drain()
         if self.agreement is not None:
             self._complete_agreement(trainer)
         recorder.flush()
@@ -242,6 +249,7 @@ class TrainingCallback(StepCallback):
         """
         if self.recorder.evaluated_at == self.recorder.steps or self.evaluated is not None:
             return
+        module.drain()
         with self.recorder.off_clock():
             with self.evaluating(), compilation.without(self.context):
                 self.recorder.settle()

@@ -39,9 +39,14 @@ class TrainingModule(pl.LightningModule):
         whole_facts: the facts of the whole model from before it was divided; `None` where `model` is that.
         tied: names in the whole model of tensors that have several, a list for each tensor.
         unstaged: tensors of the whole model that no rank needs to train, by name; checkpoints have them.
+        lag: by how many steps ranks may be apart.
+        staleness: updates between the weights that the present step's gradient is of, and its own; `None`
+            where there are none.
     """
 
     prefix = ""
+    lag = 1
+    staleness: float | None = None
     holders: Sequence[int] = range(1)
     whole_facts: RankRecord | None = None
 
@@ -104,6 +109,9 @@ class TrainingModule(pl.LightningModule):
         # They begin on the CPU; the first micro-batch's device is where they stay.
         self.sums = self.sums.to(loss.device) + sums
         return loss * (self.pieces / divisor)
+
+    def drain(self) -> None:
+        """Complete all steps that are begun; all ranks call this method after the same step."""
 
     def take_loss(self) -> SupportsFloat:
         """Return this rank's loss of the completed step, and begin the next step's sum.

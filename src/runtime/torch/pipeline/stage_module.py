@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsFloat
 
 import pytorch_lightning as pl
@@ -25,7 +25,7 @@ from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
 from src.partition import plan as planning
-from src.partition.saved_tensors import most_bytes
+from src.partition.saved_tensors import SavedTensors, most_bytes
 from src.partition.schedules import tables
 from src.partition.torch import export
 from src.partition.torch.graph import operations
@@ -74,6 +74,11 @@ class ArrivingNumber:
         self._value = value
         self._work = dist.broadcast(value, sender, group=stages.group, async_op=True)
 
+    @property
+    def arrived(self) -> bool:
+        """Return whether `float` wouldn't wait."""
+        return self._work is None or self._work.is_completed()
+
     def __float__(self) -> float:
         if self._work is not None:
             self._work.wait()
@@ -82,11 +87,7 @@ class ArrivingNumber:
 
 
 def train_stages(
-    context: RankContext,
-    recorder: Recorder,
-    schedule: ScheduleFactory,
-    *,
-    overlaps: bool,
+    context: RankContext, recorder: Recorder, schedule: ScheduleFactory, *, overlaps: bool
 ) -> None:
     """Cut the seeded model, keep this rank's stages, and train them under `schedule`.
 
@@ -99,6 +100,15 @@ def train_stages(
     Raises:
         ConfigError: when the model can't be cut as the configuration asks.
     """
+    train_module(context, recorder, functools.partial(StageModule, schedule=schedule, overlaps=overlaps))
+
+
+def train_module(context: RankContext, recorder: Recorder, make: Callable[..., StageModule]) -> None:
+    """Train the module of a rank's stages that `make` makes, as `StageModule` is made.
+
+    Raises:
+        ConfigError: when the model can't be cut as the configuration asks.
+    """
     device = setup.root_device(context)
     process_group.join(context, setup.process_group_backend(context))
     export.load()
@@ -106,7 +116,7 @@ def train_stages(
     if context.config.degrees.shard > 1:
         freed_memory.return_blocks()
     mesh = axes.make(context, device) if context.config.supports.axis == MESH else None
-    module = StageModule(context, recorder, schedule, overlaps=overlaps, device=device, mesh=mesh)
+    module = make(context, recorder, device=device, mesh=mesh)
     strategy = PartsStrategy(
         parallel_devices=[device] * context.world_size, cluster_environment=cluster_environment()
     )
@@ -142,15 +152,16 @@ class StageModule(TrainingModule):
         self,
         context: RankContext,
         recorder: Recorder,
-        schedule: ScheduleFactory,
         *,
-        overlaps: bool,
         device: torch.device,
+        schedule: ScheduleFactory | None = None,
+        overlaps: bool = True,
         mesh: DeviceMesh | None = None,
     ) -> None:
         """Build, trace and cut the whole model, and keep this rank's stages on `device`.
 
-        The arguments are those of `train_stages`, which says what is raised.
+        The arguments are those of `train_stages`, which says what is raised. Without a schedule a subclass
+        runs the stages itself.
         """
         options = planning.CutOptions.of(context.config)
         stages = axes.whole_world(context) if mesh is None else axes.axis(mesh, "pipeline")
@@ -186,21 +197,22 @@ class StageModule(TrainingModule):
         self.stages = stages
         self.copies = None if mesh is None else axes.axis(mesh, "data")
         self.timeline = Timeline(first=context.config.hardware.warmup_steps, clock=recorder)
-        timed = [
-            TimedStage(
-                each,
-                (number, len(placed)),
-                stages,
-                device,
-                inputs,
-                timeline=self.timeline,
-                recorder=recorder,
-                recomputes=RECOMPUTES[options.recompute],
-                splits=options.schedule is not None and SCHEDULES[options.schedule].splits,
-            )
-            for number, each in own.items()
-        ]
-        self._schedule = schedule(timed, context.config.microbatches, self._marked_loss)
+        if schedule is not None:
+            timed = [
+                TimedStage(
+                    each,
+                    (number, len(placed)),
+                    stages,
+                    device,
+                    inputs,
+                    timeline=self.timeline,
+                    recorder=recorder,
+                    recomputes=RECOMPUTES[options.recompute],
+                    splits=options.schedule is not None and SCHEDULES[options.schedule].splits,
+                )
+                for number, each in own.items()
+            ]
+            self._schedule = schedule(timed, context.config.microbatches, self._marked_loss)
         self._divisor = 1.0
         self._step_targets: Tensors = ()
         self._evaluation = StageEvaluation(
@@ -217,9 +229,6 @@ class StageModule(TrainingModule):
                 number: saved_by_stage(each, received[number], self.task, targets, precision=precision)
                 for number, each in own.items()
             }
-        microbatches = context.config.microbatches
-        order = tables.table(options.schedule, stages.size, len(own), microbatches)[stages.index]
-        saved_bytes = most_bytes(order, saved, microbatches, options.recompute)
         self._example = received[numbers[0]]
         # The first copy's first ranks of each stage: ranks are counted along this axis last.
         self.holders = range(0, context.world_size, context.world_size // stages.size)
@@ -227,7 +236,7 @@ class StageModule(TrainingModule):
         self.whole_facts = {
             "parameters": parameters,
             "flops_per_sample": flops,
-            "saved_tensors_bytes": round(saved_bytes),
+            "saved_tensors_bytes": round(self._most_saved(saved)),
             **seen,
         }
         sharded = mesh is not None and mesh["shard"].size() > 1
@@ -238,6 +247,12 @@ class StageModule(TrainingModule):
         setup.release()
         if self.shards is not None:
             self.shards.keep_blocks_of_a_step()
+
+    def _most_saved(self, saved: Mapping[int, SavedTensors]) -> float:
+        """Return the most bytes that the rank's stages save at once; `saved` has those of one micro-batch."""
+        options, microbatches = planning.CutOptions.of(self.context.config), self.context.config.microbatches
+        order = tables.table(options.schedule, self.stages.size, len(saved), microbatches)[self.stages.index]
+        return most_bytes(order, saved, microbatches, options.recompute)
 
     def warm_up(self, feed: Feed) -> None:
         """Compile the only stage for a micro-batch, if that is configured."""
