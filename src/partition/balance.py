@@ -19,6 +19,9 @@ import numpy as np
 
 from src.config import ConfigError
 
+# By stage, values [places, places] by where it begins and ends.
+Tables = Callable[[int], np.ndarray]
+
 # What a cut where the model's authors would cut may cost more than the best one.
 PREFERENCE = 0.05
 
@@ -98,80 +101,100 @@ def best(problem: Problem, preferred: Sequence[int] = ()) -> list[int]:
     """
     count, stages = len(problem.cost), problem.stages
     check_stages(count, stages)
-    table = _costs(problem)
-    bound, _ = _search(lambda s, i, j: table[s][i, j], np.maximum, count, stages)
+    costs = _tabulated(problem, _costs)
+    bound, _ = _search(costs, stages, np.maximum)
     if not np.isfinite(bound):
         if problem.weighted and np.count_nonzero(problem.weights) < stages:
             raise ConfigError(
                 f"strategy.pipeline={stages}: a stage without parameters can't be sharded, and only "
                 f"{np.count_nonzero(problem.weights)} of the model's operations have some; use fewer stages"
             )
-        least, limit = _least_memory(problem), problem.limit
-        assert limit is not None, "without a limit every cut fits"
-        raise ConfigError(
-            f"strategy.memory_gib={limit / 2**30:g}: the model needs {least / 2**30:.2f} GiB a "
-            f"device even at the best cut into {stages} stages; use more workers, a smaller batch, or "
-            "strategy.recompute=full"
-        )
-    within = [np.where(costs <= bound * (1 + 1e-12), 0.0, np.inf) for costs in table]
-    _, cut = _search(lambda s, i, j: within[s][i, j] + problem.sent[j] * (j < count), np.add, count, stages)
-    chosen = [False, *(place in preferred for place in range(1, count)), False]
-    if sum(chosen) < stages - 1:
+        assert problem.limit is not None, "without a limit every cut fits"
+        raise too_little(problem.limit, _search(_tabulated(problem, _memory), stages, np.maximum)[0], stages)
+
+    def sent(stage: int) -> np.ndarray:
+        last = problem.sent * (np.arange(count + 1) < count)
+        return np.where(costs(stage) <= bound * (1 + 1e-12), last[None, :], np.inf)
+
+    _, cut = _search(_tabulated(problem, lambda _, stage: sent(stage)), stages, np.add)
+    chosen = np.array([True, *(place in preferred for place in range(1, count)), True])
+    if chosen.sum() - 2 < stages - 1:
         return cut
-    between = np.where(chosen, 0.0, np.inf)
-    between[[0, count]] = 0.0
-    own = [costs + between[:, None] + between[None, :] for costs in table]
-    bound_there, cut_there = _search(lambda s, i, j: own[s][i, j], np.maximum, count, stages)
-    return cut_there if bound_there <= bound * (1 + PREFERENCE) else cut
+    bound_there, cut_there = _search(_tabulated(problem, _costs, np.flatnonzero(chosen)), stages, np.maximum)
+    places = np.flatnonzero(chosen)[cut_there]
+    return [int(place) for place in places] if bound_there <= bound * (1 + PREFERENCE) else cut
 
 
-def _costs(problem: Problem) -> list[np.ndarray]:
-    """Tabulate cost(s, i, j) as one array [n + 1, n + 1] a stage; infinite unless i < j."""
+def too_little(limit: float, least: float, stages: int) -> ConfigError:
+    """Return the mistake of a model that needs `least` bytes on some device, which has `limit`."""
+    return ConfigError(
+        f"strategy.memory_gib={limit / 2**30:g}: the model needs {least / 2**30:.2f} GiB a "
+        f"device even at the best cut into {stages} stages; use more workers, a smaller batch, or "
+        "strategy.recompute=full"
+    )
+
+
+def _tabulated(
+    problem: Problem, function: Callable[[Problem, int], np.ndarray], places: np.ndarray | None = None
+) -> Tables:
+    """Return the tables of a function of (problem, stage), at all boundaries or `places`.
+
+    Stages that are alike share one table.
+    """
+    known: dict[Any, np.ndarray] = {}
+
+    def of(stage: int) -> np.ndarray:
+        held = (problem.in_flight[stage], problem.copies[stage] if problem.copies else 1)
+        key = problem.speeds[stage], held if problem.limit is not None else None
+        if key not in known:
+            whole = function(problem, stage)
+            known[key] = whole if places is None else whole[np.ix_(places, places)]
+        return known[key]
+
+    return of
+
+
+def _costs(problem: Problem, stage: int) -> np.ndarray:
+    """Tabulate cost(s, i, j) of a stage s as an array [n + 1, n + 1]; infinite unless i < j."""
     total, weights = (problem.cumulative(name) for name in ("cost", "weights"))
-    places = np.arange(len(total))
-    forward = np.triu(np.ones((len(total), len(total)), dtype=bool), 1)
-    tables = []
-    for stage, speed in enumerate(problem.speeds):
-        cost = (total[None, :] - total[:, None]) / speed
-        cost = cost + problem.crossing[:, None] + problem.crossing[None, :]
-        fits = forward
-        if problem.weighted:
-            fits = forward & (weights[None, :] > weights[:, None])
-        if problem.limit is not None:
-            fits = fits & (problem.memory(stage, places[:, None], places[None, :]) <= problem.limit)
-        tables.append(np.where(fits, cost, np.inf))
-    return tables
+    fits = _forward(problem)
+    cost = (total[None, :] - total[:, None]) / problem.speeds[stage]
+    cost += problem.crossing[:, None]
+    cost += problem.crossing[None, :]
+    if problem.weighted:
+        fits = fits & (weights[None, :] > weights[:, None])
+    if problem.limit is not None:
+        places = np.arange(len(total))
+        fits = fits & (problem.memory(stage, places[:, None], places[None, :]) <= problem.limit)
+    return np.where(fits, cost, np.inf)
+
+
+def _memory(problem: Problem, stage: int) -> np.ndarray:
+    """Tabulate the bytes that a stage needs, as `_costs` its cost."""
+    places = np.arange(len(problem.cost) + 1)
+    return np.where(_forward(problem), problem.memory(stage, places[:, None], places[None, :]), np.inf)
+
+
+def _forward(problem: Problem) -> np.ndarray:
+    count = len(problem.cost) + 1
+    return np.triu(np.ones((count, count), dtype=bool), 1)
 
 
 def _search(
-    step: Callable[[int, np.ndarray, int], np.ndarray],
-    join: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    count: int,
-    stages: int,
+    tables: Tables, stages: int, join: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> tuple[float, list[int]]:
     """Solve this module's recurrence with `join` for max; return the value and the boundaries with it."""
-    value = np.full(count + 1, np.inf)
-    value[0] = 0.0
-    choices = []
-    for stage in range(stages):
-        new, choice = np.full(count + 1, np.inf), np.zeros(count + 1, dtype=int)
-        for stop in range(1, count + 1):
-            starts = np.arange(stop)
-            candidates = join(value[:stop], step(stage, starts, stop))
-            choice[stop] = int(np.argmin(candidates))
-            new[stop] = candidates[choice[stop]]
-        value = new
+    value, choices = tables(0)[0], []
+    for stage in range(1, stages):
+        candidates = join(value[:, None], tables(stage))
+        choice = candidates.argmin(axis=0)
+        value = candidates[choice, np.arange(len(choice))]
         choices.append(choice)
-    cut, place = [], count
-    for choice in reversed(choices[1:]):
+    cut, place = [], len(value) - 1
+    for choice in reversed(choices):
         place = int(choice[place])
         cut.append(place)
-    return float(value[count]), cut[::-1]
-
-
-def _least_memory(problem: Problem) -> float:
-    least, _ = _search(problem.memory, np.maximum, len(problem.cost), problem.stages)
-    return least
+    return float(value[-1]), cut[::-1]
 
 
 def by_share(count: int, shares: Sequence[float]) -> list[int]:
