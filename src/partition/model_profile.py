@@ -53,12 +53,29 @@ class Costs:
         parameters: number of trained values.
         weight_bytes: bytes of the weights.
         kept_bytes: bytes that the forward pass keeps for the backward pass.
+        forward_seconds: of the forward pass; `None` where that isn't measured apart.
+        input_backward_seconds: of the backward pass for inputs alone, likewise.
     """
 
     seconds: np.ndarray
     parameters: np.ndarray
     weight_bytes: np.ndarray
     kept_bytes: np.ndarray
+    forward_seconds: np.ndarray | None = None
+    input_backward_seconds: np.ndarray | None = None
+
+    def passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the seconds of forward, input- and weight-backward passes, [operations] each.
+
+        What isn't measured apart is taken for a third of all, or for a half of the backward pass.
+        """
+        forward = self.seconds / 3 if self.forward_seconds is None else self.forward_seconds
+        backward = self.seconds - forward
+        if self.input_backward_seconds is None:
+            return forward, backward / 2, backward / 2
+        # Two measurements of a short pass may be in the wrong order.
+        for_inputs = np.minimum(self.input_backward_seconds, backward)
+        return forward, for_inputs, backward - for_inputs
 
 
 @dataclass(frozen=True)

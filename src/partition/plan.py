@@ -16,12 +16,13 @@ from src.config import Config, ConfigError
 from src.config.run_config import StrategyOptions
 from src.config.schedules import SCHEDULES, Placement
 from src.measure import arithmetic
-from src.partition import balance, model_profile
+from src.partition import balance, model_profile, step_search
 from src.partition.balance import Problem
 from src.partition.model_profile import Costs, Link, ModelProfile
 from src.partition.saved_tensors import in_flight
-from src.partition.schedules import simulation, tables
+from src.partition.schedules import tables
 from src.partition.schedules.pipedream import WeightRule
+from src.partition.step_search import Step
 
 METHODS = ("layers", "size", "time", "optimal")
 
@@ -181,8 +182,29 @@ def make(model: ModelProfile, costs: Costs, link: Link, demands: Demands) -> Pla
         ConfigError: when the model can't be cut so, or doesn't fit in memory.
     """
     problem = problem_of(model, costs, link, demands)
-    boundaries = cut(model, problem, costs, demands)
-    return describe(model, problem, costs, demands, boundaries)
+    step = step_of(model, problem, costs, link, demands)
+    boundaries = cut(model, problem, costs, demands, step)
+    return describe(model, problem, costs, demands, boundaries, step)
+
+
+def step_of(model: ModelProfile, problem: Problem, costs: Costs, link: Link, demands: Demands) -> Step | None:
+    """State the step that is simulated; `None` where each device has one stage, which needs no simulation."""
+    if demands.schedule is None or _stages_a_device(demands) == 1:
+        return None
+    sent, sent_back = np.zeros((2, len(model.names) + 1))
+    for boundary in range(1, len(model.names)):
+        there = model.crossing[boundary]
+        sent[boundary] = link.seconds([value.nbytes for value in there])
+        sent_back[boundary] = link.seconds([value.nbytes for value in there if value.requires_grad])
+    return Step(
+        problem=problem,
+        schedule=demands.schedule,
+        devices=demands.devices,
+        microbatches=demands.microbatches,
+        passes=costs.passes(),
+        sent=sent,
+        sent_back=sent_back,
+    )
 
 
 def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) -> Problem:
@@ -201,8 +223,7 @@ def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) 
         kept=costs.kept_bytes,
         speeds=demands.speeds,
         in_flight=demands.in_flight,
-        # Stages of one device are given equal parts of its memory.
-        limit=None if demands.memory_limit is None else demands.memory_limit / _stages_a_device(demands),
+        limit=demands.memory_limit,
         copies=[1 + (versions - 1) / demands.state for versions in demands.versions],
         weighted=demands.weighted,
     )
@@ -212,8 +233,13 @@ def _stages_a_device(demands: Demands) -> int:
     return len(demands.devices) // len(set(demands.devices)) if demands.devices else 1
 
 
-def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -> list[int]:
-    """Return the inner boundaries of the cut that `demands.partition` asks for."""
+def cut(
+    model: ModelProfile, problem: Problem, costs: Costs, demands: Demands, step: Step | None = None
+) -> list[int]:
+    """Return the inner boundaries of the cut that `demands.partition` asks for.
+
+    `step` is what is simulated where devices have several stages.
+    """
     partition, stages = demands.partition, len(demands.speeds)
     count = len(model.names)
     several = _stages_a_device(demands) > 1
@@ -225,6 +251,8 @@ def cut(model: ModelProfile, problem: Problem, costs: Costs, demands: Demands) -
     if partition == "layers":
         return balance.by_share(count, [1.0] * stages)
     if partition == "optimal":
+        if step is not None:
+            return step_search.best(step, model.preferred)
         return balance.best(problem, model.preferred)
     measured = costs.parameters if partition == "size" else costs.seconds
     free = np.zeros(count + 1)
@@ -261,6 +289,7 @@ def describe(
     costs: Costs,
     demands: Demands,
     boundaries: Sequence[int],
+    step: Step | None = None,
 ) -> Plan:
     """Predict a cut's costs from the measured costs of its operations.
 
@@ -291,33 +320,30 @@ def describe(
         for device in set(devices)
     )
     if demands.memory_limit is not None and most > demands.memory_limit:
-        balance.best(problem)  # raises when no cut would fit
+        # It raises when no cut would fit.
+        balance.best(problem) if step is None else step_search.best(step)
         raise ConfigError(
             f"strategy.memory_gib={demands.memory_limit / 2**30:g}: this cut needs {most / 2**30:.2f} GiB on "
             "one device; strategy.partition=optimal finds one that fits"
         )
     method = demands.partition if isinstance(demands.partition, str) else "given"
-    step = _step_seconds(stages, demands)
-    return Plan(method, len(model.names), list(boundaries), demands.microbatches, stages, step, list(devices))
+    seconds = _step_seconds(stages, demands)
+    if step is not None:
+        seconds = float(step.seconds(np.array(boundaries, dtype=int)[None])[0])
+    return Plan(
+        method, len(model.names), list(boundaries), demands.microbatches, stages, seconds, list(devices)
+    )
 
 
 def _step_seconds(stages: Sequence[StagePlan], demands: Demands) -> float:
-    """Predict a step's seconds without the optimizer; a stage's transfers keep it busy."""
+    """Predict a step's seconds without the optimizer; transfers keep a device's only stage busy."""
     taken = np.array([stage.seconds + stage.transfer_seconds for stage in stages])
     if not demands.overlaps:
         return float(demands.microbatches * taken.sum())
     if demands.versions:
         # The pipeline stays full: the next step's micro-batches follow at once.
         return float(demands.microbatches * taken.max())
-    if demands.schedule is None or _stages_a_device(demands) == 1:
-        return arithmetic.ideal_step_seconds(list(taken), demands.microbatches, 0.0)
-    # The parts of a pass aren't measured: each is taken for a third.
-    part = taken / 3
-    costs = simulation.Costs(forward=part, input_backward=part, weight_backward=part)
-    virtual = _stages_a_device(demands)
-    order = tables.table(demands.schedule, len(stages) // virtual, virtual, demands.microbatches)
-    placement = SCHEDULES[demands.schedule].placement
-    return float(simulation.simulate(order, placement, costs).step_seconds)
+    return arithmetic.ideal_step_seconds(list(taken), demands.microbatches, 0.0)
 
 
 def show(plan: Plan) -> str:
@@ -352,7 +378,8 @@ def show(plan: Plan) -> str:
 
 def as_numbers(costs: Costs, link: Link) -> dict[str, Any]:
     """Turn measured costs into plain numbers, which rank 0 sends to the other ranks."""
-    return {"costs": {key: value.tolist() for key, value in asdict(costs).items()}, "link": asdict(link)}
+    known = {key: value.tolist() for key, value in asdict(costs).items() if value is not None}
+    return {"costs": known, "link": asdict(link)}
 
 
 def from_numbers(numbers: Mapping[str, Any]) -> tuple[Costs, Link]:

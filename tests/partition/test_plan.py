@@ -53,6 +53,19 @@ def test_measuring_leaves_the_model_alone() -> None:
     assert (costs.seconds > 0).all()
 
 
+def test_passes_are_measured_apart() -> None:
+    _, model = models.of("cnn")
+    inputs = models.images(4).float()
+    costs = cost.costs(operations(model.float(), inputs), inputs, splits=True)
+    forward, for_inputs, for_weights = costs.passes()
+    assert (forward > 0).all() and (for_weights >= 0).all()
+    # Nobody waits for the gradient of the images.
+    assert for_inputs[0] == 0 and (for_inputs[1:] > 0).all()
+    assert np.allclose(forward + for_inputs + for_weights, costs.seconds)
+    apart = dataclasses.replace(costs, forward_seconds=None, input_backward_seconds=None).passes()
+    assert all(np.allclose(part, costs.seconds / 3) for part in apart)
+
+
 def test_parameters_and_activations_of_operations_by_hand() -> None:
     _, model = models.of("cnn")
     inputs = models.images(4).float()

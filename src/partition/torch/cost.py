@@ -25,40 +25,43 @@ LINK_BYTES = (4 * 2**10, 4 * 2**20)
 LINK_ROUNDS = 11
 
 
-def costs(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> Costs:
+def costs(graph: Graph, inputs: Inputs, *, precision: str = "fp32", splits: bool = False) -> Costs:
     """Measure the costs of every operation by itself.
 
     `inputs` are those of a micro-batch [batch, ...]. Weights and buffers are left as they were, and
-    no gradients remain.
+    no gradients remain. Backward passes for inputs are measured apart if the schedule `splits` them off.
     """
-    taken = seconds(graph, inputs, precision=precision)
+    forward, for_inputs, backward = seconds(graph, inputs, precision=precision, splits=splits)
     counts, sizes = _weights(graph)
-    return Costs(taken, counts, sizes, kept_bytes(graph, inputs, precision=precision))
+    kept = kept_bytes(graph, inputs, precision=precision)
+    return Costs(forward + backward, counts, sizes, kept, forward, for_inputs if splits else None)
 
 
-def seconds(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.ndarray:
-    """Measure the median seconds of each operation's forward and backward pass together, array [operations].
+def seconds(graph: Graph, inputs: Inputs, *, precision: str = "fp32", splits: bool = False) -> np.ndarray:
+    """Measure the median seconds of each operation's passes, array [3, operations].
 
-    Gradients are accumulated, as they are from the second micro-batch on.
+    They are the forward pass, the backward pass for inputs (zeros unless `splits`), and the whole backward
+    pass. Gradients are accumulated, as they are from the second micro-batch on.
     """
     rounds: list[np.ndarray] = []
     started = time.perf_counter()
     with unchanged(graph.module):
         # The first round fills caches and makes the gradients that the other rounds add to.
-        _round(graph, tensors(inputs), precision)
+        _round(graph, tensors(inputs), precision, splits)
         while len(rounds) < ROUNDS:
             if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
                 break
-            rounds.append(_round(graph, tensors(inputs), precision))
+            rounds.append(_round(graph, tensors(inputs), precision, splits))
     graph.module.zero_grad()
-    return np.median(np.stack(rounds), axis=0).sum(axis=0)
+    medians: np.ndarray = np.median(np.stack(rounds), axis=0)
+    return medians
 
 
-def _round(graph: Graph, inputs: tuple[Tensor, ...], precision: str) -> np.ndarray:
-    """Run all operations once, forward and backward; return the seconds of both, [2, operations]."""
+def _round(graph: Graph, inputs: tuple[Tensor, ...], precision: str, splits: bool) -> np.ndarray:
+    """Run all operations once, forward and backward; return the seconds as `seconds` does."""
     runner, device = fx.Interpreter(graph.module), inputs[0].device
     known: dict[fx.Node, Tensor] = dict(zip(graph.live[0], inputs, strict=True))
-    taken = np.zeros((2, len(graph.operations)))
+    taken = np.zeros((3, len(graph.operations)))
     for place, operation in enumerate(graph.operations):
         own = set(operation.nodes)
         read = [node for node in graph.live[place] if any(user in own for user in node.users)]
@@ -71,10 +74,15 @@ def _round(graph: Graph, inputs: tuple[Tensor, ...], precision: str) -> np.ndarr
         made = [node for node in graph.live[place + 1] if node in own]
         roots = [runner.env[node] for node in made if runner.env[node].requires_grad]
         gradients = [torch.ones_like(root) for root in roots]
+        given = [each for each in (runner.env[node] for node in read) if each.requires_grad]
+        start = _now(device)
+        if splits and roots and given:
+            torch.autograd.backward(roots, gradients, retain_graph=True, inputs=given)
+            taken[1, place] = _now(device) - start
         start = _now(device)
         if roots:
             torch.autograd.backward(roots, gradients)
-        taken[1, place] = _now(device) - start
+        taken[2, place] = _now(device) - start
         known |= {
             node: runner.env[node].detach().requires_grad_(runner.env[node].requires_grad) for node in made
         }

@@ -11,6 +11,7 @@ from torch import nn
 
 from src.compat.torch import has_batch_statistics
 from src.config import ConfigError
+from src.config.schedules import SCHEDULES
 from src.partition import plan as planning
 from src.partition.model_profile import Link
 from src.partition.plan import Plan
@@ -56,7 +57,10 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, stages: Axis,
     link = measured.link(inputs[0].device, neighbours) if stages.size > 1 else Link(0.0, 0.0)
     measurements: list[Any] = [None]
     if context.rank == 0:
-        measurements = [planning.as_numbers(measured.costs(graph, inputs, precision=precision), link)]
+        schedule = SCHEDULES.get(context.config.strategy.get("schedule", ""))
+        splits = schedule is not None and schedule.splits
+        costs = measured.costs(graph, inputs, precision=precision, splits=splits)
+        measurements = [planning.as_numbers(costs, link)]
     dist.broadcast_object_list(measurements, 0)
     costs, link = planning.from_numbers(measurements[0])
     model = graph.profile(graph.values(inputs, precision=precision))
