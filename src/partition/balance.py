@@ -125,10 +125,16 @@ def best(problem: Problem, preferred: Sequence[int] = ()) -> list[int]:
     return [int(place) for place in places] if bound_there <= bound * (1 + PREFERENCE) else cut
 
 
+def gib(size: float) -> str:
+    """Return bytes in GiB, as text with two digits at least."""
+    value = size / 2**30
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
 def too_little(limit: float, least: float, stages: int) -> ConfigError:
     """Return the mistake of a model that needs `least` bytes on some device, which has `limit`."""
     return ConfigError(
-        f"strategy.memory_gib={limit / 2**30:g}: the model needs {least / 2**30:.2f} GiB a "
+        f"strategy.memory_gib={limit / 2**30:g}: the model needs {gib(least)} GiB a "
         f"device even at the best cut into {stages} stages; use more workers, a smaller batch, or "
         "strategy.recompute=full"
     )

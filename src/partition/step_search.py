@@ -21,12 +21,12 @@ from src.partition.schedules import simulation, tables
 
 # All cuts are simulated where there are no more, so many at once.
 EXHAUSTIVE, AT_ONCE = 100_000, 10_000
-# Of so few boundaries any two are moved at once, and one to any of so many places; further starts are tried.
+# Where there are so few boundaries, any two move at once, one moves to any of so many places, and there are
+# further starts.
 FEW, LINE, STARTS = 8, 500, 4
 # Each round simulates all moves; most searches end much earlier.
 ROUNDS = 25
-# A long step of many stages has the same bottleneck as one of so many passes a device, of micro-batches in all
-# of its stages.
+# A long step of many stages has the same bottleneck as one in which a device does so many stages' passes.
 PASSES = 4
 
 
