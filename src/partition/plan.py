@@ -323,8 +323,8 @@ def describe(
         # It raises when no cut would fit.
         balance.best(problem) if step is None else step_search.best(step)
         raise ConfigError(
-            f"strategy.memory_gib={demands.memory_limit / 2**30:g}: this cut needs {balance.gib(most)} GiB on "
-            "one device; strategy.partition=optimal finds one that fits"
+            f"strategy.memory_gib={demands.memory_limit / 2**30:g}: this cut needs {balance.gib(most)} GiB "
+            "on one device; strategy.partition=optimal finds one that fits"
         )
     method = demands.partition if isinstance(demands.partition, str) else "given"
     seconds = _step_seconds(stages, demands)
