@@ -75,7 +75,7 @@ ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs, or the 
 bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal, and the long tests: four hours
 	python -m bench $(BENCH_ARGS)
 	$(if $(BENCH_ARGS),,python -m pytest -m long --timeout 3600)
-	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.feed && python -m bench.start && python -m bench.text_detection && python -m bench.unequal && python -m bench.sampling && python -m bench.links && python -m bench.link_accuracy && python -m bench.checkpoint_wait && python -m bench.mesh)
+	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.feed && python -m bench.start && python -m bench.text_detection && python -m bench.unequal && python -m bench.sampling && python -m bench.links && python -m bench.link_accuracy && python -m bench.checkpoint_wait && python -m bench.mesh && python -m bench.schedules)
 
 format: $(INSTALLED)  ## ruff: sort imports and format
 	ruff check --select I --fix .

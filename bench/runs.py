@@ -135,10 +135,14 @@ def _note_disturbance(name: str, metrics: Mapping[str, Any]) -> None:
         DISTURBED.append(f"{name}: {disturbance(metrics).strip()}")
 
 
-def summed_rate(model: str, batch: int, steps: int, *, strategy: str = "single") -> float:
+def summed_rate(model: str, batch: int, steps: int, *further: str, strategy: str = "single") -> float:
     """Return the summed samples/s of two independent runs at once, on one device each."""
+
+    def run(slot: int) -> Result:
+        return run_scaleguide(strategy, model, batch, steps, *further, slot=slot)
+
     with ThreadPoolExecutor(2) as pool:
-        pair = list(pool.map(lambda slot: run_scaleguide(strategy, model, batch, steps, slot=slot), (0, 1)))
+        pair = list(pool.map(run, (0, 1)))
     return sum(result.rate for result in pair)
 
 

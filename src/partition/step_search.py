@@ -64,10 +64,12 @@ class Step:
         forward, for_inputs, for_weights = (
             (each[ends[:, 1:]] - each[ends[:, :-1]]) / np.array(self.problem.speeds) for each in sums
         )
+        # Nobody waits for gradients of the model's inputs: the first stage's whole pass is one for weights.
+        first = np.arange(forward.shape[-1]) == 0
         costs = simulation.Costs(
             forward=forward,
-            input_backward=for_inputs,
-            weight_backward=for_weights,
+            input_backward=np.where(first, 0.0, for_inputs),
+            weight_backward=np.where(first, for_inputs + for_weights, for_weights),
             sent=self.sent[cuts],
             sent_back=self.sent_back[cuts],
         )

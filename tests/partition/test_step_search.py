@@ -52,6 +52,9 @@ def step_seconds(step: Step, cut: tuple[int, ...]) -> float:
         )
         for each in step.passes
     )
+    # The first stage sends no gradients, and does all of its backward pass for its weights.
+    for_weights[0] += for_inputs[0]
+    for_inputs[0] = 0
     costs = simulation.Costs(
         forward=forward,
         input_backward=for_inputs,

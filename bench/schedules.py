@@ -1,0 +1,235 @@
+"""Compare each schedule of a pipeline with its simulated ideal: `python -m bench.schedules`.
+
+The ideal step is simulated from the seconds of each stage's passes while all other stages are idle: under
+`model_split`, with the same cut and micro-batches. How a backward pass divides into its parts is taken from
+the schedule's own run. The machine limits how fast both workers can work at once, by the factor C(2) / 2. A
+second table holds measured bubbles against those that are simulated from the same run's own passes, by the
+number of micro-batches. `pipedream`'s ideal step is that of its slowest stage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench import runs
+from bench.compare import Comparison, ratios, table
+from bench.rounds import Rounds, collect
+from src.config.schedules import SCHEDULES, refusal
+from src.partition.schedules import simulation, tables
+from src.partition.schedules.actions import Kind
+
+WORKERS, STEPS, MICROBATCHES = 2, 56, (4, 8, 16)
+COMPARED = 8
+GOAL = 0.90
+# Batch and words of each model.
+MODELS = {
+    "resnet18": (64, ("dataset=mnist",)),
+    "gpt": (16, ("dataset=gcide", "dataset.source=generated", "optimizer.name=adamw")),
+}
+PASSES = ("forward", "loss", "backward", "weight_backward")
+# By (stage, kind): seconds of a pass.
+Passes = Mapping[tuple[int, Kind], float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a pipeline.
+
+    Attributes:
+        name: of its schedule.
+        microbatches: of a step.
+        metrics: with its `cut` and its `timeline`.
+    """
+
+    name: str
+    microbatches: int
+    metrics: Mapping[str, Any]
+
+    @property
+    def virtual(self) -> int:
+        """Return the stages of a worker."""
+        return len(self.metrics["cut"]["stages"]) // WORKERS
+
+    def passes(self) -> tuple[Passes, float]:
+        """Return the median seconds of each stage's passes, and of the slowest worker's update.
+
+        A worker's passes come in the order of the schedule's table, which says of which stage each is.
+        """
+        found: dict[tuple[int, Kind], list[float]] = defaultdict(list)
+        updates = []
+        orders = tables.table(self.name, WORKERS, self.virtual, self.microbatches)
+        for rank, order in enumerate(orders):
+            steps: dict[int, list[list[float]]] = defaultdict(list)
+            update: dict[int, float] = defaultdict(float)
+            for event in self.metrics["timeline"]:
+                if event["pid"] != rank:
+                    continue
+                step, seconds = event["args"]["step"], event["dur"] / 1e6
+                if event["cat"] == "loss":
+                    steps[step][-1][0] += seconds
+                elif event["cat"] in PASSES:
+                    steps[step].append([seconds])
+                elif event["cat"] == "optimizer":
+                    update[step] += seconds
+            for own in (each for each in steps.values() if len(each) == len(order)):
+                for action, (seconds,) in zip(order, own, strict=True):
+                    found[action.stage, action.kind].append(seconds)
+            updates.append(median(update.values()))
+        return {key: median(each) for key, each in found.items()}, max(updates)
+
+    def simulated(self, passes: Passes, update: float) -> simulation.Simulated:
+        """Simulate the run's step from the seconds of its passes and of the update."""
+        stages = range(WORKERS * self.virtual)
+
+        def seconds(kind: Kind) -> np.ndarray:
+            return np.array([passes.get((stage, kind), 0.0) for stage in stages])
+
+        costs = simulation.Costs(
+            forward=seconds(Kind.FORWARD),
+            input_backward=seconds(Kind.INPUT_BACKWARD),
+            weight_backward=seconds(Kind.WEIGHT_BACKWARD),
+            backward=seconds(Kind.BACKWARD),
+            optimizer=update,
+        )
+        order = tables.table(self.name, WORKERS, self.virtual, self.microbatches)
+        return simulation.simulate(order, SCHEDULES[self.name].placement, costs)
+
+
+def main() -> int:
+    """Run the rounds and print both tables, which bench/out/ keeps with every figure; return 0."""
+    count, repeatable = runs.parse_rounds("schedules", __doc__), Rounds()
+    comparisons: list[Comparison] = []
+    figures: dict[str, Any] = {}
+    bubbles = [
+        "| model | schedule | m | samples/s | idle | simulated |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for model in MODELS:
+        rates = figures[model] = collect(repeatable.run(count, partial(_round, model)))
+        for name in [*_names(COMPARED), "pipedream"]:
+            reachable = [a * b for a, b in zip(rates[f"{name}'s ideal"], rates["half of C(2)"], strict=True)]
+            comparisons.append(
+                Comparison(f"{model}: {name} / (its ideal x C(2)/2)", ratios(rates[name], reachable), GOAL)
+            )
+            if name != "gpipe":
+                comparisons.append(
+                    Comparison(f"{model}: {name} / gpipe", ratios(rates[name], rates["gpipe"]), None)
+                )
+        bubbles += [_bubble(model, name, m) for m in MICROBATCHES for name in _names(m)]
+    text = "\n\n".join([table(comparisons), repeatable.note(), "\n".join(bubbles)])
+    Path("bench/out/schedules.md").write_text(f"{text}\n")
+    Path("bench/out/schedules.json").write_text(json.dumps(figures, indent=1))
+    print(text)
+    return 0
+
+
+def _names(microbatches: int) -> list[str]:
+    """Return the schedules that go with so many micro-batches."""
+    return [
+        name
+        for name, schedule in SCHEDULES.items()
+        if refusal(name, WORKERS, schedule.virtual[2], microbatches) is None
+    ]
+
+
+def _train(model: str, strategy: str, microbatches: int, *words: str) -> dict[str, Any]:
+    batch, own = MODELS[model]
+    return runs.train(
+        f"strategy={strategy}",
+        f"model={model}",
+        *own,
+        f"batch={batch}",
+        f"microbatches={microbatches}",
+        f"dataset.limit={batch * STEPS}",
+        "dataset.test_limit=64",
+        *words,
+        out=runs.OUT / f"schedules-{model}-{strategy}",
+    )
+
+
+def _run(model: str, name: str, microbatches: int) -> Run:
+    words = (f"strategy.schedule={name}", f"workers={WORKERS}")
+    return Run(name, microbatches, _train(model, "pipeline", microbatches, *words))
+
+
+def _round(model: str, number: int) -> dict[str, float]:
+    """Run every schedule once, each followed by its stages one at a time; return rates and ideal rates."""
+    figures: dict[str, float] = {}
+    names = [*_names(COMPARED), "pipedream"]
+    # Another one goes first in each round: what ran before leaves its mark on a shared machine.
+    turn = number % len(names)
+    for name in names[turn:] + names[:turn]:
+        batch, _ = MODELS[model]
+        if name == "pipedream":
+            metrics = _train(model, name, COMPARED, f"workers={WORKERS}")
+            alone, update = _alone(model, metrics["cut"])
+            slowest = max(
+                sum(value for (stage, _), value in alone.items() if stage == each) for each in range(WORKERS)
+            )
+            ideal = COMPARED * slowest + update
+        else:
+            run = _run(model, name, COMPARED)
+            metrics, (own, _) = dict(run.metrics), run.passes()
+            alone, update = _alone(model, metrics["cut"])
+            ideal = float(run.simulated(_in_parts(alone, own), update).step_seconds)
+        figures |= {name: metrics["samples_per_second"], f"{name}'s ideal": batch / ideal}
+    batch, words = MODELS[model]
+    rate = runs.run_scaleguide("single", model, batch, STEPS, *words).rate
+    figures["half of C(2)"] = runs.summed_rate(model, batch, STEPS, *words) / rate / 2
+    shown = ", ".join(f"{name} {rate:.4g}" for name, rate in figures.items())
+    print(f"{model} round {number + 1}: {shown}", file=sys.stderr, flush=True)
+    return figures
+
+
+def _alone(model: str, cut: Mapping[str, Any]) -> tuple[Passes, float]:
+    """Return the seconds of the stages' whole passes, and of their updates, while all others are idle."""
+    stages = cut["stages"]
+    shares = ",".join(str(stage["stop"] - stage["start"]) for stage in stages)
+    words = (f"workers={len(stages)}", f"strategy.partition=[{shares}]", "hardware.share_devices=true")
+    metrics = _train(model, "model_split", COMPARED, *words)
+    found: dict[tuple[int, Kind], dict[Any, float]] = defaultdict(lambda: defaultdict(float))
+    updates: dict[int, list[float]] = defaultdict(list)
+    for event in metrics["timeline"]:
+        seconds, where, stage = event["dur"] / 1e6, event["args"], event["pid"]
+        kind = Kind.BACKWARD if event["cat"] == "backward" else Kind.FORWARD
+        if event["cat"] in PASSES:
+            found[stage, kind][where["step"], where["microbatch"]] += seconds
+        elif event["cat"] == "optimizer":
+            updates[stage].append(seconds)
+    virtual = len(stages) // WORKERS
+    # A worker updates the weights of all of its stages at once.
+    update = virtual * max(median(each) for each in updates.values())
+    return {key: median(each.values()) for key, each in found.items()}, update
+
+
+def _in_parts(alone: Passes, own: Passes) -> Passes:
+    """Divide backward passes as they were divided in the schedule's own run, if they were."""
+    passes = dict(alone)
+    for stage in {stage for stage, _ in alone}:
+        parts = [own.get((stage, kind), 0.0) for kind in (Kind.INPUT_BACKWARD, Kind.WEIGHT_BACKWARD)]
+        if sum(parts):
+            for kind, part in zip((Kind.INPUT_BACKWARD, Kind.WEIGHT_BACKWARD), parts, strict=True):
+                passes[stage, kind] = alone[stage, Kind.BACKWARD] * part / sum(parts)
+    return passes
+
+
+def _bubble(model: str, name: str, microbatches: int) -> str:
+    """Return a line of measured and simulated idle time."""
+    run = _run(model, name, microbatches)
+    simulated = float(run.simulated(*run.passes()).bubble_fraction)
+    rate, idle = run.metrics["samples_per_second"], run.metrics["bubble_fraction"]
+    return f"| {model} | {name} | {microbatches} | {rate:,.0f} | {idle:.0%} | {simulated:.0%} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
