@@ -59,6 +59,7 @@ from src.runtime.torch.sharding.sharded_module import ShardedModule
 from src.runtime.torch.tensor import proof, tensor_module
 from src.runtime.torch.tensor.group import MeshTensorGroup, TensorGroup
 from src.runtime.torch.tensor.tensor_module import TensorModule
+from src.strategies.torch import pipeline as torch_pipeline
 from src.tasks.torch.text_detection import task as text_detection
 from tests.prepared_data import load_arrays
 
@@ -201,6 +202,7 @@ def apply(change: str | None) -> None:
     timed_stage.unmoved_buffers = unmoved_buffers
     TimedStage.backward_weight_one_chunk = weight_backward
     WeightVersions.load, AsynchronousStage.backward = load, backward
+    torch_pipeline.torch_schedule = torch_schedule
     SpeedWindow.add, Worker.answer = add, answer
     stage_module.StageModule._sum_over_stages = sum_over_stages
     TiedWeights.sum_gradients = sum_gradients
@@ -238,6 +240,8 @@ def apply(change: str | None) -> None:
         TimedStage.backward_weight_one_chunk = lambda stage, number, **named: (
             None if number == 1 else weight_backward(stage, number, **named)
         )
+    elif change == "swapped stages":
+        torch_pipeline.torch_schedule = swapping_schedule
     elif change == "newest weights":
         WeightVersions.load = lambda versions, _: load(versions, versions.newest)
     elif change == "forgotten micro-batch":
@@ -259,6 +263,20 @@ def apply(change: str | None) -> None:
         order.batch_indices = lambda *arguments: np.concatenate(
             [np.split(batch_indices(*arguments), 4)[part] for part in (0, 2, 1, 3)]
         )
+
+
+def swapping_schedule(name: str) -> Callable[..., Any]:
+    """Rank 1 runs its second stage where its first one is due, and the other way round."""
+
+    def schedule(stages: Sequence[TimedStage], *given: Any) -> Any:
+        if int(os.environ["RANK"]) == 1:
+            stages[0].submod, stages[1].submod = stages[1].submod, stages[0].submod
+        return torch_schedule(name)(stages, *given)
+
+    return schedule
+
+
+torch_schedule = torch_pipeline.torch_schedule
 
 
 def backward_but_odd(stage: AsynchronousStage, number: int, shown: int) -> None:

@@ -57,6 +57,16 @@ def residual(*, classes: int, shape: tuple[int, int, int]) -> nn.Module:
     return nn.Sequential(stem, nn.BatchNorm2d(8), nn.ReLU(), Residual(8), *pooled)
 
 
+def alike(*, classes: int, shape: tuple[int, int, int]) -> nn.Module:
+    """Dense layers, of which two have equal shapes."""
+    size = shape[0] * shape[1] * shape[2]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(size, 24))
+    for name in ("second", "third"):
+        model.add_module(name, nn.Sequential(nn.Tanh(), nn.Linear(24, 24)))
+    model.add_module("last", nn.Linear(24, classes))
+    return model
+
+
 class Recurrent(nn.Module):
     """Rows of an image one after the other; each layer keeps its weights in a list of its own, too."""
 
