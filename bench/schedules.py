@@ -19,14 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from bench import runs
 from bench.compare import Comparison, ratios, table
 from bench.rounds import Rounds, collect
 from src.config.schedules import SCHEDULES, refusal
-from src.partition.schedules import simulation, tables
 from src.partition.schedules.actions import Kind
+from src.partition.schedules.measured import Passes, Schedule
 
 WORKERS, STEPS, MICROBATCHES = 2, 56, (4, 8, 16)
 COMPARED = 8
@@ -36,9 +34,7 @@ MODELS = {
     "resnet18": (64, ("dataset=mnist",)),
     "gpt": (16, ("dataset=gcide", "dataset.source=generated", "optimizer.name=adamw")),
 }
-PASSES = ("forward", "loss", "backward", "weight_backward")
-# By (stage, kind): seconds of a pass.
-Passes = Mapping[tuple[int, Kind], float]
+PASSES = ("forward", "loss", "backward")
 
 
 @dataclass(frozen=True)
@@ -60,49 +56,10 @@ class Run:
         """Return the stages of a worker."""
         return len(self.metrics["cut"]["stages"]) // WORKERS
 
-    def passes(self) -> tuple[Passes, float]:
-        """Return the median seconds of each stage's passes, and of the slowest worker's update.
-
-        A worker's passes come in the order of the schedule's table, which says of which stage each is.
-        """
-        found: dict[tuple[int, Kind], list[float]] = defaultdict(list)
-        updates = []
-        orders = tables.table(self.name, WORKERS, self.virtual, self.microbatches)
-        for rank, order in enumerate(orders):
-            steps: dict[int, list[list[float]]] = defaultdict(list)
-            update: dict[int, float] = defaultdict(float)
-            for event in self.metrics["timeline"]:
-                if event["pid"] != rank:
-                    continue
-                step, seconds = event["args"]["step"], event["dur"] / 1e6
-                if event["cat"] == "loss":
-                    steps[step][-1][0] += seconds
-                elif event["cat"] in PASSES:
-                    steps[step].append([seconds])
-                elif event["cat"] == "optimizer":
-                    update[step] += seconds
-            for own in (each for each in steps.values() if len(each) == len(order)):
-                for action, (seconds,) in zip(order, own, strict=True):
-                    found[action.stage, action.kind].append(seconds)
-            updates.append(median(update.values()))
-        return {key: median(each) for key, each in found.items()}, max(updates)
-
-    def simulated(self, passes: Passes, update: float) -> simulation.Simulated:
-        """Simulate the run's step from the seconds of its passes and of the update."""
-        stages = range(WORKERS * self.virtual)
-
-        def seconds(kind: Kind) -> np.ndarray:
-            return np.array([passes.get((stage, kind), 0.0) for stage in stages])
-
-        costs = simulation.Costs(
-            forward=seconds(Kind.FORWARD),
-            input_backward=seconds(Kind.INPUT_BACKWARD),
-            weight_backward=seconds(Kind.WEIGHT_BACKWARD),
-            backward=seconds(Kind.BACKWARD),
-            optimizer=update,
-        )
-        order = tables.table(self.name, WORKERS, self.virtual, self.microbatches)
-        return simulation.simulate(order, SCHEDULES[self.name].placement, costs)
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule that it had."""
+        return Schedule(self.name, WORKERS, self.virtual, self.microbatches)
 
 
 def main() -> int:
@@ -179,9 +136,9 @@ def _round(model: str, number: int) -> dict[str, float]:
             ideal = COMPARED * slowest + update
         else:
             run = _run(model, name, COMPARED)
-            metrics, (own, _) = dict(run.metrics), run.passes()
+            metrics, (own, _) = dict(run.metrics), run.schedule.passes(run.metrics["timeline"])
             alone, update = _alone(model, metrics["cut"])
-            ideal = float(run.simulated(_in_parts(alone, own), update).step_seconds)
+            ideal = float(run.schedule.simulated(_in_parts(alone, own), update).step_seconds)
         figures |= {name: metrics["samples_per_second"], f"{name}'s ideal": batch / ideal}
     batch, words = MODELS[model]
     rate = runs.run_scaleguide("single", model, batch, STEPS, *words).rate
@@ -226,7 +183,8 @@ def _in_parts(alone: Passes, own: Passes) -> Passes:
 def _bubble(model: str, name: str, microbatches: int) -> str:
     """Return a line of measured and simulated idle time."""
     run = _run(model, name, microbatches)
-    simulated = float(run.simulated(*run.passes()).bubble_fraction)
+    passes = run.schedule.passes(run.metrics["timeline"])
+    simulated = float(run.schedule.simulated(*passes).bubble_fraction)
     rate, idle = run.metrics["samples_per_second"], run.metrics["bubble_fraction"]
     return f"| {model} | {name} | {microbatches} | {rate:,.0f} | {idle:.0%} | {simulated:.0%} |"
 

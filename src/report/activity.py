@@ -10,6 +10,9 @@ from typing import Any
 
 from matplotlib.patches import Rectangle
 
+from src.config.schedules import SCHEDULES
+from src.partition.schedules.measured import Schedule
+from src.partition.schedules.simulation import Simulated
 from src.report import canvas, palette
 from src.report.canvas import DASHES, Drawing, Look, Point
 from src.report.runs import Row
@@ -108,12 +111,18 @@ def staleness(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | No
     known = [(point, shares) for point, shares in known if len(shares) > 1]
     for point, shares in drawing.some(known, TRACES, "runs"):
         mean = point.row["staleness_mean"]
-        title = f"{canvas.series(point).name}: {canvas.data(point.row)}, mean {mean:.2f}, most {max(shares)}"
+        title = (
+            f"{canvas.series(point).name}: {canvas.data(point.row)}, mean {mean:.2f}, most {max(shares):g}"
+        )
         axis = drawing.panel(title, 2.2)
         for stale, share in shares.items():
             (bar,) = axis.bar([stale], [share], color=look[point.label].color)
             drawing.mark(bar, [{"run": point.run.cell, "staleness": stale, "share": share}])
-        axis.set(xlabel="updates between fetch and effect", ylabel="share of steps", ylim=(0, 1))
+        axis.set(
+            xlabel="updates between the weights of a gradient and its own",
+            ylabel="share of steps",
+            ylim=(0, 1),
+        )
     return drawing.or_none()
 
 
@@ -121,18 +130,45 @@ def timelines(points: Sequence[Point]) -> Drawing | None:
     """Draw the first recorded steps of stages or workers, for up to `TIMELINES` runs taken evenly."""
     drawing = Drawing()
     for point in drawing.some([p for p in points if p.run.timeline], TIMELINES, "runs"):
-        _timeline(drawing, point)
+        kind = "worker" if any(event["cat"] == "compute" for event in point.run.timeline) else "stage"
+        together = kind == "stage" and point.run.get("strategy.synchronous") is not False
+        steps = sorted({event["args"]["step"] for event in point.run.timeline})
+        drawn = steps[: STAGE_STEPS if together else WORKER_STEPS]
+        events = [event for event in point.run.timeline if event["args"]["step"] in drawn]
+        _timeline(drawing, (point, point.run.cell), kind, _title(point), events)
+        if (simulated := _simulated(point)) is not None:
+            idle = f"{float(simulated.bubble_fraction):.0%}"
+            title = f"{point.label}: one step, simulated of its own passes without transfers, idle {idle}"
+            made = [
+                {"pid": rank, "cat": activity, "ts": 1e6 * start, "dur": 1e6 * (end - start)}
+                for rank, rows in simulated.timelines().items()
+                for _, activity, _, start, end in rows
+            ]
+            _timeline(drawing, (point, f"{point.run.cell}, simulated"), kind, title, made)
     return drawing.or_none()
 
 
-def _timeline(drawing: Drawing, point: Point) -> None:
-    kind = "worker" if any(event["cat"] == "compute" for event in point.run.timeline) else "stage"
-    drawn = WORKER_STEPS if kind == "worker" else STAGE_STEPS
-    steps = sorted({event["args"]["step"] for event in point.run.timeline})[:drawn]
-    events = [event for event in point.run.timeline if event["args"]["step"] in steps]
+def _simulated(point: Point) -> Simulated | None:
+    """Simulate a step of the run's schedule; `None` where it has none that is known, or copies of stages."""
+    run, name = point.run, point.run.get("strategy.schedule")
+    if name not in SCHEDULES or run.stages != run.get("workers"):
+        return None
+    virtual, microbatches = run.get("strategy.virtual_stages") or 1, run.get("microbatches") or 1
+    schedule = Schedule(name, run.stages, virtual, microbatches)
+    try:
+        return schedule.simulated(*schedule.passes(run.timeline))
+    except ValueError:
+        return None
+
+
+def _timeline(
+    drawing: Drawing, named: tuple[Point, str], kind: str, title: str, events: Sequence[Row]
+) -> None:
+    """Draw a panel of complete events, a line for each worker or stage, of a run and what marks call it."""
+    point, name_of_run = named
     zero, workers = min(event["ts"] for event in events), point.row["workers"]
     seen = [name for name in ACTIVITIES if any(event["cat"] == name for event in events)]
-    axis = drawing.panel(_title(point), 1.1 + 0.34 * workers)
+    axis = drawing.panel(title, 1.1 + 0.34 * workers)
     for activity in seen:
         for stage in range(workers):
             chosen = [event for event in events if event["pid"] == stage and event["cat"] == activity]
@@ -144,7 +180,7 @@ def _timeline(drawing: Drawing, point: Point) -> None:
                     "linewidth": 0.3,
                 }
                 boxes = axis.broken_barh(spans, (stage - 0.4, 0.8), **style)
-                drawing.mark(boxes, [_span(point, kind, event, zero) for event in chosen])
+                drawing.mark(boxes, [_span(name_of_run, kind, event, zero) for event in chosen])
     shown = "worker" if (point.run.get("strategy.virtual_stages") or 1) > 1 else kind
     axis.set_yticks(range(workers), [f"{shown} {n}" for n in range(workers)])
     axis.invert_yaxis()
@@ -168,9 +204,9 @@ def _repetition(point: Point) -> str:
     return f", repetition {number}" if number > 1 else ""
 
 
-def _span(point: Point, kind: str, event: Row, zero: float) -> Row:
+def _span(run: str, kind: str, event: Row, zero: float) -> Row:
     return {
-        "run": point.run.cell,
+        "run": run,
         kind: event["pid"],
         "activity": event["cat"],
         "from ms": round((event["ts"] - zero) / 1e3, 3),

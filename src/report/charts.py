@@ -152,8 +152,8 @@ KINDS = (
     Kind(
         "What stages and workers do",
         "The first recorded steps of runs whose model is cut, or whose workers are asynchronous, with a "
-        "parameter server; blank or grey is idle. The whole record is each run's timeline.json, for Perfetto "
-        "or chrome://tracing.",
+        "parameter server; blank or grey is idle. Below a schedule's steps is one simulated of the same "
+        "passes. The whole record is each run's timeline.json, for Perfetto or chrome://tracing.",
         lambda points, _: activity.timelines(points),
     ),
 )

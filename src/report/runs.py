@@ -134,10 +134,10 @@ class StudyRun:
         return losses
 
     @cached_property
-    def staleness(self) -> dict[int, float]:
+    def staleness(self) -> dict[float, float]:
         """Return the share of steps by the staleness of their gradient, in ascending order."""
         rows = read_table(self.directory / files.STEPS)
-        counts = Counter(int(row["staleness"]) for row in rows if row.get("staleness") is not None)
+        counts = Counter(float(row["staleness"]) for row in rows if row.get("staleness") is not None)
         return {stale: counts[stale] / counts.total() for stale in sorted(counts)}
 
     @cached_property
