@@ -4,7 +4,9 @@ The ideal step is simulated from the seconds of each stage's passes while all ot
 `model_split`, with the same cut and micro-batches. How a backward pass divides into its parts is taken from
 the schedule's own run. The machine limits how fast both workers can work at once, by the factor C(2) / 2. A
 second table holds measured bubbles against those that are simulated from the same run's own passes, by the
-number of micro-batches. `pipedream`'s ideal step is that of its slowest stage.
+number of micro-batches. What a schedule's passes take in its own run, over those of the same stages alone,
+says what dividing backward passes and sharing the machine cost. `pipedream`'s ideal step is that of its
+slowest stage.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from bench.rounds import Rounds, collect
 from src.config.schedules import SCHEDULES, refusal
 from src.partition.schedules.actions import Kind
 from src.partition.schedules.measured import Passes, Schedule
+from src.partition.schedules.simulation import Simulated
 
 WORKERS, STEPS, MICROBATCHES = 2, 56, (4, 8, 16)
 COMPARED = 8
@@ -78,6 +81,10 @@ def main() -> int:
             comparisons.append(
                 Comparison(f"{model}: {name} / (its ideal x C(2)/2)", ratios(rates[name], reachable), GOAL)
             )
+            if f"{name}'s work" in rates:
+                comparisons.append(
+                    Comparison(f"{model}: work of {name} / alone", tuple(rates[f"{name}'s work"]), None)
+                )
             if name != "gpipe":
                 comparisons.append(
                     Comparison(f"{model}: {name} / gpipe", ratios(rates[name], rates["gpipe"]), None)
@@ -136,9 +143,11 @@ def _round(model: str, number: int) -> dict[str, float]:
             ideal = COMPARED * slowest + update
         else:
             run = _run(model, name, COMPARED)
-            metrics, (own, _) = dict(run.metrics), run.schedule.passes(run.metrics["timeline"])
+            metrics, (own, own_update) = dict(run.metrics), run.schedule.passes(run.metrics["timeline"])
             alone, update = _alone(model, metrics["cut"])
-            ideal = float(run.schedule.simulated(_in_parts(alone, own), update).step_seconds)
+            made = run.schedule.simulated(_in_parts(alone, own), update)
+            ideal = float(made.step_seconds)
+            figures[f"{name}'s work"] = _busy(run.schedule.simulated(own, own_update)) / _busy(made)
         figures |= {name: metrics["samples_per_second"], f"{name}'s ideal": batch / ideal}
     batch, words = MODELS[model]
     rate = runs.run_scaleguide("single", model, batch, STEPS, *words).rate
@@ -146,6 +155,11 @@ def _round(model: str, number: int) -> dict[str, float]:
     shown = ", ".join(f"{name} {rate:.4g}" for name, rate in figures.items())
     print(f"{model} round {number + 1}: {shown}", file=sys.stderr, flush=True)
     return figures
+
+
+def _busy(step: Simulated) -> float:
+    """Return the seconds that all workers compute in a step."""
+    return float((1 - step.bubble_fraction) * WORKERS * step.step_seconds)
 
 
 def _alone(model: str, cut: Mapping[str, Any]) -> tuple[Passes, float]:

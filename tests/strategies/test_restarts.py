@@ -29,6 +29,7 @@ STRATEGIES = {
     "mpi": ("strategy=mpi", "workers=2", "model=cnn"),
     # Where the cut is measured, two runs may be cut otherwise, and one cut rounds unlike another.
     "pipeline": ("strategy=pipeline", "workers=2", "model=mlp", "strategy.partition=layers"),
+    "pipedream": ("strategy=pipedream", "workers=2", "model=mlp", "strategy.partition=layers"),
     "model_split": ("strategy=model_split", "workers=2", "model=cnn"),
     "fsdp": ("strategy=fsdp", "workers=2", "model=mlp", "strategy.group_mb=0.1"),
     "hybrid": (
@@ -67,6 +68,7 @@ def checkpoint(path: Path) -> dict[str, Any]:
     [
         "ddp",
         pytest.param("pipeline", marks=SLOW),
+        pytest.param("pipedream", marks=SLOW),
         pytest.param("hybrid", marks=SLOW),
         pytest.param("fsdp", marks=pytest.mark.long),
         pytest.param("tf_custom", marks=SLOW),

@@ -29,13 +29,14 @@ def isend(tensor: Tensor, to: int, group: dist.ProcessGroup | None = None) -> tu
 
 def irecv(tensor: Tensor, source: int, group: dist.ProcessGroup | None = None) -> Callable[[], None]:
     """Begin to receive from rank `source` into `tensor`; return what waits for that."""
-    host = _host_buffer(tensor) if stages_through_host(tensor.device) else tensor.detach()
+    staged = stages_through_host(tensor.device)
+    host = _host_buffer(tensor) if staged else tensor.detach()
     work = dist.irecv(host, source, group=group)
     assert work is not None, "this rank isn't in the group"
 
     def wait() -> None:
         work.wait()
-        if host.device != tensor.device:
+        if staged:
             tensor.detach().copy_(host)
 
     return wait

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -19,7 +20,8 @@ from torch import Tensor
 from src.config import Config
 from src.config import run_config as configuration
 from src.partition.torch import cost, transfer
-from src.runtime.torch.pipeline import stage_module, timed_stage
+from src.runtime.torch.pipeline import pipedream_module, stage_module, timed_stage
+from src.runtime.torch.pipeline.pipedream_module import PipeDreamModule
 from src.runtime.torch.pipeline.stage_module import StageModule
 from tests.runtime.torch.agreed import leave
 from tests.runtime.torch.callback_rank import PATIENCE, started
@@ -32,8 +34,8 @@ def trained(config: Config, *, staged: bool) -> tuple[dict[str, Tensor], int]:
     made: list[StageModule] = []
     staging: list[Tensor] = []
 
-    def keep(*arguments: Any, **options: Any) -> StageModule:
-        made.append(StageModule(*arguments, **options))
+    def keep(module: type[StageModule], *arguments: Any, **options: Any) -> StageModule:
+        made.append(module(*arguments, **options))
         return made[-1]
 
     def count(tensor: Tensor) -> Tensor:
@@ -44,7 +46,8 @@ def trained(config: Config, *, staged: bool) -> tuple[dict[str, Tensor], int]:
         mock.patch.object(transfer, "stages_through_host", lambda _: staged),
         mock.patch.object(timed_stage, "stages_through_host", lambda _: staged),
         mock.patch.object(transfer, "_host_buffer", count),
-        mock.patch.object(stage_module, "StageModule", keep),
+        mock.patch.object(stage_module, "StageModule", partial(keep, StageModule)),
+        mock.patch.object(pipedream_module, "PipeDreamModule", partial(keep, PipeDreamModule)),
         tempfile.TemporaryDirectory() as folder,
     ):
         resolve_name(config.strategy["entry"])(*started(config, Path(folder)))

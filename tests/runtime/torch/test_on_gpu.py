@@ -223,10 +223,12 @@ def test_copies_that_are_averaged_now_and_then(rehearse: Rehearse) -> None:
     assert (recorder.facts["status"], recorder.steps) == ("ok", STEPS)
 
 
+CLIPPED = "optimizer.clip_norm=1"
 STAGES = [
-    ("model_split", "strategy.partition=layers"),
-    ("pipeline", "strategy.schedule=1f1b", "strategy.recompute=full"),
-    ("pipeline", "strategy.schedule=gpipe"),
+    ("model_split", "strategy.partition=layers", CLIPPED),
+    ("pipeline", "strategy.schedule=1f1b", "strategy.recompute=full", CLIPPED),
+    ("pipedream", "strategy.recompute=full"),
+    ("pipeline", "strategy.schedule=gpipe", CLIPPED),
 ]
 
 
@@ -240,9 +242,7 @@ def test_stages(
     monkeypatch.setattr(
         cutting, "make_plan", lambda context, *a, **o: plan(dataclasses.replace(context, rank=0), *a, **o)
     )
-    recorder = rehearse(
-        *words, "microbatches=2", "optimizer.clip_norm=1", rank=rank, world=2, host_alone=host_alone
-    )
+    recorder = rehearse(*words, "microbatches=2", rank=rank, world=2, host_alone=host_alone)
     assert (recorder.facts["status"], recorder.steps) == ("ok", STEPS)
 
 

@@ -26,6 +26,7 @@ WORDS = (
         ("strategy=pipeline", "strategy.schedule=zbv"),
         ("strategy=pipeline", "strategy.schedule=1f1b"),
         ("strategy=model_split",),
+        ("strategy=pipedream",),
     ],
     ids=" ".join,
 )
