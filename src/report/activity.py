@@ -5,6 +5,7 @@ Every function returns a drawing of one panel a run, or `None` where the study h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,8 +116,10 @@ def staleness(points: Sequence[Point], look: Mapping[str, Look]) -> Drawing | No
             f"{canvas.series(point).name}: {canvas.data(point.row)}, mean {mean:.2f}, most {max(shares):g}"
         )
         axis = drawing.panel(title, 2.2)
+        # A step's mean over several micro-batches may lie between two whole numbers.
+        width = 0.8 * min(later - before for before, later in itertools.pairwise(sorted(shares)))
         for stale, share in shares.items():
-            (bar,) = axis.bar([stale], [share], color=look[point.label].color)
+            (bar,) = axis.bar([stale], [share], width, color=look[point.label].color)
             drawing.mark(bar, [{"run": point.run.cell, "staleness": stale, "share": share}])
         axis.set(
             xlabel="updates between the weights of a gradient and its own",

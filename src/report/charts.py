@@ -139,7 +139,7 @@ KINDS = (
     ),
     Kind(
         "Staleness",
-        "How many updates the parameters had between a step's fetch and the effect of its gradient. What "
+        "How many updates the parameters had between those that a gradient is of and its own. What "
         "each worker did is in its run's workers.csv.",
         activity.staleness,
     ),
@@ -152,7 +152,7 @@ KINDS = (
     Kind(
         "What stages and workers do",
         "The first recorded steps of runs whose model is cut, or whose workers are asynchronous, with a "
-        "parameter server; blank or grey is idle. Below a schedule's steps is one simulated of the same "
+        "parameter server; blank or grey is idle. Beside a schedule's steps is one simulated of the same "
         "passes. The whole record is each run's timeline.json, for Perfetto or chrome://tracing.",
         lambda points, _: activity.timelines(points),
     ),
