@@ -342,27 +342,3 @@ def test_a_weight_on_several_stages_is_evaluated_on_one_that_has_it_wherever_the
             result = divided.stage(number, values).eval()(*passed)
             passed = (result,) if isinstance(result, Tensor) else result
         assert torch.equal(passed[0], whole), boundaries
-
-
-class TableInWeight(nn.Module):
-    """Reads a part of an earlier layer's weight by way of a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
-        self.register_buffer("row", self.first.weight.data[0])
-        self.register_buffer("table", torch.ones(6))
-
-    def forward(self, given: Tensor) -> Tensor:
-        return self.second(torch.tanh(self.first(given))) * self.row + self.table
-
-
-@pytest.mark.parametrize("tied", ["together", "reduce"])
-def test_a_buffer_in_a_weights_memory_stays_with_it(tied: str) -> None:
-    graph = operations(TableInWeight(), torch.randn(4, 6), tied=tied)
-    assert len(graph.operations) > 1
-    for boundary in range(1, len(graph.operations)):
-        held = graph.holders([boundary])
-        assert (
-            held[id(graph.module.get_parameter("first.weight"))] == held[id(graph.module.get_buffer("row"))]
-        )

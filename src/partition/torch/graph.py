@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import SymInt, Tensor, fx, nn
 
-from src.compat.torch import storage_id
 from src.partition.model_profile import LiveTensor, ModelProfile
 from src.partition.torch import preferred
 from src.partition.torch.export import may_view
@@ -264,42 +262,24 @@ def _cuts(
     """Return the indices of nodes before which a cut is allowed.
 
     All live values are tensors there, and no weight is used on both sides, unless tied weights may be
-    (`reduce`). Of a table that is only read, a buffer or a constant, each stage has its own, unless it is in
-    a trained weight's memory: another stage wouldn't see that weight's updates.
+    (`reduce`). Of a table that is only read, a buffer or a constant, each stage has its own.
     """
     allowed = set()
     for place in range(1, len(nodes)):
         if all(isinstance(results[node.name], Tensor) and node.op != "get_attr" for node in lives[place]):
             allowed.add(place)
-    uses: dict[Any, list[int]] = {}
-    changed: set[Any] = set()
-    within = _tables_in_weights(module, nodes)
+    uses: dict[int, list[int]] = {}
+    changed: set[int] = set()
     for place, node in enumerate(nodes):
         for tensor in tensors_of(module, node):
-            memory = _memory(tensor)
-            key = memory if memory in within else id(tensor)
-            uses.setdefault(key, []).append(place)
+            uses.setdefault(id(tensor), []).append(place)
             kept = isinstance(tensor, nn.Parameter) and tied == "together"
-            if kept or key == memory or node.op != "get_attr" or not _only_read(node):
-                changed.add(key)
-    for key, places in uses.items():
-        if key in changed:
+            if kept or node.op != "get_attr" or not _only_read(node):
+                changed.add(id(tensor))
+    for tensor_id, places in uses.items():
+        if tensor_id in changed:
             allowed -= set(range(places[0] + 1, places[-1] + 1))
     return allowed
-
-
-def _tables_in_weights(module: fx.GraphModule, nodes: list[fx.Node]) -> set[Any]:
-    """Return the memories (`_memory`) in which a trained weight and a buffer or a constant are."""
-    used = [tensor for node in nodes for tensor in tensors_of(module, node)]
-    trained = {_memory(each) for each in module.parameters() if each.requires_grad}
-    return {memory for each in used if not each.requires_grad and (memory := _memory(each)) in trained} - {
-        None
-    }
-
-
-def _memory(tensor: Tensor) -> tuple[str, int] | None:
-    """Return what tensors in the same memory share; `None` where there is none of that kind."""
-    return ("memory", storage_id(tensor.untyped_storage())) if tensor.layout is torch.strided else None
 
 
 def _only_read(node: fx.Node) -> bool:
