@@ -72,7 +72,7 @@ retry: $(INSTALLED)  ## run the study's failed and skipped cells again, then the
 ui: $(INSTALLED)  ## MLflow's UI on 127.0.0.1 (PORT=5000) over all runs, or the address of your server's
 	@python -m src.ui --port $(PORT)
 
-bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal, and the long tests: four hours
+bench: $(INSTALLED)  ## against plain scripts of each kind, interleaved, pipelines against their ideal, and the long tests: six hours
 	python -m bench $(BENCH_ARGS)
 	$(if $(BENCH_ARGS),,python -m pytest -m long --timeout 3600)
 	$(if $(BENCH_ARGS),,python -m bench.pipeline && python -m bench.tensorflow && python -m bench.exchange && python -m bench.feed && python -m bench.start && python -m bench.text_detection && python -m bench.unequal && python -m bench.sampling && python -m bench.links && python -m bench.link_accuracy && python -m bench.checkpoint_wait && python -m bench.mesh && python -m bench.schedules)

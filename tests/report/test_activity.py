@@ -26,7 +26,7 @@ def drawn(study: Study) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(unquote(unescape(address[1])))))
 
 
-def test_below_a_schedules_steps_is_one_that_its_own_passes_would_make(empty_study: Study) -> None:
+def test_beside_a_schedules_steps_is_one_that_its_own_passes_would_make(empty_study: Study) -> None:
     order = tables.table("interleaved", 2, 2, 4)
     taken = np.array([0.01, 0.02, 0.01, 0.03])
     costs = simulation.Costs(forward=taken, input_backward=taken, weight_backward=taken, optimizer=0.005)

@@ -20,7 +20,7 @@ from src.measure import memory
 from src.measure.rank_record import RankRecord
 from src.models import adapt
 from src.runtime.common.context import RankContext
-from src.runtime.torch import memory_format, model_cost, model_look, step_seeds
+from src.runtime.torch import memory_format, model_cost, model_look, overlaps, step_seeds
 from src.runtime.torch.audit import changes
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
@@ -56,6 +56,9 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
 
     Its modules have the modes that its author gave them; a model that was returned in evaluation mode is to
     train as a whole. `note` is told what was done otherwise than asked for.
+
+    Raises:
+        ConfigError: where the strategy wouldn't train the model as it is.
     """
     seed = key(RandomStream.WEIGHTS, context.config.seed)
     torch.manual_seed(seed)
@@ -73,6 +76,7 @@ def build(context: RankContext, note: Callable[[str], None] = print) -> nn.Modul
         _initialize(model, example)
     if (failure := memory_format.lay_out(model, example)) is not None:
         note(f"note: the model runs in contiguous layout, for in channels_last, the faster one, {failure}")
+    overlaps.check_memory(context.config, model)
     return model
 
 

@@ -16,8 +16,6 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from src.compat.torch import storage_id
-from src.config import ConfigError
 from src.data import order
 from src.measure.recorder import Recorder
 from src.partition.saved_tensors import SavedTensors, most_bytes_when_full
@@ -47,13 +45,11 @@ class PipeDreamModule(StageModule):
         The arguments are those of `StageModule`.
 
         Raises:
-            ConfigError: when the model can't be cut as the configuration asks, or shares memory otherwise
-                than by parameters.
+            ConfigError: when the model can't be cut as the configuration asks.
         """
         super().__init__(context, recorder, device=device, **options)
         strategy, config = context.config.strategy, context.config
         assert isinstance(self.model, Stage)
-        _check_memory(self.model)
         self._microbatches = config.microbatches
         self.versions = WeightVersions(self.model.parameters())
         self._stage = AsynchronousStage(
@@ -158,23 +154,3 @@ class PipeDreamModule(StageModule):
 def _set_rates(optimizer: Any, rates: list[float]) -> None:
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-def _check_memory(model: torch.nn.Module) -> None:
-    """Check that no buffer shares its memory with a trained parameter, which versions would tear apart.
-
-    Raises:
-        ConfigError: for a buffer that does.
-    """
-    trained = {
-        storage_id(each.untyped_storage()): name
-        for name, each in model.named_parameters()
-        if each.requires_grad
-    }
-    for name, buffer in model.named_buffers():
-        if (shared := trained.get(storage_id(buffer.untyped_storage()))) is not None:
-            raise ConfigError(
-                f"strategy=pipedream: the buffer {name.removeprefix('part.')} is a part of the parameter "
-                f"{shared.removeprefix('part.')}, of which there are several versions; choose "
-                "strategy=pipeline"
-            )
