@@ -5,8 +5,9 @@ The ideal step is simulated from the seconds of each stage's passes while all ot
 the schedule's own run. The machine limits how fast both workers can work at once, by the factor C(2) / 2. A
 second table holds measured bubbles against those that are simulated from the same run's own passes, by the
 number of micro-batches. What a schedule's passes take in its own run, over those of the same stages alone,
-says what dividing backward passes and sharing the machine cost. `pipedream`'s ideal step is that of its
-slowest stage.
+says what dividing backward passes and sharing the machine cost; its step over one that is simulated of its
+own passes says what transfers and waiting for them cost. `pipedream`'s ideal step is that of its slowest
+stage.
 """
 
 from __future__ import annotations
@@ -81,10 +82,14 @@ def main() -> int:
             comparisons.append(
                 Comparison(f"{model}: {name} / (its ideal x C(2)/2)", ratios(rates[name], reachable), GOAL)
             )
-            if f"{name}'s work" in rates:
-                comparisons.append(
-                    Comparison(f"{model}: work of {name} / alone", tuple(rates[f"{name}'s work"]), None)
-                )
+            for part, words in (
+                ("work", f"work of {name} / alone"),
+                ("step", f"step of {name} / its passes'"),
+            ):
+                if f"{name}'s {part}" in rates:
+                    comparisons.append(
+                        Comparison(f"{model}: {words}", tuple(rates[f"{name}'s {part}"]), None)
+                    )
             if name != "gpipe":
                 comparisons.append(
                     Comparison(f"{model}: {name} / gpipe", ratios(rates[name], rates["gpipe"]), None)
@@ -132,11 +137,13 @@ def _round(model: str, number: int) -> dict[str, float]:
     names = [*_names(COMPARED), "pipedream"]
     # Another one goes first in each round: what ran before leaves its mark on a shared machine.
     turn = number % len(names)
+    # Schedules with the same cut have the same stages.
+    measured: dict[tuple[int, ...], tuple[Passes, float]] = {}
     for name in names[turn:] + names[:turn]:
         batch, _ = MODELS[model]
         if name == "pipedream":
             metrics = _train(model, name, COMPARED, f"workers={WORKERS}")
-            alone, update = _alone(model, metrics["cut"])
+            alone, update = _alone(model, metrics["cut"], measured)
             slowest = max(
                 sum(value for (stage, _), value in alone.items() if stage == each) for each in range(WORKERS)
             )
@@ -144,10 +151,12 @@ def _round(model: str, number: int) -> dict[str, float]:
         else:
             run = _run(model, name, COMPARED)
             metrics, (own, own_update) = dict(run.metrics), run.schedule.passes(run.metrics["timeline"])
-            alone, update = _alone(model, metrics["cut"])
+            alone, update = _alone(model, metrics["cut"], measured)
             made = run.schedule.simulated(_in_parts(alone, own), update)
             ideal = float(made.step_seconds)
-            figures[f"{name}'s work"] = _busy(run.schedule.simulated(own, own_update)) / _busy(made)
+            again = run.schedule.simulated(own, own_update)
+            figures[f"{name}'s work"] = _busy(again) / _busy(made)
+            figures[f"{name}'s step"] = batch / metrics["samples_per_second"] / float(again.step_seconds)
         figures |= {name: metrics["samples_per_second"], f"{name}'s ideal": batch / ideal}
     batch, words = MODELS[model]
     rate = runs.run_scaleguide("single", model, batch, STEPS, *words).rate
@@ -162,10 +171,18 @@ def _busy(step: Simulated) -> float:
     return float((1 - step.bubble_fraction) * WORKERS * step.step_seconds)
 
 
-def _alone(model: str, cut: Mapping[str, Any]) -> tuple[Passes, float]:
-    """Return the seconds of the stages' whole passes, and of their updates, while all others are idle."""
+def _alone(
+    model: str, cut: Mapping[str, Any], measured: dict[tuple[int, ...], tuple[Passes, float]]
+) -> tuple[Passes, float]:
+    """Return the seconds of the stages' whole passes, and of their updates, while all others are idle.
+
+    What is found is kept in `measured`, and taken from there.
+    """
     stages = cut["stages"]
-    shares = ",".join(str(stage["stop"] - stage["start"]) for stage in stages)
+    sizes = tuple(stage["stop"] - stage["start"] for stage in stages)
+    if sizes in measured:
+        return measured[sizes]
+    shares = ",".join(map(str, sizes))
     words = (f"workers={len(stages)}", f"strategy.partition=[{shares}]", "hardware.share_devices=true")
     metrics = _train(model, "model_split", COMPARED, *words)
     found: dict[tuple[int, Kind], dict[Any, float]] = defaultdict(lambda: defaultdict(float))
@@ -180,7 +197,8 @@ def _alone(model: str, cut: Mapping[str, Any]) -> tuple[Passes, float]:
     virtual = len(stages) // WORKERS
     # A worker updates the weights of all of its stages at once.
     update = virtual * max(median(each) for each in updates.values())
-    return {key: median(each.values()) for key, each in found.items()}, update
+    measured[sizes] = {key: median(each.values()) for key, each in found.items()}, update
+    return measured[sizes]
 
 
 def _in_parts(alone: Passes, own: Passes) -> Passes:
