@@ -26,11 +26,13 @@ from bench import runs
 from bench.compare import Comparison, ratios, table
 from bench.rounds import Rounds, collect
 from src.config.schedules import SCHEDULES, refusal
+from src.measure import timeline
 from src.partition.schedules.actions import Kind
 from src.partition.schedules.measured import Passes, Schedule
 from src.partition.schedules.simulation import Simulated
 
 WORKERS, STEPS, MICROBATCHES = 2, 56, (4, 8, 16)
+WARMUP_STEPS = 5
 COMPARED = 8
 GOAL = 0.90
 # Batch and words of each model.
@@ -111,7 +113,7 @@ def _names(microbatches: int) -> list[str]:
     ]
 
 
-def _train(model: str, strategy: str, microbatches: int, *words: str) -> dict[str, Any]:
+def _train(model: str, strategy: str, microbatches: int, *words: str, steps: int = STEPS) -> dict[str, Any]:
     batch, own = MODELS[model]
     return runs.train(
         f"strategy={strategy}",
@@ -119,7 +121,7 @@ def _train(model: str, strategy: str, microbatches: int, *words: str) -> dict[st
         *own,
         f"batch={batch}",
         f"microbatches={microbatches}",
-        f"dataset.limit={batch * STEPS}",
+        f"dataset.limit={batch * steps}",
         "dataset.test_limit=64",
         *words,
         out=runs.OUT / f"schedules-{model}-{strategy}",
@@ -184,7 +186,8 @@ def _alone(
         return measured[sizes]
     shares = ",".join(map(str, sizes))
     words = (f"workers={len(stages)}", f"strategy.partition=[{shares}]", "hardware.share_devices=true")
-    metrics = _train(model, "model_split", COMPARED, *words)
+    # So many steps are on a timeline, and a rate isn't asked for.
+    metrics = _train(model, "model_split", COMPARED, *words, steps=WARMUP_STEPS + timeline.STEPS)
     found: dict[tuple[int, Kind], dict[Any, float]] = defaultdict(lambda: defaultdict(float))
     updates: dict[int, list[float]] = defaultdict(list)
     for event in metrics["timeline"]:
