@@ -120,6 +120,8 @@ def kept_bytes(graph: Graph, inputs: Inputs, *, precision: str = "fp32") -> np.n
     def run(state: State, given: Tensors) -> SavedStorages:
         with saved_storages(nodes, state.values(), lambda: nodes.node) as saved:
             functional_call(nodes, state, given)
+        # They hold autograd's graph, which holds `place`, and so would hold the whole model for good.
+        nodes.results.clear()
         return saved
 
     saved = simulate(nodes, tensors(inputs), run, precision=precision)
