@@ -155,7 +155,7 @@ def write(
 
 def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -> None:
     """Write tables, curves, metrics and the overview into `folder`."""
-    from src.report import figures, page
+    from src.report import figures, memory, page
 
     summed = repeats.summarise(rows)
     for name, columns in tables.COLUMNS.items():
@@ -163,6 +163,8 @@ def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -
     write_table(folder / "curves.csv", tables.CURVES, tables.curves(runs))
     if exchanged := exchange.exchanges(summed):
         write_table(folder / "exchange.csv", exchange.EXCHANGE, exchanged)
+    if followed := memory.rows(summed):
+        write_table(folder / "memory.csv", memory.MEMORY, followed)
     summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in summed}
     (folder / "metrics.json").write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
     overview = figures.overview(*page.picture(runs, rows))

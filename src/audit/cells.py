@@ -97,6 +97,7 @@ def prepared(config: Config, precision: str) -> Config:
         checkpoint_every=None,
         resume=None,
         profiler=False,
+        memory_tracker=False,
     )
 
 

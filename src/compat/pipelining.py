@@ -46,8 +46,8 @@ def detachable(tensor: Tensor) -> Tensor:
 
 
 def apart_from_inputs(
-    outputs: Iterable[Tensor], inputs: Iterable[Any], parameters: Iterable[nn.Parameter]
-) -> list[nn.Parameter]:
+    outputs: Iterable[Tensor], inputs: Iterable[Any], parameters: Iterable[Tensor]
+) -> list[Tensor]:
     """Return the parameters on which outputs depend, but none that depends on an input, too."""
     from_inputs, others = set[Any](), set[Any]()
     ends = {_node(each) for each in inputs if isinstance(each, Tensor) and each.requires_grad}
@@ -61,7 +61,7 @@ def apart_from_inputs(
 
 
 def backward_apart(
-    outputs: Sequence[Tensor], gradients: Sequence[Any] | None, parameters: Sequence[nn.Parameter]
+    outputs: Sequence[Tensor], gradients: Sequence[Any] | None, parameters: Sequence[Tensor]
 ) -> None:
     """Add to the gradients of `parameters` those of outputs with such `gradients`; the graph stays."""
     if not parameters:
@@ -82,10 +82,27 @@ def backward_in_parts(
     parameters: Sequence[nn.Parameter],
 ) -> None:
     """Run a backward pass for `inputs`, and then the one for `parameters`, as a stage's schedule does."""
+    backward_for_weights(parameters, backward_for_inputs(outputs, gradients, inputs, parameters))
+
+
+def backward_for_inputs(
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Any] | None,
+    inputs: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+) -> Any:
+    """Run the part of a backward pass for `inputs`; return what the part for `parameters` needs."""
     backward_apart(outputs, gradients, apart_from_inputs(outputs, inputs, parameters))
     given = None if gradients is None else list(gradients)
-    _, groups = stage_backward_input(list(outputs), given, list(inputs), iter(parameters))
-    stage_backward_weight(iter(parameters), groups)
+    weights: Any = iter(parameters)
+    _, groups = stage_backward_input(list(outputs), given, list(inputs), weights)
+    return groups
+
+
+def backward_for_weights(parameters: Sequence[Tensor], groups: Any) -> None:
+    """Run the part of a backward pass for `parameters`; `groups` is what the part for inputs has left."""
+    weights: Any = iter(parameters)
+    stage_backward_weight(weights, groups)
 
 
 def _node(tensor: Tensor) -> Any:
@@ -114,7 +131,7 @@ class StaticStage(PipelineStage):
     """
 
     greets = True
-    _apart: list[nn.Parameter] | None = None
+    _apart: list[Tensor] | None = None
 
     def _warmup_forward_vote(self, has_backward: bool, received_acc: Tensor | None = None) -> Tensor:
         if self.greets:
@@ -208,7 +225,8 @@ class MicrobatchSchedule(PipelineScheduleSingle):
 
     def compute_loss(self, index: int) -> None:
         """Compute the loss of micro-batch `index` after its forward pass, if this is the last stage."""
-        self._maybe_compute_loss(self._stage, self._output, self._targets, index)
+        output, self._output = self._output, None
+        self._maybe_compute_loss(self._stage, output, self._targets, index)
 
     def backward(self, index: int) -> None:
         """Run the stage's backward pass of micro-batch `index`."""

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import _create_work_from_future
 from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -23,18 +24,37 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 __all__ = [
     "AllGather",
     "BatchNorm",
+    "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
     "ReduceScatter",
+    "TensorsWithoutData",
     "as_in_ddp",
     "completed_work",
     "flop_counter",
+    "gathered_parameters",
     "has_batch_statistics",
     "storage_id",
     "tree_leaves",
     "unnoticed_updates",
     "version_of",
 ]
+
+
+# Kernels that return other sizes on tensors without data than on others: an LSTM's workspace has none there.
+UNLIKE_REAL = {torch.ops.aten.mkldnn_rnn_layer.default}
+
+
+class TensorsWithoutData(FakeTensorMode):
+    """A mode in which tensors have no data, and the sizes that they have with it.
+
+    An operation of which that isn't so raises `NotImplementedError`.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in UNLIKE_REAL:
+            raise NotImplementedError(f"{func} has other sizes without data")
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def completed_work(result: list[Tensor]) -> dist.Work:
@@ -75,6 +95,17 @@ def flop_counter() -> FlopCounterMode:
         aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
     }
     return FlopCounterMode(display=False, custom_mapping=counted)
+
+
+def gathered_parameters(model: nn.Module) -> list[Tensor]:
+    """Return what `fully_shard` gathers the parameters of a model into; between uses it has no memory."""
+    found = list[Tensor]()
+    for state in (module._get_fsdp_state() for module in model.modules() if isinstance(module, FSDPModule)):
+        # torch 2.11 has one group a module.
+        several = hasattr(state, "_fsdp_param_groups")
+        for group in state._fsdp_param_groups if several else [state._fsdp_param_group]:
+            found += [each for own in group.fsdp_params for each in own.all_gather_outputs] if group else []
+    return found
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

@@ -33,6 +33,8 @@ NAMED = {
 }
 # The first step, those that are profiled, and one in which the trace is written.
 LEAST_FOR_PROFILER = 5
+# The optimizer's state is made in the first step, and DistributedDataParallel's buckets in the second.
+LEAST_FOR_MEMORY_TRACKER = 3
 
 
 def resolve(raw: Mapping[str, Any], out: str) -> Config:
@@ -87,6 +89,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         check_devices,
         _check_tracking,
         _check_profiler,
+        _check_memory_tracker,
         check_compiler,
     ):
         try:
@@ -346,6 +349,26 @@ def _check_profiler(config: Config) -> None:
         raise ConfigError(
             f"hardware.warmup_steps={config.hardware.warmup_steps}: profiler=true needs "
             f"{LEAST_FOR_PROFILER} at least, of which it traces three"
+        )
+
+
+def _check_memory_tracker(config: Config) -> None:
+    """Raise `ConfigError` where tensors are to be followed that can't be, or in a step that is timed."""
+    if not config.memory_tracker:
+        return
+    if not config.supports.memory_tracker:
+        raise ConfigError(
+            f"memory_tracker=true: tensors of strategy {config.strategy['name']} can't be followed; "
+            "leave it away"
+        )
+    if config.strategy.get("compile"):
+        raise ConfigError(
+            "memory_tracker=true: what compiled code makes can't be followed; strategy.compile=false can be"
+        )
+    if config.hardware.warmup_steps < LEAST_FOR_MEMORY_TRACKER:
+        raise ConfigError(
+            f"hardware.warmup_steps={config.hardware.warmup_steps}: memory_tracker=true needs "
+            f"{LEAST_FOR_MEMORY_TRACKER} at least, the last of which it follows"
         )
 
 

@@ -149,6 +149,7 @@ KEYS: dict[str, Key] = {
     # Nobody types it: `src.audit` does.
     "audit": Key(Changes.WATCH, named="no", fixed=True),
     "profiler": Key(Changes.WATCH, Rule(bool), named="no"),
+    "memory_tracker": Key(Changes.WATCH, Rule(bool), named="no"),
     "tracking.backend": Key(Changes.PLACE, Rule(str, ("sqlite", "server", "none")), named="no"),
     "tracking.study": Key(Changes.PLACE, _TEXT, named="no"),
     "hydra": Key(Changes.PLACE, named="no"),

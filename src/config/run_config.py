@@ -147,6 +147,7 @@ class Supports:
     batch_shares: bool | Mapping[str, Any] = False
     hosts: bool | Mapping[str, Sequence[Any]] = False
     profiler: bool = False
+    memory_tracker: bool = False
     checkpoints: bool = False
     training_step: bool = False
     axis: str | None = None
@@ -200,6 +201,7 @@ class Config:
     checkpoint_keep: int = 1
     resume: str | None = None
     profiler: bool = False
+    memory_tracker: bool = False
     audit: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:

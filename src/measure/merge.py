@@ -70,6 +70,7 @@ def merge(
         records=of_ranks(files.RECORD),
         epochs=read_table(files.rank_folder(out, 0) / files.EPOCHS),
         timelines=of_ranks(files.TIMELINE),
+        live_tensors=of_ranks(files.LIVE_TENSORS),
         trace=trace,
         helper_seconds=helper_seconds,
         readings=readings,
@@ -90,6 +91,8 @@ def merge(
     write_text(out / files.ENVIRONMENT, json.dumps(environment, indent=1))
     if run.timelines:
         write_text(out / files.TIMELINE, json.dumps(timeline.chrome_trace(run.timelines)))
+    if run.live_tensors:
+        write_text(out / files.LIVE_TENSORS, json.dumps(run.live_tensors))
     run = replace(run, network=_complete_network(out / files.NETWORK, run))
     metrics = metrics_of(run, status=status, total_seconds=total_seconds, restarts=restarts, run_id=run_id)
     write_text(out / files.METRICS, json.dumps(metrics, indent=1))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from src.config import Config
-from src.measure import arithmetic, contention, exchanges, network, timeline
+from src.measure import arithmetic, contention, exchanges, live_bytes, network, timeline
 from src.measure.contention import Reading
 from src.measure.rank_record import RankRecord
 from src.run.status import Status
@@ -29,6 +29,7 @@ KEYS = (
     "task", "metric", "score", "train_loss", "batches", "timed_steps",
     "link_rate_asked_mbit", "link_rate_mbit", "link_round_trip_asked_ms", "link_round_trip_ms",
     "wire_seconds", "wire_seconds_in_turn", "router_fraction", "tokens_per_second", "state_bytes",
+    "live_peak_bytes", "live_predicted_bytes",
     "data_exchange_bytes", "shard_exchange_bytes", "pipeline_exchange_bytes", "tensor_exchange_bytes",
 )  # fmt: skip
 # Figures that rank 0 has recorded for all.
@@ -52,6 +53,7 @@ class RunRecords:
         helper_seconds: (time, CPU seconds that helpers had used until then).
         readings: counters of what the ranks waited for their cores.
         network: the description of emulated hosts (`network.json`), empty without them.
+        live_tensors: each rank's `live_tensors.json`, where tensors were followed.
     """
 
     config: Config
@@ -63,6 +65,7 @@ class RunRecords:
     helper_seconds: Sequence[tuple[float, float]] = ()
     readings: Sequence[Reading] = ()
     network: Mapping[str, Any] = field(default_factory=dict)
+    live_tensors: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def first(self) -> RankRecord:
@@ -106,6 +109,7 @@ def metrics_of(
         **_last_evaluation(run.epochs),
         **_resources(run),
         **network.facts(run.network, traffic),
+        **live_bytes.facts(run.live_tensors),
         "network_bytes": total(sent for sent, _ in traffic.values()),
         **contention.fractions(contention.disturbances(run.readings, run.records)),
     }

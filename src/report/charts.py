@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from src.report import activity, canvas, figures, svg
+from src.report import activity, canvas, figures, memory, svg
 from src.report.canvas import Drawing, Look, Point
 from src.report.parity_gaps import parity_gaps
 from src.report.runs import Row
@@ -142,6 +142,12 @@ KINDS = (
         "How many updates the parameters had between those that a gradient is of and its own. What "
         "each worker did is in its run's workers.csv.",
         activity.staleness,
+    ),
+    Kind(
+        "Live tensors over a step",
+        "Bytes of tensors by part, on the rank that has most, in a step of the warm-up that was followed "
+        "operation by operation, and so took longer than others.",
+        lambda points, _: memory.over_a_step(points),
     ),
     Kind("Utilisation over time", "One line a device, each panel one run.", activity.traces),
     Kind(

@@ -172,6 +172,11 @@ class StudyRun:
         return read_mapping(self.directory / files.PARTITION)
 
     @cached_property
+    def live_tensors(self) -> Mapping[str, Any]:
+        """Return what of each rank's tensors was live over a step; empty where none were followed."""
+        return read_mapping(self.directory / files.LIVE_TENSORS)
+
+    @cached_property
     def timeline(self) -> list[Row]:
         """Return what stages or workers did: complete events of `timeline.json`, times in microseconds."""
         events = read_mapping(self.directory / files.TIMELINE).get("traceEvents") or []

@@ -12,7 +12,7 @@
   ranks/<process>.end                         process -> parent: its exit status, as it says itself
   ranks/store-<token>                         torch ranks: where they find each other, at one start of the job
   ranks/<rank>/                               one rank's records, merged and removed at the end
-    steps.csv epochs.csv record.json timeline.json
+    steps.csv epochs.csv record.json timeline.json live_tensors.json
     activities.json                           the profiled steps by the rank's clock
     notes.txt                                 rank -> parent: a text for the person who waits
     phase.txt                                 rank -> parent: what it does before its first step
@@ -41,12 +41,13 @@ INTERFACES = "interfaces.csv"
 NETWORK = "network.json"
 ENVIRONMENT = "environment.json"
 TIMELINE = "timeline.json"
+LIVE_TENSORS = "live_tensors.json"
 PREDICTIONS = "predictions.png"
 PARTITION = "partition.json"
 PLACEMENT = "placement.json"
 RESULTS = (
     CONFIG, METRICS, STEPS, WORKERS, EXCHANGES, EPOCHS, TRACE, INTERFACES, ENVIRONMENT,
-    NETWORK, PARTITION, PLACEMENT, TIMELINE, PREDICTIONS,
+    NETWORK, PARTITION, PLACEMENT, TIMELINE, LIVE_TENSORS, PREDICTIONS,
 )  # fmt: skip
 
 CHECKPOINTS = {"torch": "checkpoint.pt", "tensorflow": "checkpoint.npz"}

@@ -85,6 +85,18 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=pipeline", "workers=1", "batch=127"],
         ["batch=127", "workers x microbatches", "1 x 4", "the nearest is 124"],
     ),
+    "tensors that can't be followed": (
+        ["strategy=parameter_server", "memory_tracker=true"],
+        ["memory_tracker=true", "parameter_server", "leave it away"],
+    ),
+    "tensors followed in a timed step": (
+        ["memory_tracker=true", "hardware.warmup_steps=2"],
+        ["hardware.warmup_steps=2", "memory_tracker=true", "3 at least"],
+    ),
+    "compiled tensors": (
+        ["memory_tracker=true", "strategy.compile=true"],
+        ["memory_tracker=true", "strategy.compile=false"],
+    ),
     "partition": (["strategy=pipeline", "strategy.partition=tme"], ["partition=tme", "did you mean time?"]),
     "partition's items": (
         ["strategy=pipeline", "strategy.partition=[1,-2]"],

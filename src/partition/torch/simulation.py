@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from src.compat.torch import FakeTensorMode
+from src.compat.torch import TensorsWithoutData
 from src.config import ConfigError
 from src.partition.torch import user_lines
 from src.partition.torch.refusal import keep_whole
@@ -104,7 +104,7 @@ def simulate(
         with torch.enable_grad(), autocast(precision, given[0].device), mode:
             return run(state, converted)
 
-    fake = FakeTensorMode()
+    fake = TensorsWithoutData()
     try:
         return attempt(fake.from_tensor, fake)
     except Exception:

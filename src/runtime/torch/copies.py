@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from src.compat.live_tensors import exchanged
 from src.measure.recorder import Recorder
 from src.runtime.torch.mesh import Axis
 
@@ -25,6 +26,7 @@ def average(gradients: Sequence[Tensor], axis: Axis, recorder: Recorder, bucket_
     with recorder.exchanging("all_reduce", group="data", size=sum(each.nbytes for each in gradients)):
         for bucket in _buckets(gradients, bucket_bytes):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+            exchanged(flat)
             recorder.hand_over("all_reduce", flat.nbytes)
             pending.append((bucket, flat, dist.all_reduce(flat, group=axis.group, async_op=True)))
         for bucket, flat, work in pending:

@@ -58,6 +58,15 @@ class SharedAllReduce:
         future.set_result(gradients)
         return future
 
+    @staticmethod
+    def ring_bytes(world: int) -> int:
+        """Return the bytes of the slots of so many ranks, which have them in common."""
+        return RING * world * BLOCK_BYTES if world > 1 else 0
+
+    def buffers(self) -> tuple[Tensor, ...]:
+        """Return the slots, if there are any."""
+        return () if self._slots is None else (self._slots,)
+
     @property
     def kind(self) -> str | None:
         """Return what an average is called in a trace; `None` where the process group's own events tell."""
@@ -114,7 +123,7 @@ class SharedAllReduce:
         self._world, self._rank = dist.get_world_size(), dist.get_rank()
         if self._world == 1:
             return
-        ring_bytes = RING * self._world * BLOCK_BYTES
+        ring_bytes = self.ring_bytes(self._world)
         # A cache line for each counter: ranks don't invalidate each other's.
         counters = (2, self._world, 8)
         whole = ring_bytes + 8 * math.prod(counters)

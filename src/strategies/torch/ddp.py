@@ -37,7 +37,8 @@ def train(context: RankContext, recorder: Recorder) -> None:
     on_one_host = device.type == "cpu" and SUPPORTED and not context.config.across_hosts
     possible = on_one_host and not options.compresses
     shared_memory = options.all_reduce == "shared_memory" or (options.all_reduce == "auto" and possible)
-    hook: Hook = SharedAllReduce(recorder.note).hook if shared_memory else backend_hook
+    shared = SharedAllReduce(recorder.note)
+    hook: Hook = shared.hook if shared_memory else backend_hook
     if options.compresses:
         hook = CompressedAllReduce(context.config, CountedGroup).hook
     strategy = HookedDDPStrategy(
@@ -49,5 +50,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         process_group_backend=backend,
         bucket_cap_mb=options.bucket_mb,
         find_unused=options.find_unused_parameters,
+        exchange_bytes=None if options.compresses else shared.ring_bytes(context.world_size) * shared_memory,
+        exchange_buffers=shared.buffers,
     )
     fit_copies(without_momentum(context), recorder, strategy)

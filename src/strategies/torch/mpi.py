@@ -109,6 +109,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
         process_group_backend="gloo",
         bucket_cap_mb=options.bucket_mb,
         find_unused=options.find_unused_parameters,
+        exchange_bytes=None if options.compresses else 0,
     )
     fit_copies(without_momentum(context), recorder, strategy)
     world.leave()

@@ -37,6 +37,8 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
         *,
         find_unused: bool | None = None,
         behind: bool = False,
+        exchange_bytes: int | None = 0,
+        exchange_buffers: Callable[[], Sequence[torch.Tensor]] = tuple,
         **options: Any,
     ) -> None:
         """Average gradients by `hook`.
@@ -47,9 +49,12 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
             find_unused: whether parameters without a gradient are looked for in each step; by default where a
                 look at the model finds some.
             behind: whether the hook returns before its bucket is averaged, and counts no waits itself.
+            exchange_bytes: what the hook holds besides the buckets, as predicted; `None` if that isn't known.
+            exchange_buffers: returns that once it is there.
             **options: those of DDPStrategy.
         """
         super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
+        self.exchange_bytes, self.exchange_buffers = exchange_bytes, exchange_buffers
         self.find_unused = find_unused
         self._recorder = recorder
         self._hook = hook

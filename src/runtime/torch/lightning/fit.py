@@ -25,6 +25,7 @@ from src.runtime.torch import checkpoint, process_group, setup
 from src.runtime.torch.device_clock import CUDAClock
 from src.runtime.torch.feed import Feed
 from src.runtime.torch.lightning.callback import TrainingCallback
+from src.runtime.torch.lightning.memory_callback import MemoryCallback
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.lightning.own_feed import feeding
 from src.runtime.torch.lightning.own_module import OwnModule
@@ -101,11 +102,14 @@ def fit_module(
         own = getattr(strategy, "process_group_backend", None)
         process_group.join(context, own or setup.process_group_backend(context))
     callback = TrainingCallback(context, recorder, feed, module, lambda: evaluating(module), resumed)
-    watching = []
+    before: list[pl.Callback] = []
+    after: list[pl.Callback] = []
+    if config.memory_tracker:
+        before = [MemoryCallback(module, recorder, device, feed.parts)]
     if config.audit is not None:
         done = feed.epoch * feed.steps + feed.skip
-        watching = [AuditCallback(context, module, first=done, parts=feed.parts)]
-    train(make_trainer(context, strategy, feed, callback, *watching), module, feed, callback)
+        after = [AuditCallback(context, module, first=done, parts=feed.parts)]
+    train(make_trainer(context, strategy, feed, *before, callback, *after), module, feed, callback)
 
 
 def train(trainer: pl.Trainer, module: TrainingModule, feed: Feed, callback: StepCallback) -> None:

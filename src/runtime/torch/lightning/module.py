@@ -8,13 +8,24 @@ from typing import Any, SupportsFloat
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from torch import Tensor, nn
 
+from src.measure.live_bytes import LiveBytes
 from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, compilation, peak, scoring, setup, shards, update_rule
+from src.runtime.torch import (
+    checkpoint,
+    compilation,
+    peak,
+    predicted_memory,
+    scoring,
+    setup,
+    shards,
+    update_rule,
+)
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
 from src.runtime.torch.tensors import Tensors
@@ -176,6 +187,30 @@ class TrainingModule(pl.LightningModule):
         """Restore the tensors of this rank's part of the model, and of its optimizer, from a checkpoint."""
         checkpoint.restore(resumed, self.model, optimizer, self.prefix)
         self.unstaged = {name: resumed["model"][name] for name in self.unstaged}
+
+    def held_tensors(self) -> Mapping[str, Sequence[Tensor]]:
+        """Return what the rank holds between steps besides its model and its optimizer's state.
+
+        They are by the part of memory that they count to (`src.measure.live_bytes`).
+        """
+        return {}
+
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes | None:
+        """Predict the live tensors of a step on `device`, `None` where that can't be done.
+
+        `strategy` is Lightning's, under which the module is trained.
+        """
+        exchange = getattr(strategy, "exchange_bytes", None)
+        if exchange is None and not isinstance(strategy, SingleDeviceStrategy):
+            return None
+        return predicted_memory.of_copy(
+            self.context,
+            self.model,
+            self.task,
+            device,
+            buckets=exchange is not None,
+            exchange=exchange or 0,
+        )
 
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, its costs measured on `device`.

@@ -16,6 +16,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.strategies import Strategy
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 
@@ -87,6 +88,9 @@ class OwnModule(TrainingModule):
 
     def warm_up(self, feed: Feed) -> None:
         """Do nothing, for the step isn't compiled."""
+
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> None:
+        """Return `None`, for nobody knows what the author's step does."""
 
     def attach(self, step_ended: Callable[[int], None], epoch_ended: Callable[[], None]) -> None:
         """Wrap the author's methods.

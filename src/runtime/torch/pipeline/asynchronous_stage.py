@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from src.compat.live_tensors import exchanged
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.torch import transfer
@@ -83,6 +84,7 @@ class AsynchronousStage:
         if self._first or microbatch in self._under_way:
             return
         received = receive_buffers(self._stage.received, self._device)
+        exchanged(*received)
         arrival = [transfer.irecv(each, self._before, self._activations) for each in received]
         self._under_way[microbatch] = _UnderWay(received, arrival=arrival)
 
@@ -112,6 +114,7 @@ class AsynchronousStage:
         self._timeline.mark("send", shown)
         self._send([result.detach() for _, result in pairs], self._after, self._activations)
         buffers = receive_buffers([each for each in self._stage.sent if each.requires_grad], self._device)
+        exchanged(*buffers)
         here.gradients = tuple(each.detach() for each in buffers)
         here.arrival = [transfer.irecv(each, self._after, self._gradients) for each in here.gradients]
 

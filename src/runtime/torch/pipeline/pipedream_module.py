@@ -9,7 +9,7 @@ Nothing is under way where all ranks evaluate, save or end: they drain the pipel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -78,6 +78,10 @@ class PipeDreamModule(StageModule):
             vertical_sync=strategy["vertical_sync"],
         )
 
+    def held_tensors(self) -> Mapping[str, Sequence[Tensor]]:
+        """Return all versions of the weights, besides what `StageModule` does."""
+        return {**super().held_tensors(), "weights": self.versions.tensors}
+
     def training_step(self, batch: Batch, _: int) -> None:
         """Begin one batch's micro-batches, and do the backward passes and the update that are due by then."""
         optimizer = self._optimizer()
@@ -97,8 +101,7 @@ class PipeDreamModule(StageModule):
 
     def _forward(self, batch: Batch, index: int, number: int) -> None:
         """Run the forward pass of the micro-batch `index` of a batch, which is the `number`th under way."""
-        samples = len((batch.inputs or batch.targets or self._example)[0])
-        rows = order.even_slice(samples, index, self._microbatches)
+        rows = order.even_slice(self.context.config.worker_batch, index, self._microbatches)
 
         def loss(returned: Tensor | Tensors) -> Tensor:
             targets = tuple(tensor[rows] for tensor in batch.targets or ())

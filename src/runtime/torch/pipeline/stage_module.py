@@ -15,12 +15,15 @@ from typing import SupportsFloat
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.strategies import Strategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, PipelineScheduleSingle
 
+from src.compat.torch import gathered_parameters
 from src.config.run_config import MESH
 from src.config.schedules import SCHEDULES
+from src.measure.live_bytes import LiveBytes
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
@@ -40,6 +43,7 @@ from src.runtime.torch import (
     freed_memory,
     model_cost,
     model_look,
+    predicted_memory,
     process_group,
     setup,
     shards,
@@ -197,8 +201,9 @@ class StageModule(TrainingModule):
         self.stages = stages
         self.copies = None if mesh is None else axes.axis(mesh, "data")
         self.timeline = Timeline(first=context.config.hardware.warmup_steps, clock=recorder)
+        self._own, self._timed = own, list[TimedStage]()
         if schedule is not None:
-            timed = [
+            self._timed = [
                 TimedStage(
                     each,
                     (number, len(placed)),
@@ -212,7 +217,7 @@ class StageModule(TrainingModule):
                 )
                 for number, each in own.items()
             ]
-            self._schedule = schedule(timed, context.config.microbatches, self._marked_loss)
+            self._schedule = schedule(self._timed, context.config.microbatches, self._marked_loss)
         self._divisor = 1.0
         self._step_targets: Tensors = ()
         self._evaluation = StageEvaluation(
@@ -229,7 +234,7 @@ class StageModule(TrainingModule):
                 number: saved_by_stage(each, received[number], self.task, targets, precision=precision)
                 for number, each in own.items()
             }
-        self._example = received[numbers[0]]
+        self._example: Tensors = received[numbers[0]]
         # The first copy's first ranks of each stage: ranks are counted along this axis last.
         self.holders = range(0, context.world_size, context.world_size // stages.size)
         # These are of the whole model, except the saved tensors, which are this stage's.
@@ -257,6 +262,20 @@ class StageModule(TrainingModule):
     def warm_up(self, feed: Feed) -> None:
         """Compile the only stage for a micro-batch, if that is configured."""
         compilation.warm_up(self.context, self.model, self._example)
+        self._example = ()
+
+    def held_tensors(self) -> Mapping[str, Sequence[Tensor]]:
+        """Return what the stages receive into, and what sharded parameters are gathered into."""
+        received = [buffer for stage in self._timed for buffer in stage.buffers()]
+        return {"exchange": [*received, *gathered_parameters(self.model)]}
+
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes | None:
+        """Predict the live tensors of a step on `device`; `None` where layers are sharded or split."""
+        degrees = self.context.config.degrees
+        if degrees.shard > 1 or degrees.tensor > 1 or not self._timed:
+            return None
+        place = self.stages.index, self.stages.size
+        return predicted_memory.of_stages(self.context, self._own, self.model, self.task, device, place)
 
     def feed(self, recorder: Recorder, device: torch.device) -> Feed:
         """Make a feed of whole batches: inputs for the first stage, and targets for the last stage."""

@@ -70,6 +70,12 @@ class TimedStage(StaticStage):
         self._staging = None if self.greets else HostStaging()
         on_waiting(lambda: timeline.mark("wait", timeline.microbatch))
 
+    def buffers(self) -> list[Tensor]:
+        """Return what activations and gradients are received into, once there is something."""
+        infos = [*self.args_recv_info.values(), *self.grad_recv_info.values()]
+        found = [getattr(info, "buffer", None) for own in infos for info in own]
+        return [each for each in found if each is not None]
+
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("wait", fwd_chunk_id)
         return self._receiving(super().get_fwd_recv_ops(fwd_chunk_id), ("forward", fwd_chunk_id))

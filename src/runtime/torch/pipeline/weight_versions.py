@@ -33,6 +33,11 @@ class WeightVersions:
         """Return how many versions there are."""
         return max(1, len(self._held))
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Return the tensors of all versions."""
+        return [tensor for held in self._held.values() for tensor in held]
+
     def restart(self) -> None:
         """Keep the newest version alone, load it, and give it the number 0."""
         self.load(self.newest)

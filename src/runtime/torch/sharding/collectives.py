@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from src.compat.live_tensors import exchanged
 from src.compat.torch import AllGather, ReduceScatter
 from src.measure.recorder import Recorder
 
@@ -27,7 +28,9 @@ class _Counted:
         self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         """Return a tensor of `size` elements for the call."""
-        return torch.empty(*size, dtype=dtype, device=device)
+        tensor = torch.empty(*size, dtype=dtype, device=device)
+        exchanged(tensor)
+        return tensor
 
     def count(self, kind: str, given: Tensor) -> AbstractContextManager[None]:
         """Count the bytes that this rank hands over, and the block's time where the host spends it."""

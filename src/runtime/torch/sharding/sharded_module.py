@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from src.compat.torch import gathered_parameters
 from src.config import ConfigError
 from src.config.run_config import MESH, StrategyOptions
 from src.measure.recorder import Recorder
@@ -133,6 +134,10 @@ class ShardedModule(TrainingModule):
     def _sharded(self) -> FSDPModule:
         assert isinstance(self.model, FSDPModule)
         return self.model
+
+    def held_tensors(self) -> Mapping[str, Sequence[Tensor]]:
+        """Return what parameters are gathered into."""
+        return {"exchange": gathered_parameters(self.model)}
 
     def training_step(self, batch: Batch, index: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch; gradients are exchanged after a step's last one."""
