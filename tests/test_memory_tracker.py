@@ -114,3 +114,39 @@ def test_the_step_that_is_followed_trains_as_any_other(commands: Any, mnist: Non
         losses.append([row["loss"] for row in read_table(out / "steps.csv")])
         assert (out / "live_tensors.json").exists() == (followed == "true")
     assert losses[0] == losses[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("schedule", "words", "memory"),
+    [
+        # Its statistics move once, or the test loss would differ.
+        ("1f1b", ("model=unet", "microbatches=4"), 0.01),
+        pytest.param("interleaved", (*GPT, "microbatches=4"), 0.02, marks=pytest.mark.long),
+    ],
+)
+def test_what_is_computed_again_for_memory_changes_no_loss(
+    schedule: str, words: tuple[str, ...], memory: float, commands: Any, mnist: None
+) -> None:
+    figures, again = [], []
+    pipeline = ("strategy=pipeline", f"strategy.schedule={schedule}", "strategy.partition=layers", *words)
+    for chosen in (("none",), ("selective", f"strategy.memory_gib={memory}")):
+        out = commands.folder / chosen[0]
+        recompute = (f"strategy.recompute={chosen[0]}", *chosen[1:])
+        ended = commands.run(*WORDS, *pipeline, *recompute, f"out={out}")
+        assert ended.returncode == 0, ended.stderr
+        check(out)
+        metrics = json.loads((out / "metrics.json").read_text())
+        losses = [row["loss"] for row in read_table(out / "steps.csv")]
+        figures.append((losses, metrics["loss"]))
+        stages = json.loads((out / "partition.json").read_text())["stages"]
+        again.append(sum(len(stage["again"]) for stage in stages))
+        if chosen[0] == "selective":
+            assert "of its" in ended.stderr and "operations again" in ended.stderr
+            assert (
+                metrics["live_peak_bytes"]
+                < json.loads((commands.folder / "none/metrics.json").read_text())["live_peak_bytes"]
+            )
+            assert all(stage["memory_bytes"] <= memory * 2**30 for stage in stages)
+    assert figures[0] == figures[1]
+    assert again[0] == 0 < again[1]

@@ -189,6 +189,10 @@ class StaticStage(PipelineStage):
                 gradient.contiguous() if isinstance(gradient, Tensor) else gradient
                 for gradient in self.bwd_cache[bwd_chunk_id]
             )
+            # torch leaves them at what was received until the next step.
+            for info in self.args_recv_info[bwd_chunk_id]:
+                if isinstance(buffer := getattr(info, "buffer", None), Tensor):
+                    buffer.grad = None
         return super().get_bwd_send_ops(bwd_chunk_id)
 
     def backward_maybe_with_nosync(

@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -38,6 +39,7 @@ __all__ = [
     "tree_leaves",
     "unnoticed_updates",
     "version_of",
+    "with_tensors",
 ]
 
 
@@ -106,6 +108,12 @@ def gathered_parameters(model: nn.Module) -> list[Tensor]:
         for group in state._fsdp_param_groups if several else [state._fsdp_param_group]:
             found += [each for own in group.fsdp_params for each in own.all_gather_outputs] if group else []
     return found
+
+
+def with_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> AbstractContextManager[None]:
+    """Have a module compute with other parameters and buffers, by name, within the block."""
+    replaced: AbstractContextManager[None] = _reparametrize_module(module, tensors, tie_weights=True)
+    return replaced
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:

@@ -199,6 +199,16 @@ def _check_schedule(config: Config) -> None:
         raise ConfigError(
             f"strategy.schedule={name}: goes without {others[0]}; choose strategy.schedule=gpipe or 1f1b"
         )
+    if config.strategy["recompute"] == "selective":
+        if config.strategy["memory_gib"] is None:
+            raise ConfigError(
+                "strategy.recompute=selective: needs strategy.memory_gib, for which it computes again as "
+                "little as it can; strategy.recompute=full computes all of it again"
+            )
+        if others:
+            raise ConfigError(
+                f"strategy.recompute=selective: goes without {others[0]}; choose strategy.recompute=full"
+            )
     if SCHEDULES[name].splits and (recompute := config.strategy["recompute"]) != "none":
         raise ConfigError(
             f"strategy.recompute={recompute}: under strategy.schedule={name} backward passes for inputs and "

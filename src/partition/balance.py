@@ -41,6 +41,7 @@ class Problem:
         limit: bytes of memory of each device, `None` without a limit.
         copies: how often each stage holds `weights`; empty where all do once.
         weighted: whether each stage needs weights, as one that is to be sharded.
+        again: whether activations are computed again, and `in_flight` is of that.
         sums: cumulative sums of arrays by name, filled when they are first used.
     """
 
@@ -54,6 +55,7 @@ class Problem:
     limit: float | None = None
     copies: Sequence[float] = ()
     weighted: bool = False
+    again: bool = False
     sums: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stage_cost(self, stage: int, start: int, stop: int) -> float:
@@ -109,8 +111,7 @@ def best(problem: Problem, preferred: Sequence[int] = ()) -> list[int]:
                 f"strategy.pipeline={stages}: a stage without parameters can't be sharded, and only "
                 f"{np.count_nonzero(problem.weights)} of the model's operations have some; use fewer stages"
             )
-        assert problem.limit is not None, "without a limit every cut fits"
-        raise too_little(problem.limit, _search(_tabulated(problem, _memory), stages, np.maximum)[0], stages)
+        raise too_little(problem, _search(_tabulated(problem, _memory), stages, np.maximum)[0])
 
     def sent(stage: int) -> np.ndarray:
         last = problem.sent * (np.arange(count + 1) < count)
@@ -131,12 +132,17 @@ def gib(size: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def too_little(limit: float, least: float, stages: int) -> ConfigError:
-    """Return the mistake of a model that needs `least` bytes on some device, which has `limit`."""
+def too_little(problem: Problem, least: float) -> ConfigError:
+    """Return the mistake of a model that needs `least` bytes on some device, at the best cut."""
+    assert problem.limit is not None, "without a limit every cut fits"
+    help_there_is = (
+        "more workers or a smaller batch"
+        if problem.again
+        else ("more workers, a smaller batch, or strategy.recompute=full")
+    )
     return ConfigError(
-        f"strategy.memory_gib={limit / 2**30:g}: the model needs {gib(least)} GiB a "
-        f"device even at the best cut into {stages} stages; use more workers, a smaller batch, or "
-        "strategy.recompute=full"
+        f"strategy.memory_gib={problem.limit / 2**30:g}: the model needs {gib(least)} GiB a "
+        f"device even at the best cut into {problem.stages} stages; use {help_there_is}"
     )
 
 

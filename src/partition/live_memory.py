@@ -39,8 +39,8 @@ class StageBytes:
         passes: by kind, whether the forward pass is computed again for the backward pass, and whether the
             pass is the stage's first of a step, whose gradients later ones are added to.
         trained: names of the parameters that get a gradient.
-        output: bytes of what its forward pass returns.
-        sent_back: bytes of the gradients that it hands to the stage before.
+        output, sent_back: bytes of what its forward pass returns, and of the gradients that it hands back.
+        kept, kept_back: those of them that it hasn't been given by another stage, and only hands on.
         received: bytes of the buffers that it receives a micro-batch and its gradients into.
     """
 
@@ -48,6 +48,8 @@ class StageBytes:
     trained: frozenset[str] = frozenset()
     output: float = 0.0
     sent_back: float = 0.0
+    kept: float = 0.0
+    kept_back: float = 0.0
     received: float = 0.0
 
 
@@ -150,28 +152,28 @@ def stages_of_rank(
             latest[stage] = microbatch
             if stage in kept_output:
                 kept_output.remove(stage)
-                changes.append(parts(activations=-own.output))
+                changes.append(parts(activations=-own.kept))
             if stage + 1 in stages:
-                changes.append(parts(exchange=-own.output))
+                changes.append(parts(exchange=-own.kept))
         if kind in (Kind.BACKWARD, Kind.INPUT_BACKWARD):
             if to_end or (schedule == "1f1b" and stage not in kept_gradients):
                 kept_gradients.add(stage)
-                changes.append(parts(other=own.sent_back))
+                changes.append(parts(exchange=own.kept_back))
             if stage - 1 in stages:
-                changes.append(parts(exchange=-own.sent_back))
+                changes.append(parts(exchange=-own.kept_back))
         if kind in (Kind.BACKWARD, Kind.WEIGHT_BACKWARD):
             if to_end and stage != last:
-                changes.append(parts(activations=own.output))
+                changes.append(parts(activations=own.kept))
             elif schedule in ("gpipe", "1f1b") and microbatch == latest[stage]:
                 kept_output.add(stage)
-                changes.append(parts(activations=own.output))
+                changes.append(parts(activations=own.kept))
             if schedule == "1f1b" and begun > 1:
                 # Until the last forward pass is done it knows of the last output that was sent before the
                 # first backward pass.
                 if microbatch == begun - 2:
-                    changes.append(parts(activations=own.output))
+                    changes.append(parts(activations=own.kept))
                 if microbatch == forwards - begun:
-                    changes.append(parts(activations=-own.output))
+                    changes.append(parts(activations=-own.kept))
         step.add(own.passes[kind, microbatch in again, stage not in added], *changes)
         if kind in (Kind.BACKWARD, Kind.WEIGHT_BACKWARD):
             added.add(stage)

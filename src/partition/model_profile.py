@@ -5,8 +5,10 @@ This is PipeDream's profile (Narayanan 2019, section 3.1).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -115,6 +117,20 @@ def boundary(names: Sequence[str], name: str, modules: Mapping[str, int | None] 
     raise ConfigError(f"{key}: {missing}; did you mean {_nearest_layer(names, name)}?")
 
 
+def named(operations: Sequence[str], modules: Mapping[str, int | None], names: Sequence[str]) -> list[int]:
+    """Return the boundaries before these operations or layers; the first two are those of a profile.
+
+    Raises:
+        ConfigError: for a name that can't begin a stage, or names that aren't in order.
+    """
+    boundaries = [boundary(operations, name, modules) for name in names]
+    if any(b <= a for a, b in itertools.pairwise(boundaries)):
+        raise ConfigError(
+            f"strategy.partition=[{','.join(names)}]: name the stages' first operations in order"
+        )
+    return boundaries
+
+
 def _nearest_layer(names: Sequence[str], name: str) -> str:
     """Return the operation or layer that can begin a stage and that is nearest to `name`.
 
@@ -128,3 +144,14 @@ def _nearest_layer(names: Sequence[str], name: str) -> str:
     if last.isdigit() and numbered:
         return min(numbered, key=lambda layer: (abs(int(layer.rpartition(".")[2]) - int(last)), layer))
     return nearest(name, sorted(beside or layers))
+
+
+def as_numbers(costs: Costs, link: Link) -> dict[str, Any]:
+    """Turn measured costs into plain numbers, which rank 0 sends to the other ranks."""
+    known = {key: value.tolist() for key, value in asdict(costs).items() if value is not None}
+    return {"costs": known, "link": asdict(link)}
+
+
+def from_numbers(numbers: Mapping[str, Any]) -> tuple[Costs, Link]:
+    """Turn the result of `as_numbers` back into costs and a link."""
+    return Costs(**{key: np.array(value) for key, value in numbers["costs"].items()}), Link(**numbers["link"])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from src.config import Config, ConfigError
 from src.config.run_config import StrategyOptions
 from src.config.schedules import SCHEDULES, Placement
 from src.measure import arithmetic
-from src.partition import balance, model_profile, step_search
+from src.partition import balance, model_profile, recompute, step_search
 from src.partition.balance import Problem
 from src.partition.model_profile import Costs, Link, ModelProfile
 from src.partition.saved_tensors import in_flight
@@ -41,6 +38,10 @@ class StagePlan:
         memory_bytes: needed on its device.
         sends: names of the tensors that it sends to the next stage.
         sent_bytes: bytes of these.
+        again: runs of its operations (start, stop) whose forward pass is computed again.
+        again_names: the first and the last operation of each.
+        again_seconds: of the forward pass of these.
+        saved_bytes: that autograd saves at its most, where some are computed again.
     """
 
     start: int
@@ -52,6 +53,10 @@ class StagePlan:
     memory_bytes: float
     sends: list[str]
     sent_bytes: int
+    again: list[list[int]] = field(default_factory=list)
+    again_names: list[str] = field(default_factory=list)
+    again_seconds: float = 0.0
+    saved_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,9 @@ class Demands:
         devices: the device of each stage.
         weighted: whether each stage needs parameters, as one that is sharded.
         versions: of the weights, of each stage; empty where all have one.
+        held: micro-batches whose activations each stage holds at once, where operations are chosen that are
+            computed again so that they fit; empty where none are.
+        again: whether some are.
     """
 
     partition: str | Sequence[float | str]
@@ -137,6 +145,8 @@ class Demands:
     devices: Sequence[int] = ()
     weighted: bool = False
     versions: Sequence[int] = ()
+    held: Sequence[int] = ()
+    again: bool = False
 
 
 def demands_of(config: Config, *, overlaps: bool) -> Demands:
@@ -148,7 +158,9 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
     held: dict[int, int] = {}
     versions: list[int] = []
     # Activations that are computed again are there for one micro-batch at a time.
-    for order in tables.table(options.schedule, workers, virtual, config.microbatches):
+    order_of = tables.table(options.schedule, workers, virtual, config.microbatches)
+    all_held = {stage: most for order in order_of for stage, most in in_flight(order).items()}
+    for order in order_of:
         held |= in_flight(order) if options.recompute == "none" else {action.stage: 1 for action in order}
     if options.stash is not None:
         rules = [
@@ -172,6 +184,8 @@ def demands_of(config: Config, *, overlaps: bool) -> Demands:
         devices=devices,
         weighted=config.degrees.shard > 1,
         versions=versions,
+        again=options.recompute != "none",
+        held=[all_held[stage] for stage in range(len(devices))] if options.recompute == "selective" else (),
     )
 
 
@@ -226,6 +240,7 @@ def problem_of(model: ModelProfile, costs: Costs, link: Link, demands: Demands) 
         limit=demands.memory_limit,
         copies=[1 + (versions - 1) / demands.state for versions in demands.versions],
         weighted=demands.weighted,
+        again=demands.again,
     )
 
 
@@ -246,7 +261,7 @@ def cut(
     balance.check_stages(count, stages, "workers x strategy.virtual_stages" if several else "workers")
     if not isinstance(partition, str):
         if any(isinstance(item, str) for item in partition):
-            return named(model.names, model.modules, [str(item) for item in partition])
+            return model_profile.named(model.names, model.modules, [str(item) for item in partition])
         return balance.by_share(count, [float(item) for item in partition])
     if partition == "layers":
         return balance.by_share(count, [1.0] * stages)
@@ -267,20 +282,6 @@ def cut(
         weighted=demands.weighted,
     )
     return balance.best(plain, model.preferred)
-
-
-def named(operations: Sequence[str], modules: Mapping[str, int | None], names: Sequence[str]) -> list[int]:
-    """Return the boundaries before these operations or layers; the first two are those of a profile.
-
-    Raises:
-        ConfigError: for a name that can't begin a stage, or names that aren't in order.
-    """
-    boundaries = [model_profile.boundary(operations, name, modules) for name in names]
-    if any(b <= a for a, b in itertools.pairwise(boundaries)):
-        raise ConfigError(
-            f"strategy.partition=[{','.join(names)}]: name the stages' first operations in order"
-        )
-    return boundaries
 
 
 def describe(
@@ -326,6 +327,8 @@ def describe(
             f"strategy.memory_gib={demands.memory_limit / 2**30:g}: this cut needs {balance.gib(most)} GiB "
             "on one device; strategy.partition=optimal finds one that fits"
         )
+    if demands.held:
+        stages = _recomputed(model, problem, costs, demands, stages)
     method = demands.partition if isinstance(demands.partition, str) else "given"
     seconds = _step_seconds(stages, demands)
     if step is not None:
@@ -333,6 +336,57 @@ def describe(
     return Plan(
         method, len(model.names), list(boundaries), demands.microbatches, stages, seconds, list(devices)
     )
+
+
+def _recomputed(
+    model: ModelProfile, problem: Problem, costs: Costs, demands: Demands, stages: Sequence[StagePlan]
+) -> list[StagePlan]:
+    """Return the stages with the operations that are computed again for the devices' memory, fewest seconds.
+
+    Raises:
+        ConfigError: when a stage doesn't fit in memory whatever is computed again.
+    """
+    assert demands.memory_limit is not None
+    forward, _, _ = costs.passes()
+    crossing = np.array([float(sum(value.nbytes for value in there)) for there in model.crossing])
+    weights, found = problem.cumulative("weights"), list(stages)
+    for device in set(demands.devices):
+        own = [number for number, place in enumerate(demands.devices) if place == device]
+        places = np.concatenate([np.arange(stages[number].start, stages[number].stop) for number in own])
+        sizes = [stages[number].stop - stages[number].start for number in own]
+        held = np.repeat([demands.held[number] for number in own], sizes)
+        starts = [0, *itertools.accumulate(sizes[:-1])]
+        passes = recompute.Passes(forward[places], costs.kept_bytes[places], crossing[places], held, starts)
+        fixed = sum(weights[stages[each].stop] - weights[stages[each].start] for each in own)
+        again = recompute.least(passes, demands.memory_limit - fixed)
+        if again is None:
+            least = fixed + passes.bytes([(a, a + size) for a, size in zip(starts, sizes, strict=True)])
+            raise ConfigError(
+                f"strategy.memory_gib={demands.memory_limit / 2**30:g}: this cut needs {balance.gib(least)} "
+                "GiB on one device though all of it is computed again; use more workers or a smaller batch"
+            )
+        for number, begin in zip(own, starts, strict=True):
+            stage = stages[number]
+            size = stage.stop - stage.start
+            runs = [(a - begin, b - begin) for a, b in again if begin <= a < begin + size]
+            alone = recompute.Passes(
+                *(
+                    each[begin : begin + size]
+                    for each in (passes.seconds, passes.saved, passes.entering, held)
+                )
+            )
+            saved = alone.bytes(runs)
+            found[number] = replace(
+                stage,
+                memory_bytes=float(weights[stage.stop] - weights[stage.start]) + saved,
+                again=[[stage.start + a, stage.start + b] for a, b in runs],
+                again_names=[
+                    f"{model.names[stage.start + a]} to {model.names[stage.start + b - 1]}" for a, b in runs
+                ],
+                again_seconds=float(sum(alone.seconds[a:b].sum() for a, b in runs)),
+                saved_bytes=saved,
+            )
+    return found
 
 
 def _step_seconds(stages: Sequence[StagePlan], demands: Demands) -> float:
@@ -344,44 +398,3 @@ def _step_seconds(stages: Sequence[StagePlan], demands: Demands) -> float:
         # The pipeline stays full: the next step's micro-batches follow at once.
         return float(demands.microbatches * taken.max())
     return arithmetic.ideal_step_seconds(list(taken), demands.microbatches, 0.0)
-
-
-def show(plan: Plan) -> str:
-    """Return a plan as a table of text."""
-    table = Table(
-        title=f"cut of {plan.operations} operations by {plan.method}", title_justify="left", box=None
-    )
-    apart = len(set(plan.devices)) == len(plan.devices)
-    for name in ("stage", "operations", "begins with", "parameters", "time", "transfer", "memory", "sends"):
-        table.add_column(name, justify="left" if name in ("begins with", "sends") else "right")
-    for number, stage in enumerate(plan.stages):
-        sends = f"{len(stage.sends)}: {stage.sent_bytes / 2**10:,.0f} KiB" if stage.sends else "-"
-        table.add_row(
-            str(number) if apart else f"{number} on {plan.devices[number]}",
-            f"{stage.start}-{stage.stop - 1}",
-            stage.first,
-            f"{stage.parameters:,}",
-            f"{stage.seconds * 1e3:.2f} ms",
-            f"{stage.transfer_seconds * 1e3:.2f} ms",
-            f"{stage.memory_bytes / 2**20:,.1f} MiB",
-            sends,
-        )
-    console = Console(width=110, no_color=True)
-    with console.capture() as caught:
-        console.print(table)
-        console.print(
-            f"Times are of one micro-batch; {plan.microbatches} of them make a step, "
-            f"predicted at {plan.predicted_step_seconds * 1e3:.1f} ms without the optimizer."
-        )
-    return "\n".join(line.rstrip() for line in caught.get().splitlines())
-
-
-def as_numbers(costs: Costs, link: Link) -> dict[str, Any]:
-    """Turn measured costs into plain numbers, which rank 0 sends to the other ranks."""
-    known = {key: value.tolist() for key, value in asdict(costs).items() if value is not None}
-    return {"costs": known, "link": asdict(link)}
-
-
-def from_numbers(numbers: Mapping[str, Any]) -> tuple[Costs, Link]:
-    """Turn the result of `as_numbers` back into costs and a link."""
-    return Costs(**{key: np.array(value) for key, value in numbers["costs"].items()}), Link(**numbers["link"])

@@ -109,8 +109,7 @@ def best(step: Step, preferred: Sequence[int] = ()) -> list[int]:
     balance.check_stages(count, stages)
     cut, seconds = _search(step, np.arange(1, count), balance.best(replace(step.problem, limit=None)))
     if step.excess(cut[None])[0] > 0:
-        assert step.problem.limit is not None
-        raise balance.too_little(step.problem.limit, float(step.memory(cut[None])[0]), stages)
+        raise balance.too_little(step.problem, float(step.memory(cut[None])[0]))
     places = np.array(sorted(set(preferred) & set(range(1, count))))
     if len(places) >= stages - 1:
         start = balance.best(replace(step.problem, limit=None), [int(each) for each in places])

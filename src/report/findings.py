@@ -220,7 +220,8 @@ def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
     """Decide whether `metric` rises (or falls) along `order`, a list of strategies or `select` mappings.
 
     One pair reversed by more than `tolerance` contradicts the order; it is confirmed when no pair is and most
-    agree by more than that. The numbers name Kendall's tau: 1 for the claimed order, -1 for its reverse.
+    agree by more than that. The numbers name Kendall's tau: 1 for the claimed order, -1 for its reverse; of
+    several repetitions also the least and the largest of theirs.
     """
     expect, bound = claim["expect"], 1 + claim.get("tolerance", TOLERANCE)
     if expect not in ("rises", "falls"):
@@ -238,13 +239,30 @@ def order(claim: Claim, rows: Sequence[Row]) -> Verdict:
     if len(places) < 2:
         return Verdict(UNDECIDED, "too few points: fewer than two of the order's entries were measured")
     shown = ", ".join(f"{name} {value:.4g}" for name, value in places)
-    values = [value for _, value in places]
-    places_of = list(range(len(values))) if expect == "rises" else list(range(len(values)))[::-1]
-    tau = kendall_tau(places_of, values)
-    correlation = "" if tau is None else f", Kendall's tau {tau:.2f}"
+    tau = _tau([value for _, value in places], expect)
+    correlation = "" if tau is None else f", Kendall's tau {tau:.2f}{_tau_by_repetition(claim, known)}"
     numbers = f"{agree} of {len(pairs)} pairs agree, {reverse} are reversed{correlation}: {shown}"
     word = CONTRADICTED if reverse else CONFIRMED if agree > len(pairs) / 2 else UNDECIDED
     return Verdict(word, numbers if word != UNDECIDED else f"within noise: {numbers}")
+
+
+def _tau(values: Sequence[float], expect: str) -> float | None:
+    """Return Kendall's tau of values with the order that is expected; `None` where they are all the same."""
+    places = range(len(values)) if expect == "rises" else range(len(values))[::-1]
+    return kendall_tau(list(places), values)
+
+
+def _tau_by_repetition(claim: Claim, rows: Sequence[Row]) -> str:
+    """Return the least and the largest tau of the repetitions that have all of an order, as a text."""
+    found = []
+    for repetition in sorted({row.get("repetition") or 1 for row in rows}):
+        own = [row for row in rows if (row.get("repetition") or 1) == repetition]
+        entries = [each if isinstance(each, Mapping) else {"strategy": each} for each in claim["order"]]
+        values = [average(select(own, entry), claim["metric"]) for entry in entries]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values) and (tau := _tau(known, claim["expect"])) is not None:
+            found.append(tau)
+    return f" ({min(found):.2f} to {max(found):.2f} of {len(found)} repetitions)" if len(found) > 1 else ""
 
 
 @rule("level")

@@ -85,6 +85,19 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["strategy=pipeline", "workers=1", "batch=127"],
         ["batch=127", "workers x microbatches", "1 x 4", "the nearest is 124"],
     ),
+    "memory for which to compute again": (
+        ["strategy=pipeline", "strategy.recompute=selective"],
+        ["strategy.recompute=selective", "needs strategy.memory_gib", "strategy.recompute=full"],
+    ),
+    "compiled and computed again": (
+        [
+            "strategy=pipeline",
+            "strategy.recompute=selective",
+            "strategy.memory_gib=1",
+            "strategy.compile=true",
+        ],
+        ["strategy.recompute=selective", "strategy.compile=true", "strategy.recompute=full"],
+    ),
     "tensors that can't be followed": (
         ["strategy=parameter_server", "memory_tracker=true"],
         ["memory_tracker=true", "parameter_server", "leave it away"],

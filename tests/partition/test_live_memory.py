@@ -74,11 +74,16 @@ def test_micro_batches_that_are_computed_again_keep_less() -> None:
 
 def test_what_is_sent_back_stays_to_the_end_under_gpipe() -> None:
     found = stages_of_rank(
-        "gpipe", tables.table("gpipe", 2, 1, 3)[1], {1: stage(sent_back=2, output=5)}, HELD, 0.0, last=1
+        "gpipe",
+        tables.table("gpipe", 2, 1, 3)[1],
+        {1: stage(sent_back=2, output=5, kept_back=2, kept=5)},
+        HELD,
+        0.0,
+        last=1,
     )
     ends = found.sizes[-2]
     # Three gradients, and the last output.
-    assert ends[PARTS.index("other")] == 1 + 3 * 2 and ends[PARTS.index("activations")] == 5
+    assert ends[PARTS.index("exchange")] == 3 * 2 and ends[PARTS.index("activations")] == 5
     np.testing.assert_array_equal(found.sizes[-1], HELD + parts(gradients=6))
 
 
@@ -92,9 +97,15 @@ def test_what_goes_to_a_stage_of_the_same_rank_takes_the_place_of_a_buffer() -> 
         for first in (True, False)
     }
     split = {
-        number: StageBytes(passes=passes, output=each.output, sent_back=each.sent_back)
+        number: StageBytes(
+            passes=passes,
+            output=each.output,
+            sent_back=each.sent_back,
+            kept=each.output,
+            kept_back=each.sent_back,
+        )
         for number, each in own.items()
     }
     found = stages_of_rank("dualpipe_v", order, split, HELD + parts(exchange=60), 0.0, last=3)
-    # Four outputs and four gradients are handed on within the rank.
-    assert found.sizes[-2][PARTS.index("exchange")] == 60 - 4 * 5 - 4 * 5
+    # Four outputs are handed on within the rank, as activations; four gradients are, and four are sent.
+    assert found.sizes[-2][PARTS.index("exchange")] == 60 - 4 * 5 + 4 * 5

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from src.config import ConfigError
-from src.partition import balance, plan
+from src.partition import balance, model_profile, plan, plan_table
 from src.partition.model_profile import Costs, Link, ModelProfile
 from src.partition.plan import Demands
 from src.partition.torch import cost
@@ -113,7 +113,7 @@ def test_a_plan_adds_up() -> None:
     assert first.memory_bytes == pytest.approx(3 * costs.weight_bytes[: first.stop].sum() + 4 * kept_bytes)
     assert json.loads(planned.json())["boundaries"] == planned.boundaries
     assert plan.Plan.from_json(planned.json()) == planned
-    shown = plan.show(planned)
+    shown = plan_table.show(planned)
     assert "cut of 69 operations by size" in shown and planned.stages[1].first in shown
 
 
@@ -148,8 +148,8 @@ def test_a_given_cut_that_does_not_fit_names_the_way_out() -> None:
 
 def test_costs_survive_the_way_to_the_other_ranks() -> None:
     _, costs = measured("resnet18")
-    numbers = json.loads(json.dumps(plan.as_numbers(costs, LINK)))
-    back, link = plan.from_numbers(numbers)
+    numbers = json.loads(json.dumps(model_profile.as_numbers(costs, LINK)))
+    back, link = model_profile.from_numbers(numbers)
     assert link == LINK
     assert all(
         np.array_equal(getattr(back, field.name), getattr(costs, field.name))

@@ -172,6 +172,19 @@ def test_order(order: list[Any], word: str, numbers: str) -> None:
     assert verdict.word == word and numbers in verdict.numbers
 
 
+def test_an_order_has_the_tau_of_each_repetition() -> None:
+    # 1, 2, 3 as claimed; then 2, 1, 3, of which one of three pairs is reversed.
+    values = {1: (1.0, 2.0, 3.0), 2: (2.0, 1.0, 3.0)}
+    rows = [
+        row(strategy=name, loss=value, repetition=number)
+        for number, own in values.items()
+        for name, value in zip(("ddp", "mpi", "single"), own, strict=True)
+    ]
+    verdict = check(ORDER | {"order": ["ddp", "mpi", "single"]}, rows)
+    assert "(0.33 to 1.00 of 2 repetitions)" in verdict.numbers
+    assert "repetitions" not in check(ORDER | {"order": ["ddp", "mpi", "single"]}, rows[:3]).numbers
+
+
 @pytest.mark.parametrize(
     ("expect", "value", "word"),
     [

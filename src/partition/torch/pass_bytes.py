@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from src.compat.live_tensors import LiveTensors
 from src.compat.pipelining import backward_for_inputs, backward_for_weights, detachable
+from src.compat.torch import storage_id, with_tensors
 from src.measure.live_bytes import LiveBytes
 from src.partition.live_memory import PassBytes, StageBytes
 from src.partition.schedules.actions import Kind
@@ -118,8 +118,8 @@ def _traced(
         # A layer that holds its weights in a list of its own, as an LSTM, computes with the module's.
         leaves = [*weights, *(each for each in module.parameters() if each.requires_grad)]
         trained = set[str]()
-        sizes = {"output": 0.0, "sent_back": 0.0, "received": 0.0}
-        with LiveTensors() as live:
+        sizes = dict.fromkeys(("output", "sent_back", "kept", "kept_back", "received"), 0.0)
+        with with_tensors(module, state), LiveTensors() as live:
             live.name("weights", state.values())
             live.name("other", expected)
             passes = _Passes(live)
@@ -129,16 +129,16 @@ def _traced(
                 inputs = tuple(torch.empty_like(each).requires_grad_(each.requires_grad) for each in examples)
                 live.name("exchange", inputs)
                 with passes.noted((Kind.FORWARD, again, first)):
-                    results = _forward(module, state, inputs, again)
+                    results = _forward(module, inputs, again)
                     if loss is not None:
                         roots: Tensors = (loss(results, expected),)
-                        sizes["output"] = _nbytes(model_outputs(results))
+                        sizes["output"] = sizes["kept"] = _nbytes(model_outputs(results))
                         if not keeps_output:
                             results = ()
                     else:
                         results = tuple(map(detachable, results)) if splits else tuple(results)
                         roots = tuple(each for each in results if each.requires_grad)
-                        sizes["output"] = _nbytes(results)
+                        sizes["output"], sizes["kept"] = _nbytes(results), _nbytes(results, inputs)
                 gradients = None if loss is not None else [torch.empty_like(each) for each in roots]
                 live.name("exchange", gradients or [])
                 wanted = [each for each in inputs if each.requires_grad]
@@ -150,7 +150,7 @@ def _traced(
                         with passes.noted((Kind.INPUT_BACKWARD, again, first)):
                             if sends_back:
                                 groups = backward_for_inputs(roots, gradients, inputs, weights)
-                                _forget(wanted)
+                                sizes["kept_back"] = _sent_back(live, wanted, gradients)
                     with passes.noted((kind, again, first)):
                         if groups is None:
                             torch.autograd.backward(roots, gradients)
@@ -158,6 +158,8 @@ def _traced(
                             backward_for_weights(weights, groups)
                         made = [each.grad for each in leaves if each.grad is not None]
                         live.name("gradients", made)
+                        if not apart and sends_back:
+                            sizes["kept_back"] = _sent_back(live, wanted, gradients)
                         _forget(wanted)
                         del roots, results, groups
                 if any(each.layout is not torch.strided for each in made):
@@ -174,14 +176,10 @@ def _traced(
             parameter.grad = gradient
 
 
-def _forward(module: nn.Module, state: State, inputs: Tensors, again: bool) -> Any:
+def _forward(module: nn.Module, inputs: Tensors, again: bool) -> Any:
     if not again:
-        return functional_call(module, state, inputs)
-
-    def run(*given: Tensor) -> Any:
-        return functional_call(module, state, given)
-
-    return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return module(*inputs)
+    return checkpoint(module, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 def _forget(tensors: Sequence[Tensor]) -> None:
@@ -190,8 +188,18 @@ def _forget(tensors: Sequence[Tensor]) -> None:
         each.grad = None
 
 
-def _nbytes(tensors: Sequence[Tensor]) -> float:
-    return float(sum(each.nbytes for each in tensors))
+def _nbytes(tensors: Sequence[Tensor], besides: Sequence[Tensor] = ()) -> float:
+    """Return the bytes of tensors, but of those in the memory of others."""
+    others = {storage_id(each.untyped_storage()) for each in besides}
+    return float(sum(each.nbytes for each in tensors if storage_id(each.untyped_storage()) not in others))
+
+
+def _sent_back(live: LiveTensors, tensors: Sequence[Tensor], given: Sequence[Tensor] | None) -> float:
+    """Make tensors' gradients as they are sent, and free them; return the bytes of those not `given`."""
+    sent = [each.grad.contiguous() for each in tensors if each.grad is not None]
+    live.name("exchange", sent)
+    _forget(tensors)
+    return _nbytes(sent, given or ())
 
 
 def update_bytes(

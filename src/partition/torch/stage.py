@@ -6,13 +6,28 @@ channels], which is the same memory under another name, and costs no copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Self
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.checkpoint import checkpoint
 
 from src.partition.torch.graph import Graph, Value
+
+
+class Run(NamedTuple):
+    """Operations of a stage that follow each other.
+
+    Attributes:
+        function: runs them by the tensors of a stage's `part`, which is its first argument.
+        again: whether their forward pass is computed again for their backward pass.
+    """
+
+    function: Callable[..., Any]
+    again: bool
 
 
 class Stage(nn.Module):
@@ -25,6 +40,7 @@ class Stage(nn.Module):
         last: whether this is the last stage.
         received: the tensors that cross its first boundary; none for the first stage, which has the images.
         sent: the tensors that cross its last boundary.
+        runs: the part's operations, where some of them are computed again; else empty.
     """
 
     def __init__(
@@ -34,32 +50,82 @@ class Stage(nn.Module):
         sent: tuple[BoundaryTensor, ...],
         *,
         last: bool,
+        runs: tuple[Run, ...] = (),
     ) -> None:
         super().__init__()
         self.part = part
+        self.runs = runs
         self.last = last
         self.received = received
         self.sent = sent
 
     @classmethod
-    def of(cls, graph: Graph, start: int, stop: int, values: Mapping[str, Value]) -> Self:
+    def of(
+        cls,
+        graph: Graph,
+        start: int,
+        stop: int,
+        values: Mapping[str, Value],
+        again: Sequence[Sequence[int]] = (),
+    ) -> Self:
         """Make the stage of operations `start` to `stop` - 1, to be trained.
 
-        `values` are the graph's tensors by name, for the stage's size of micro-batch.
+        Args:
+            graph: the whole model.
+            start, stop: its first operation, and the first after it.
+            values: the graph's tensors by name, for the stage's size of micro-batch.
+            again: the runs of operations (start, stop) whose forward pass is computed again for their
+                backward pass.
         """
         received = boundary_tensors(graph.live[start], values) if start else ()
         sent = boundary_tensors(graph.live[stop], values)
-        return cls(graph.stage(start, stop), received, sent, last=stop == len(graph.operations))
+        runs: list[Run] = []
+        end = start
+        for first, after in [*again, (stop, stop)] if again else ():
+            for span, computed_again in (((end, first), False), ((first, after), True)):
+                if span[0] < span[1]:
+                    # What fx has written reads the tensors of whatever it is given as `self`.
+                    runs.append(Run(type(graph.stage(*span)).forward, computed_again))
+            end = after
+        last = stop == len(graph.operations)
+        return cls(graph.stage(start, stop), received, sent, last=last, runs=tuple(runs))
 
     def forward(self, *received: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Run the stage on the tensors that cross its first boundary; return those that cross its last."""
         if self.received:
             pairs = zip(self.received, received, strict=True)
             received = tuple(crossing.unpack(tensor) for crossing, tensor in pairs)
-        results = self.part(*received)
+        results = self._run(received) if self.runs else self.part(*received)
         if self.last:
             return results
         return tuple(crossing.pack(tensor) for crossing, tensor in zip(self.sent, results, strict=True))
+
+    def _run(self, results: Any) -> Any:
+        """Run the part's operations on what enters them, some of them so that they are computed again."""
+        frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.part))  # noqa: E731
+        for function, again in self.runs:
+            run = partial(function, self.part)
+            results = (
+                checkpoint(run, *results, use_reentrant=False, context_fn=frozen) if again else run(*results)
+            )
+        return results
+
+
+@contextlib.contextmanager
+def unmoved_buffers(module: nn.Module) -> Iterator[None]:
+    """Protect the module's buffers: forward passes within the block write into copies of them."""
+    originals = [
+        (layer, name, buffer)
+        for layer in module.modules()
+        for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
+    ]
+    for layer, name, buffer in originals:
+        setattr(layer, name, buffer.clone())
+    try:
+        yield
+    finally:
+        for layer, name, buffer in originals:
+            setattr(layer, name, buffer)
 
 
 class RankStages(nn.Module):

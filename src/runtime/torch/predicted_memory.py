@@ -80,7 +80,7 @@ def of_stages(
     """
     config, options = context.config, CutOptions.of(context.config)
     count, last = config.microbatches, place[1] * config.virtual_stages - 1
-    again = range({"none": 0, "except_last": count - 1, "full": count}[options.recompute])
+    again = range({"except_last": count - 1, "full": count}.get(options.recompute, 0))
     splits = options.schedule is not None and SCHEDULES[options.schedule].splits
 
     def of_outputs(returned: Any, given: Tensors) -> Tensor:
@@ -108,7 +108,11 @@ def of_stages(
     batch = [*(whole_inputs if 0 in stages else ()), *(whole_targets if last in stages else ())]
     trained = {id(each): each for number, stage in stages.items() for each in _trained(stage, found[number])}
     held, update = _held(context, module, batch, list(trained.values()))
-    held += live_memory.parts(exchange=count * sum(each.received for each in found.values()))
+    exchange = sum(each.received for each in found.values())
+    # What a stage has been given and hands on to another one of its rank is there once.
+    exchange -= sum(each.output - each.kept for number, each in found.items() if number + 1 in found)
+    exchange -= sum(each.sent_back - each.kept_back for number, each in found.items() if number - 1 in found)
+    held += live_memory.parts(exchange=count * exchange)
     return live_memory.stages_of_rank(
         options.schedule,
         tables.table(options.schedule, place[1], config.virtual_stages, count)[place[0]],

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from src.measure.recorder import Recorder
 from src.partition import plan as planning
+from src.partition import plan_table
 from src.partition.keras import cost
 from src.partition.keras.graph import KerasGraph, operations
 from src.partition.plan import Plan
@@ -34,7 +35,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
     """
     devices = setup.configure(context)
     model = SplitModel(context, devices)
-    recorder.note(planning.show(model.plan))
+    recorder.note(plan_table.show(model.plan))
     status = custom_loop.train(context, recorder, tf.distribute.get_strategy(), model)
     setup.finish(context, recorder, model.stages, status)
 

@@ -17,9 +17,8 @@ from src.compat.live_tensors import exchanged
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.torch import transfer
-from src.partition.torch.stage import Stage, receive_buffers
+from src.partition.torch.stage import Stage, receive_buffers, unmoved_buffers
 from src.runtime.torch.mesh import Axis
-from src.runtime.torch.pipeline.timed_stage import unmoved_buffers
 from src.runtime.torch.tensors import Tensors
 
 

@@ -11,7 +11,8 @@ from src.config import ConfigError, choices
 from src.config.run_config import MESH
 from src.config.schedules import SCHEDULES
 from src.partition import balance
-from src.partition.plan import CutOptions, named
+from src.partition.model_profile import named
+from src.partition.plan import CutOptions
 from src.partition.torch import comparison
 from src.partition.torch.graph import operations
 from src.runtime.common.context import RankContext

@@ -12,6 +12,7 @@ from torch import nn
 from src.compat.torch import has_batch_statistics
 from src.config import ConfigError
 from src.config.schedules import SCHEDULES
+from src.partition import model_profile
 from src.partition import plan as planning
 from src.partition.model_profile import Link
 from src.partition.plan import Plan
@@ -60,9 +61,9 @@ def make_plan(context: RankContext, graph: Graph, inputs: Tensors, stages: Axis,
         schedule = SCHEDULES.get(context.config.strategy.get("schedule", ""))
         splits = schedule is not None and schedule.splits
         costs = measured.costs(graph, inputs, precision=precision, splits=splits)
-        measurements = [planning.as_numbers(costs, link)]
+        measurements = [model_profile.as_numbers(costs, link)]
     dist.broadcast_object_list(measurements, 0)
-    costs, link = planning.from_numbers(measurements[0])
+    costs, link = model_profile.from_numbers(measurements[0])
     model = graph.profile(graph.values(inputs, precision=precision))
     demands = planning.demands_of(context.config, overlaps=overlaps)
     plan = planning.make(model, costs, link, demands)

@@ -28,6 +28,7 @@ from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
 from src.partition import plan as planning
+from src.partition import plan_table
 from src.partition.saved_tensors import SavedTensors, most_bytes
 from src.partition.schedules import tables
 from src.partition.torch import export
@@ -180,7 +181,7 @@ class StageModule(TrainingModule):
         graph = operations(whole, inputs, setup.make_task(context).outputs, tied=options.tied)
         parts.check(graph)
         plan = cutting.make_plan(context, graph, inputs, stages, overlaps=overlaps)
-        recorder.note("\n".join(filter(None, [parts.shown, planning.show(plan)])))
+        recorder.note("\n".join(filter(None, [parts.shown, plan_table.show(plan)])))
         flops = flops or _flops(graph.module, inputs)
         ends = [0, *plan.boundaries, len(graph.operations)]
         placed = plan.devices or list(range(stages.size))
@@ -188,7 +189,10 @@ class StageModule(TrainingModule):
         spans = [(ends[number], ends[number + 1]) for number in numbers]
         precision = context.config.precision
         values = graph.values(inputs, precision=precision)
-        own = {number: Stage.of(graph, *span, values) for number, span in zip(numbers, spans, strict=True)}
+        own = {
+            number: Stage.of(graph, *span, values, plan.stages[number].again)
+            for number, span in zip(numbers, spans, strict=True)
+        }
         stage = own[numbers[0]] if len(own) == 1 else RankStages(graph.stages(spans), list(own.values()))
         super().__init__(context, stage)
         self.automatic_optimization = False
@@ -237,11 +241,12 @@ class StageModule(TrainingModule):
         self._example: Tensors = received[numbers[0]]
         # The first copy's first ranks of each stage: ranks are counted along this axis last.
         self.holders = range(0, context.world_size, context.world_size // stages.size)
+        chosen = sum(plan.stages[number].saved_bytes for number in numbers)
         # These are of the whole model, except the saved tensors, which are this stage's.
         self.whole_facts = {
             "parameters": parameters,
             "flops_per_sample": flops,
-            "saved_tensors_bytes": round(self._most_saved(saved)),
+            "saved_tensors_bytes": round(chosen or self._most_saved(saved)),
             **seen,
         }
         sharded = mesh is not None and mesh["shard"].size() > 1

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from src.compat.live_tensors import exchanged
 from src.compat.pipelining import StaticStage, detachable, on_waiting
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
-from src.partition.torch.stage import Stage, as_received, receive_buffers
+from src.partition.torch.stage import Stage, as_received, receive_buffers, unmoved_buffers
 from src.partition.torch.transfer import HostStaging, stages_through_host
 from src.runtime.torch.mesh import Axis
 
@@ -24,6 +25,8 @@ RECOMPUTES: dict[str, Callable[[int, int], bool]] = {
     "none": lambda index, count: False,
     "except_last": lambda index, count: index < count - 1,
     "full": lambda index, count: True,
+    # The stage itself says what of each one is.
+    "selective": lambda index, count: False,
 }
 
 
@@ -90,7 +93,13 @@ class TimedStage(StaticStage):
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         self._timeline.mark("send", bwd_chunk_id)
-        return self._sending(super().get_bwd_send_ops(bwd_chunk_id))
+        sends = super().get_bwd_send_ops(bwd_chunk_id)
+        exchanged(*(send.tensor for send in sends))
+        return self._sending(sends)
+
+    def set_local_bwd_input(self, next_stage_bwd_outputs: Any, mb_index: int) -> None:
+        exchanged(*(each for each in next_stage_bwd_outputs if isinstance(each, Tensor)))
+        super().set_local_bwd_input(next_stage_bwd_outputs, mb_index)
 
     def _sending(self, sends: list[dist.P2POp]) -> list[dist.P2POp]:
         for send in sends:
@@ -131,20 +140,3 @@ class TimedStage(StaticStage):
             return results
         sent = map(as_received, results)
         return tuple(map(detachable, sent) if self._splits else sent)
-
-
-@contextlib.contextmanager
-def unmoved_buffers(module: nn.Module) -> Iterator[None]:
-    """Protect the module's buffers: forward passes within the block write into copies of them."""
-    originals = [
-        (layer, name, buffer)
-        for layer in module.modules()
-        for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
-    ]
-    for layer, name, buffer in originals:
-        setattr(layer, name, buffer.clone())
-    try:
-        yield
-    finally:
-        for layer, name, buffer in originals:
-            setattr(layer, name, buffer)
