@@ -33,6 +33,7 @@ from src.launch.local.hosts import LocalHosts
 from src.measure import peak
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
+from src.partition.torch import stage as torch_stage
 from src.run import files
 from src.run.variables import TOKEN, ClusterSpec, new_token
 from src.runtime.common import rounding
@@ -47,7 +48,7 @@ from src.runtime.torch.parameter_server import async_processes, norm_exchange
 from src.runtime.torch.parameter_server.ps_worker import Worker
 from src.runtime.torch.parameter_server.replica import Replica
 from src.runtime.torch.parameter_server.server import Server
-from src.runtime.torch.pipeline import pipedream_module, stage_module, timed_stage
+from src.runtime.torch.pipeline import pipedream_module, stage_module
 from src.runtime.torch.pipeline.asynchronous_stage import AsynchronousStage
 from src.runtime.torch.pipeline.tied_weights import TiedWeights
 from src.runtime.torch.pipeline.timed_stage import TimedStage
@@ -199,7 +200,7 @@ def apply(change: str | None) -> None:
     Watched.change = change
     order.batch_indices, BatchSplit.part = batch_indices, part
     DistributedDataParallel.register_comm_hook = register_comm_hook
-    timed_stage.unmoved_buffers = unmoved_buffers
+    torch_stage.unmoved_buffers = unmoved_buffers
     TimedStage.backward_weight_one_chunk = weight_backward
     WeightVersions.load, AsynchronousStage.backward = load, backward
     torch_pipeline.torch_schedule = torch_schedule
@@ -235,7 +236,7 @@ def apply(change: str | None) -> None:
     elif change == "missing all-reduce":
         MeshTensorGroup.sum = lambda *_: None
     elif change == "recomputation that moves buffers":
-        timed_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+        torch_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
     elif change == "missing weight backward":
         TimedStage.backward_weight_one_chunk = lambda stage, number, **named: (
             None if number == 1 else weight_backward(stage, number, **named)
@@ -290,7 +291,7 @@ def backward_but_odd(stage: AsynchronousStage, number: int, shown: int) -> None:
 
 load, backward = WeightVersions.load, AsynchronousStage.backward
 weight_backward = TimedStage.backward_weight_one_chunk
-unmoved_buffers, add, answer = timed_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
+unmoved_buffers, add, answer = torch_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 
 

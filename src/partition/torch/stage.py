@@ -102,13 +102,28 @@ class Stage(nn.Module):
 
     def _run(self, results: Any) -> Any:
         """Run the part's operations on what enters them, some of them so that they are computed again."""
-        frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.part))  # noqa: E731
         for function, again in self.runs:
             run = partial(function, self.part)
-            results = (
-                checkpoint(run, *results, use_reentrant=False, context_fn=frozen) if again else run(*results)
-            )
+            results = self.computed_again(run, results) if again else run(*results)
         return results
+
+    def computed_again(self, run: Callable[..., Any], entering: Sequence[Tensor]) -> Any:
+        """Run a forward pass of the stage, or of a part of it, that is computed again for its backward pass.
+
+        Only the first time do buffers move. Layers that are called as they are may write into what enters
+        them, of which they then have copies; exported operations don't.
+        """
+
+        def on_copies(*given: Tensor) -> Any:
+            return run(*(each.clone() for each in given))
+
+        calls = isinstance(self.part, fx.GraphModule) and self.part.graph.find_nodes(op="call_module")
+        return checkpoint(
+            on_copies if calls else run,
+            *entering,
+            use_reentrant=False,
+            context_fn=lambda: (contextlib.nullcontext(), unmoved_buffers(self)),
+        )
 
 
 @contextlib.contextmanager

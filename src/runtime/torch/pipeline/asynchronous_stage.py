@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from src.compat.live_tensors import exchanged
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.partition.torch import transfer
-from src.partition.torch.stage import Stage, receive_buffers, unmoved_buffers
+from src.partition.torch.stage import Stage, receive_buffers
 from src.runtime.torch.mesh import Axis
 from src.runtime.torch.tensors import Tensors
 
@@ -147,8 +145,7 @@ class AsynchronousStage:
         if not self._recompute:
             results: Tensor | Tensors = self._stage(*received)
             return results
-        frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self._stage))  # noqa: E731
-        results = checkpoint(self._stage, *received, use_reentrant=False, context_fn=frozen)
+        results = self._stage.computed_again(self._stage, received)
         return results
 
     def _wait(self, here: _UnderWay, shown: int) -> None:

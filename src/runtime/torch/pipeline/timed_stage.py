@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from src.compat.live_tensors import exchanged
 from src.compat.pipelining import StaticStage, detachable, on_waiting
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
-from src.partition.torch.stage import Stage, as_received, receive_buffers, unmoved_buffers
+from src.partition.torch.stage import Stage, as_received, receive_buffers
 from src.partition.torch.transfer import HostStaging, stages_through_host
 from src.runtime.torch.mesh import Axis
 
@@ -132,8 +130,8 @@ class TimedStage(StaticStage):
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         assert self.chunks is not None
         if self._recomputes(self.microbatch, self.chunks):
-            frozen = lambda: (contextlib.nullcontext(), unmoved_buffers(self.submod))  # noqa: E731
-            results = checkpoint(self.submod, *args, use_reentrant=False, context_fn=frozen, **kwargs)
+            assert isinstance(self.submod, Stage)
+            results = self.submod.computed_again(self.submod, args)
         else:
             results = self.submod(*args, **kwargs)
         if self.is_last:
