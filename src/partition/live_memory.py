@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from src.measure.live_bytes import PARTS, LiveBytes
+from src.measure.live_bytes import PARTS
+from src.measure.live_step import LiveBytes
 from src.partition.schedules.actions import Action, Kind
 
 GRADIENTS = PARTS.index("gradients")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from src.measure.live_bytes import PARTS, LiveBytes, facts
+from src.measure.live_bytes import PARTS, facts
+from src.measure.live_step import LiveBytes
 
 
 def test_bytes_are_added_up_and_the_fullest_moment_is_found() -> None:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from src.compat.live_tensors import LiveTensors
 from src.compat.pipelining import backward_for_inputs, backward_for_weights, detachable
 from src.compat.torch import storage_id, with_tensors
-from src.measure.live_bytes import LiveBytes
+from src.measure.live_step import LiveBytes
 from src.partition.live_memory import PassBytes, StageBytes
 from src.partition.schedules.actions import Kind
 from src.partition.torch.simulation import State, Tensors, simulate

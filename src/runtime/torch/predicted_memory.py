@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from src.config.schedules import SCHEDULES
-from src.measure.live_bytes import LiveBytes
+from src.measure.live_step import LiveBytes
 from src.partition import live_memory
 from src.partition.live_memory import StageBytes
 from src.partition.plan import CutOptions

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from src.compat.live_tensors import LiveTensors
 from src.compat.torch import FakeTensor, tree_leaves
-from src.measure.live_bytes import LiveBytes
+from src.measure.live_step import LiveBytes
 from src.measure.recorder import Recorder
 from src.run import files
 from src.run.tables import write_text

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from pytorch_lightning.strategies import SingleDeviceStrategy, Strategy
 from torch import Tensor, nn
 
-from src.measure.live_bytes import LiveBytes
+from src.measure.live_step import LiveBytes
 from src.measure.rank_record import RankRecord
 from src.measure.recorder import Recorder
 from src.runtime.common.batch_split import BatchSplit

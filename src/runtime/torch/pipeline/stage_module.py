@@ -23,7 +23,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, Pipeli
 from src.compat.torch import gathered_parameters
 from src.config.run_config import MESH
 from src.config.schedules import SCHEDULES
-from src.measure.live_bytes import LiveBytes
+from src.measure.live_step import LiveBytes
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
 from src.models.torch.unchanged import evaluating
