@@ -48,6 +48,13 @@ LONG = {
         "microbatches=4",
         f"strategy.schedule={SCHEDULES}",
     ),
+    "resnet18's recomputation": (
+        "strategy=pipeline",
+        "model=resnet18",
+        "microbatches=4",
+        "strategy.schedule=gpipe,1f1b,interleaved",
+        "strategy.recompute=except_last,full",
+    ),
     "a transformer": (*GPT, "strategy=single,ddp,model_split"),
     "a transformer's schedules": (
         "strategy=pipeline",
@@ -104,12 +111,21 @@ def test_what_is_predicted_is_what_is_measured(
         check(folder)
 
 
-def test_the_step_that_is_followed_trains_as_any_other(commands: Any, mnist: None) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model=cnn", "strategy=pipeline", "microbatches=2"),
+        # It keeps its last outputs, and counts its passes in Python, which a prediction makes, too.
+        ("model=custom", "model.path=tests.plugin.model.counting.build"),
+    ],
+)
+def test_the_step_that_is_followed_trains_as_any_other(
+    words: tuple[str, ...], commands: Any, mnist: None
+) -> None:
     losses = []
     for followed in ("true", "false"):
         out = commands.folder / followed
-        words = ("model=cnn", "strategy=pipeline", "microbatches=2", f"out={out}")
-        ended = commands.run(*WORDS, *words, f"memory_tracker={followed}")
+        ended = commands.run(*WORDS, *words, f"out={out}", f"memory_tracker={followed}")
         assert ended.returncode == 0, ended.stderr
         losses.append([row["loss"] for row in read_table(out / "steps.csv")])
         assert (out / "live_tensors.json").exists() == (followed == "true")

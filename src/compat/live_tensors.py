@@ -15,8 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # What is made in a forward pass and has no name counts as this; all other tensors without one as that.
 ACTIVATIONS, OTHER = "activations", "other"
-
-
 # These follow tensors now.
 _following: list[LiveTensors] = []
 

@@ -135,14 +135,12 @@ def gib(size: float) -> str:
 def too_little(problem: Problem, least: float) -> ConfigError:
     """Return the mistake of a model that needs `least` bytes on some device, at the best cut."""
     assert problem.limit is not None, "without a limit every cut fits"
-    help_there_is = (
-        "more workers or a smaller batch"
-        if problem.again
-        else ("more workers, a smaller batch, or strategy.recompute=full")
-    )
+    advice = "more workers, a smaller batch, or strategy.recompute=full"
+    if problem.again:
+        advice = "more workers or a smaller batch"
     return ConfigError(
         f"strategy.memory_gib={problem.limit / 2**30:g}: the model needs {gib(least)} GiB a "
-        f"device even at the best cut into {problem.stages} stages; use {help_there_is}"
+        f"device even at the best cut into {problem.stages} stages; use {advice}"
     )
 
 

@@ -26,8 +26,9 @@ NOTE = (
     "Live tensors of one step at the moment when they are most, on the rank that has most. Activations are "
     "what forward passes make and hold, exchange are buffers of exchange, other are the batch, a model's "
     "buffers, and what passes and updates make for a moment. Predicted: before training, from tensors "
-    "without data; off: by how much of what was measured. Slower: the step that was followed over the "
-    "median step; it is one of the warm-up, which isn't timed."
+    "without data; off: by how much of what was measured. Resident: the whole run's peak resident set above "
+    "its level after imports, or that of the GPU's allocator, on the rank that has most. Slower: the step "
+    "that was followed over the median step; it is one of the warm-up, which isn't timed."
 )
 
 
@@ -53,10 +54,7 @@ def views(summed: Sequence[Row]) -> list[View]:
         View(
             "live tensors",
             [column.heading for column in COLUMNS],
-            [
-                (str(row["status"]), [_show(row.get(each.key), each.kind) for each in COLUMNS])
-                for row in shown
-            ],
+            [(str(row["status"]), [show(row.get(each.key), each.kind) for each in COLUMNS]) for row in shown],
             [NOTE],
             [column.kind != "text" for column in COLUMNS],
             [[row.get(column.key) for column in COLUMNS] for row in shown],
@@ -83,10 +81,6 @@ def _of_run(row: Row) -> list[Row]:
         off = whole / total(measured) - 1
         found_rows.append({**row, **predicted, "rank": rank, "what": "predicted", "total": whole, "off": off})
     return found_rows
-
-
-def _show(value: Any, kind: str) -> str:
-    return f"{value:+.1%}" if kind == "signed" and value is not None else show(value, kind)
 
 
 def over_a_step(points: Sequence[Point]) -> Drawing | None:

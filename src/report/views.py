@@ -309,7 +309,15 @@ def show(value: Any, kind: str = "text") -> str:
         return "0"
     if kind in ("rate", "speed", "milliseconds"):
         return _digits(value)
-    forms = {"ratio": ".2f", "percent": ".0%", "accuracy": ".2%", "loss": ".4f", "gap": ".0e", "count": "g"}
+    forms = {
+        "ratio": ".2f",
+        "percent": ".0%",
+        "accuracy": ".2%",
+        "signed": "+.1%",
+        "loss": ".4f",
+        "gap": ".0e",
+        "count": "g",
+    }
     return format(value, forms.get(kind, ".4g"))
 
 

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from src.compat.live_tensors import LiveTensors
 from src.compat.pipelining import backward_for_inputs, backward_for_weights, detachable
 from src.compat.torch import storage_id, with_tensors
 from src.measure.live_step import LiveBytes
+from src.models.torch.unchanged import unchanged
 from src.partition.live_memory import PassBytes, StageBytes
 from src.partition.schedules.actions import Kind
 from src.partition.torch.simulation import State, Tensors, simulate
+from src.partition.torch.stage import Stage
 from src.tasks.torch.outputs import model_outputs
 
 # Returns the loss [] of a model's outputs for these targets.
@@ -70,7 +71,7 @@ def whole_model(
 
 
 def of_stage(
-    stage: nn.Module,
+    stage: Stage,
     received: Sequence[Tensor],
     targets: Sequence[Tensor],
     loss: Loss | None,
@@ -170,16 +171,19 @@ def _traced(
         return StageBytes(passes=passes.bytes(), trained=frozenset(trained), **sizes)
 
     try:
-        return simulate(module, [*received, *targets], run, precision=precision)
+        # A model may count its passes, or keep something of them, in Python.
+        with unchanged(module, weights=False):
+            return simulate(module, [*received, *targets], run, precision=precision)
     finally:
         for parameter, gradient in held.items():
             parameter.grad = gradient
 
 
 def _forward(module: nn.Module, inputs: Tensors, again: bool) -> Any:
-    if not again:
-        return module(*inputs)
-    return checkpoint(module, *inputs, use_reentrant=False, preserve_rng_state=False)
+    if again:
+        assert isinstance(module, Stage), "whole models are computed once"
+        return module.computed_again(module, inputs)
+    return module(*inputs)
 
 
 def _forget(tensors: Sequence[Tensor]) -> None:
@@ -233,6 +237,3 @@ def update_bytes(
         with passes.noted("update"):
             optimizer.step()
     return float(sum(each.nbytes for each in state)), float(passes.bytes()["update"].most.sum())
-
-
-__all__ = ["Loss", "of_stage", "update_bytes", "whole_model"]
