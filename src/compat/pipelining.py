@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, schedules
-from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
+from torch.distributed.pipelining import PipelineStage, _backward, schedules, stage
+from torch.distributed.pipelining._backward import (
+    reverse_closure,
+    stage_backward_input,
+    stage_backward_weight,
+)
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+from src.compat.torch import autograd_node, reached_nodes
 
 _wait_for: Callable[[list[dist.Work]], None] = schedules._wait_batch_p2p
 
@@ -45,34 +51,77 @@ def detachable(tensor: Tensor) -> Tensor:
     return tensor.clone()
 
 
+class Apart(NamedTuple):
+    """The outputs of a stage that depend on none of its inputs.
+
+    Attributes:
+        outputs: their places among all outputs.
+        parameters: those on which they depend; others may, too.
+    """
+
+    outputs: list[int]
+    parameters: list[Tensor]
+
+
 def apart_from_inputs(
-    outputs: Iterable[Tensor], inputs: Iterable[Any], parameters: Iterable[Tensor]
-) -> list[Tensor]:
-    """Return the parameters on which outputs depend, but none that depends on an input, too."""
-    from_inputs, others = set[Any](), set[Any]()
-    ends = {_node(each) for each in inputs if isinstance(each, Tensor) and each.requires_grad}
-    for output in (each for each in outputs if each.requires_grad):
-        reached = _reached(_node(output))
-        if reached & ends:
-            from_inputs |= reached
-        else:
-            others |= reached
-    return [each for each in parameters if each.requires_grad and _node(each) in others - from_inputs]
+    outputs: Sequence[Tensor], inputs: Iterable[Any], parameters: Iterable[Tensor]
+) -> Apart:
+    """Return the outputs that depend on parameters alone, and these."""
+    ends = {autograd_node(each) for each in inputs if isinstance(each, Tensor) and each.requires_grad}
+    places, found = [], set[Any]()
+    for place, output in enumerate(outputs):
+        if output.requires_grad and not (reached := reached_nodes([autograd_node(output)])) & ends:
+            places.append(place)
+            found |= reached
+    return Apart(places, [each for each in parameters if each.requires_grad and autograd_node(each) in found])
 
 
-def backward_apart(
-    outputs: Sequence[Tensor], gradients: Sequence[Any] | None, parameters: Sequence[Tensor]
-) -> None:
-    """Add to the gradients of `parameters` those of outputs with such `gradients`; the graph stays."""
-    if not parameters:
+def backward_apart(outputs: Sequence[Tensor], gradients: Sequence[Any] | None, apart: Apart) -> None:
+    """Add to parameters' gradients those of the outputs that are `apart`; the graph stays.
+
+    A backward pass that begins where gradients of inputs have passed never comes by there.
+    """
+    if not apart.parameters:
         return
-    given = [None] * len(outputs) if gradients is None else gradients
-    pairs = [pair for pair in zip(outputs, given, strict=True) if pair[0].requires_grad]
-    roots, weights = [root for root, _ in pairs], [weight for _, weight in pairs]
+    roots = [outputs[place] for place in apart.outputs]
+    given = None if gradients is None else [gradients[place] for place in apart.outputs]
     for parameter, gradient in zip(
-        parameters, torch.autograd.grad(roots, parameters, weights, retain_graph=True), strict=True
+        apart.parameters,
+        torch.autograd.grad(roots, apart.parameters, given, retain_graph=True),
+        strict=True,
     ):
         parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def _groups_of_parameters(inputs: list[Any], parameters: list[Any], edges: Any) -> list[dict[str, Any]]:
+    """Return parameters in groups, each with the nodes at which gradients of inputs pass by them.
+
+    Those that share a node are in one group. torch's own function leaves a parameter in two groups where it
+    meets its nodes in another order, by chance, and its backward pass is then run twice.
+
+    Args:
+        inputs: autograd's nodes of a stage's inputs.
+        parameters: those of its parameters.
+        edges: the nodes before each node, as torch lists them.
+    """
+    passed, _ = reverse_closure(inputs, set(), edges)
+    groups: list[dict[str, Any]] = []
+    for parameter in parameters:
+        _, met = reverse_closure([parameter], passed, edges)
+        if not met:
+            continue
+        joined = {"params": {parameter}, "intermediates": set(met)}
+        apart = []
+        for group in groups:
+            if group["intermediates"] & met:
+                joined = {key: joined[key] | group[key] for key in joined}
+            else:
+                apart.append(group)
+        groups = [*apart, joined]
+    return groups
+
+
+setattr(_backward, "get_param_groups", _groups_of_parameters)  # noqa: B010
 
 
 def backward_in_parts(
@@ -99,25 +148,17 @@ def backward_for_inputs(
     return groups
 
 
-def backward_for_weights(parameters: Sequence[Tensor], groups: Any) -> None:
-    """Run the part of a backward pass for `parameters`; `groups` is what the part for inputs has left."""
-    weights: Any = iter(parameters)
-    stage_backward_weight(weights, groups)
+def backward_for_weights(parameters: Iterable[Any], groups: Any) -> Any:
+    """Run the part of a backward pass for `parameters`; `groups` is what the part for inputs has left.
+
+    From one of the nodes at which gradients of inputs pass by a parameter to another one autograd may run
+    through other groups' nodes, which then mustn't have freed what they saved.
+    """
+    crossed = any(len(group["intermediates"]) > 1 for group in groups)
+    return stage_backward_weight(iter(parameters), groups, retain_graph=crossed)
 
 
-def _node(tensor: Tensor) -> Any:
-    """Return the node of autograd's graph that has a tensor's gradient."""
-    return torch.autograd.graph.get_gradient_edge(tensor).node
-
-
-def _reached(root: Any) -> set[Any]:
-    """Return the nodes of autograd's graph from `root` on."""
-    found, left = {root}, [root]
-    while left:
-        new = {node for node, _ in left.pop().next_functions if node is not None} - found
-        found |= new
-        left.extend(new)
-    return found
+setattr(stage, "stage_backward_weight", backward_for_weights)  # noqa: B010
 
 
 class StaticStage(PipelineStage):
@@ -131,7 +172,7 @@ class StaticStage(PipelineStage):
     """
 
     greets = True
-    _apart: list[Tensor] | None = None
+    _apart: Apart | None = None
 
     def _warmup_forward_vote(self, has_backward: bool, received_acc: Tensor | None = None) -> Tensor:
         if self.greets:
@@ -200,14 +241,15 @@ class StaticStage(PipelineStage):
     ) -> Any:
         """Run a whole backward pass, or its part for inputs or for weights.
 
-        torch begins the latter where gradients of inputs have passed, and leaves out parameters that none of
-        them comes by, as a position embedding that a stage only hands on: those are in the former here.
+        torch begins the latter where gradients of inputs have passed, and leaves out what none of them comes
+        by, as a position embedding that a stage hands on: that is in the former here.
         """
         if backward_type == "input":
+            outputs = bwd_kwargs["stage_output"]
             if self._apart is None:
-                outputs, inputs = bwd_kwargs["stage_output"], bwd_kwargs["input_values"]
+                inputs = bwd_kwargs["input_values"]
                 self._apart = apart_from_inputs(outputs, inputs, self.submod.parameters())
-            backward_apart(bwd_kwargs["stage_output"], bwd_kwargs["output_grads"], self._apart)
+            backward_apart(outputs, bwd_kwargs["output_grads"], self._apart)
         return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:

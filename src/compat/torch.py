@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -132,3 +132,24 @@ def unnoticed_updates(tensors: Sequence[Tensor]) -> AbstractContextManager[None]
     It refuses a backward pass that has saved one of them, though its memory has since been replaced.
     """
     return contextlib.nullcontext() if not tensors else _unsafe_preserve_version_counter(tuple(tensors))
+
+
+def autograd_node(tensor: Tensor) -> Any:
+    """Return the node of autograd's graph that has a tensor's gradient."""
+    return torch.autograd.graph.get_gradient_edge(tensor).node
+
+
+def reached_nodes(roots: Iterable[Any]) -> set[Any]:
+    """Return the nodes of autograd's graph from `roots` on."""
+    found = set(roots)
+    left = list(found)
+    while left:
+        new = {node for node, _ in left.pop().next_functions if node is not None} - found
+        found |= new
+        left.extend(new)
+    return found
+
+
+def version(tensor: Tensor) -> int:
+    """Return a number that changes whenever a tensor is written into."""
+    return tensor._version

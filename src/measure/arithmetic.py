@@ -204,7 +204,8 @@ def fraction(part: float | None, whole: float | None) -> float | None:
 def ideal_bubble(schedule: str, stages: int, microbatches: int, virtual: int = 1) -> float:
     """Return the idle share that a pipeline schedule has by itself, with stages of equal time.
 
-    For `gpipe`, `1f1b` and `interleaved` (`virtual` stages a worker) see Narayanan 2021, section 2.2; under
+    For `gpipe`, `1f1b` and `interleaved` (`virtual` stages a worker, no fewer micro-batches than workers) see
+    Narayanan 2021, section 2.2, whose share b of the ideal time is b / (1 + b) of the whole; under
     `model_split` one stage works at a time, and `pipedream`'s pipeline stays full.
 
     Raises:

@@ -335,14 +335,82 @@ class Gated(Dense):
         return super().forward(images) * torch.sigmoid(gate.detach())
 
 
-def test_zeros_for_a_gradient_that_none_wants_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "KNOWS_GRADIENTS", True)
+class Beside(nn.Module):
+    """Returns what it has made of a gate, too, which no loss reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.dense = nn.Linear(28 * 28, 10), Dense()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        gate = self.gate(images.flatten(1))
+        return self.dense(images), torch.tanh(gate)
+
+
+def test_a_gradient_that_none_wants_is_none_or_a_word() -> None:
+    graph = operations(Gated(), models.images(4).float())
+    values = graph.values(models.images(4).float())
+    crossing = {node.name: values[node.name].requires_grad for live in graph.live for node in live}
+    assert set(crossing.values()) == {True, False}
     check(Gated())
-    # As torch 2.11's stages do: with zeros, unlike with none, weight decay changes the weight.
-    monkeypatch.setattr(comparison, "KNOWS_GRADIENTS", False)
+    # torch's stages send zeros back, with which, unlike with none, weight decay changes a weight.
     with pytest.raises(CutDiffersError, match=r"the gradient of gate\.\w+ is there only in stages"):
-        check(Gated())
-    check(Model())
+        check(Beside())
+
+
+class Scaled(nn.Module):
+    """Divides by what it has seen, which autograd saves, and each pass writes into."""
+
+    power: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("power", torch.ones(64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.power.mul_(0.9).add_(x.detach().square().mean(0), alpha=0.1)
+        return x / self.power
+
+
+def test_what_a_pass_writes_into_before_an_earlier_ones_backward_pass_is_found() -> None:
+    def step(*, at_once: bool) -> None:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), Scaled(), Signs(), nn.Linear(64, 10))
+        inputs = models.images(4).float()
+        comparison.check(model, operations(model, inputs), inputs, model_outputs, loss, at_once=at_once)
+
+    step(at_once=False)
+    with pytest.raises(CutDiffersError, match=r"it fails in stages .*modified by an inplace operation"):
+        step(at_once=True)
+
+
+class Signs(nn.Module):
+    """Has a backward pass of its own, by which a chain is cut between its links alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Sign.apply(x)
+
+
+class Passes(nn.Module):
+    """Counts its passes in Python, and computes by that."""
+
+    passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return x / self.passes
+
+
+def test_what_is_another_pass_when_it_is_computed_again_is_found() -> None:
+    links = (nn.Linear(784, 64), Passes(), nn.Tanh(), nn.Linear(64, 64), Signs(), nn.Linear(64, 10))
+    model = nn.Sequential(nn.Flatten(), *links)
+    graph = operations(model, models.images(4).float())
+
+    def step(*, again: bool) -> None:
+        comparison.check(model, graph, models.images(4).float(), model_outputs, loss, again=again)
+
+    step(again=False)
+    with pytest.raises(CutDiffersError, match="differs by"):
+        step(again=True)
 
 
 def test_the_mean_of_normalised_features_is_rounding() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from src.config import ConfigError
 from src.partition.torch.graph import operations
 from src.partition.torch.stage import Stage
 
@@ -84,3 +85,59 @@ def test_runs_that_are_computed_again_change_nothing(build: type[nn.Module]) -> 
     for start, stop in itertools.combinations(range(count + 1), 2):
         for found, value in zip(step([(start, stop)]), expected, strict=True):
             torch.testing.assert_close(found, value, rtol=0, atol=0)
+
+
+class Centred(nn.Module):
+    """Reads buffers that each pass moves, one of them from its second pass on."""
+
+    mean: Tensor
+    largest: Tensor
+
+    def __init__(self, later: int | None = None) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("largest", torch.zeros(()))
+        self.later, self.passes = later, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x)) - self.mean
+        self.mean.lerp_(hidden.detach().mean(0), 0.2)
+        if self.later is not None:
+            self.passes += 1
+            if self.passes > self.later:
+                self.largest.fill_(float(x.detach().max()))
+        return self.second(hidden)
+
+
+def test_each_micro_batch_finds_the_buffers_as_its_forward_pass_did() -> None:
+    torch.manual_seed(0)
+    model, inputs = Centred(), torch.randn(3, 8, 6)
+    graph = operations(model, inputs[0])
+    values, count = graph.values((inputs[0],)), len(graph.operations)
+    state = copy.deepcopy(model.state_dict())
+
+    def step(*, whole: bool, again: list[tuple[int, int]]) -> list[Tensor]:
+        model.load_state_dict(state)
+        model.zero_grad()
+        stage = Stage.of(graph, 0, count, values, again)
+        # All are under way at once.
+        losses = [
+            (stage.computed_again(stage, (each,)) if whole else stage(each)).square().sum() for each in inputs
+        ]
+        for each in losses:
+            each.backward()
+        return [each.grad.clone() for each in model.parameters()] + [each.clone() for each in model.buffers()]
+
+    expected = step(whole=False, again=[])
+    for found in (step(whole=True, again=[]), step(whole=False, again=[(0, count)])):
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_a_buffer_that_moves_in_some_passes_alone_is_refused() -> None:
+    model, x = nn.Sequential(Centred(later=1)), torch.randn(8, 6)
+    stage = Stage(model, (), (), last=True)
+    stage.computed_again(stage, (x,))
+    with pytest.raises(ConfigError, match=r"the buffer part\.0\.largest changes in some forward passes"):
+        stage.computed_again(stage, (x,))

@@ -33,7 +33,7 @@ from src.launch.local.hosts import LocalHosts
 from src.measure import peak
 from src.measure.recorder import Recorder
 from src.partition.torch import cost
-from src.partition.torch import stage as torch_stage
+from src.partition.torch.pass_buffers import PassBuffers
 from src.run import files
 from src.run.variables import TOKEN, ClusterSpec, new_token
 from src.runtime.common import rounding
@@ -200,7 +200,7 @@ def apply(change: str | None) -> None:
     Watched.change = change
     order.batch_indices, BatchSplit.part = batch_indices, part
     DistributedDataParallel.register_comm_hook = register_comm_hook
-    torch_stage.unmoved_buffers = unmoved_buffers
+    PassBuffers.as_before = as_before
     TimedStage.backward_weight_one_chunk = weight_backward
     WeightVersions.load, AsynchronousStage.backward = load, backward
     torch_pipeline.torch_schedule = torch_schedule
@@ -236,7 +236,7 @@ def apply(change: str | None) -> None:
     elif change == "missing all-reduce":
         MeshTensorGroup.sum = lambda *_: None
     elif change == "recomputation that moves buffers":
-        torch_stage.unmoved_buffers = lambda _: contextlib.nullcontext()
+        PassBuffers.as_before = lambda _: contextlib.nullcontext()
     elif change == "missing weight backward":
         TimedStage.backward_weight_one_chunk = lambda stage, number, **named: (
             None if number == 1 else weight_backward(stage, number, **named)
@@ -291,7 +291,7 @@ def backward_but_odd(stage: AsynchronousStage, number: int, shown: int) -> None:
 
 load, backward = WeightVersions.load, AsynchronousStage.backward
 weight_backward = TimedStage.backward_weight_one_chunk
-unmoved_buffers, add, answer = torch_stage.unmoved_buffers, SpeedWindow.add, Worker.answer
+as_before, add, answer = PassBuffers.as_before, SpeedWindow.add, Worker.answer
 register_comm_hook: Callable[..., None] = DistributedDataParallel.register_comm_hook
 
 

@@ -163,3 +163,26 @@ def test_what_only_the_model_can_tell_is_refused_in_a_line(
     assert "Traceback" not in completed.stderr
     assert list(commands.folder.iterdir()) == []
     assert commands.left() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("strategy=pipeline", "strategy.schedule=1f1b"),
+        # It is emptied after each step, and so has no older weights.
+        ("strategy=pipedream", "evaluate_every=1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_odd_parts_of_a_model_are_trained_as_on_one_device(
+    words: tuple[str, ...], commands: Any, mnist: None
+) -> None:
+    model = ("model=custom", "model.path=tests.plugin.model.odd_parts.build", "optimizer.weight_decay=0.1")
+    size = ("batch=64", "microbatches=4", "dataset.limit=640", "dataset.test_limit=64", "precision=bf16")
+    losses = []
+    for chosen in (("strategy=single",), (*words, "strategy.recompute=full", "strategy.partition=layers")):
+        ended = commands.run(*COMMON, *model, *size, *chosen, "overwrite=true")
+        assert ended.returncode == 0, ended.stderr
+        losses.append({row["step"]: row["loss"] for row in rows(commands.folder / "run")})
+    assert losses[0] == losses[1]

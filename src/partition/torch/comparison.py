@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from src.compat.pipelining import KNOWS_GRADIENTS, backward_in_parts, detachable
+from src.compat.pipelining import backward_in_parts, detachable
 from src.models.torch.unchanged import evaluating, unchanged
 from src.partition.torch import kept
 from src.partition.torch.evaluation import evaluation
@@ -79,6 +80,8 @@ def check(
     precision: str = "fp32",
     bound: float | None = None,
     splits: bool = False,
+    again: bool = False,
+    at_once: bool = False,
 ) -> None:
     """Compare a step of the uncut model with one through many stages, so that nearly every boundary is one.
 
@@ -93,6 +96,8 @@ def check(
         precision: `fp32` or `bf16`.
         bound: the largest relative norm of a difference; by default the precision's.
         splits: whether stages have backward passes for inputs and for weights apart.
+        again: whether stages compute their forward passes again for their backward passes.
+        at_once: whether a stage may run a forward pass before an earlier one's backward pass.
 
     Raises:
         CutDiffersError: with the first thing that differs: an output, a parameter's gradient, a buffer, or an
@@ -103,22 +108,30 @@ def check(
     tables = kept.constants(model, given, uncut.kept) if uncut.kept else set()
     if tables:
         uncut = whole_step(model, given, select, loss, precision=precision, tables=tables)
-    try:
-        cut = staged_step(model, graph, given, select, loss, precision=precision, splits=splits)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        if of_error(error) is Status.OUT_OF_MEMORY:
-            raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CutDiffersError(f"it fails in stages ({reason})") from error
-    if (difference := first_difference(uncut, cut, bound)) is None:
+    step = partial(staged_step, model, graph, given, select, loss, precision=precision)
+    steps = [partial(step, splits=splits, at_once=at_once)]
+    if again:
+        # As one stage, all of which is computed again, what its layers do besides included.
+        steps.append(partial(step, ends=(0, len(graph.operations)), again=True))
+    for staged in steps:
+        try:
+            cut = staged()
+        except (RuntimeError, AssertionError, TypeError) as error:
+            if of_error(error) is Status.OUT_OF_MEMORY:
+                raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise CutDiffersError(f"it fails in stages ({reason})") from error
+        if (difference := first_difference(uncut, cut, bound)) is not None:
+            break
+    else:
         return
     if (own := _left_out(uncut, cut)) is not None:
         raise CutDiffersError(difference + _at(line_of(own, model, given)))
     if changing := sorted(uncut.kept.keys() - tables):
         line = kept.line_of(changing[0], model, given)
         raise CutDiffersError(f"{difference}, and stages keep no {changing[0]} of a step{_at(line)}")
-    again = whole_step(model, given, select, loss, precision=precision, tables=tables)
-    if (own := first_difference(uncut, again, bound)) is not None:
+    repeated = whole_step(model, given, select, loss, precision=precision, tables=tables)
+    if (own := first_difference(uncut, repeated, bound)) is not None:
         raise CutDiffersError(f"the model itself computes something else each time ({own})")
     raise CutDiffersError(difference)
 
@@ -175,13 +188,19 @@ def staged_step(
     *,
     precision: str,
     splits: bool = False,
+    again: bool = False,
+    at_once: bool = False,
+    ends: Sequence[int] | None = None,
 ) -> Step:
     """Return what `graph` computes in a step, cut into many stages; leave the model as it was.
 
-    Where it `splits`, all stages but the first have backward passes for inputs and for weights apart.
+    Where it `splits`, all stages but the first have backward passes for inputs and for weights apart; with
+    `again` forward passes are computed twice; `at_once` a second one comes before the first backward pass.
+    They are cut at `ends`, by default into `STAGES`.
     """
-    count = min(STAGES, len(graph.operations))
-    ends = [number * len(graph.operations) // count for number in range(count + 1)]
+    if ends is None:
+        count = min(STAGES, len(graph.operations))
+        ends = [number * len(graph.operations) // count for number in range(count + 1)]
     values = graph.values(inputs, precision=precision)
     with evaluating(model):
         evaluated_by = evaluation(graph, ends[1:-1], traced(model, inputs, select))
@@ -190,31 +209,38 @@ def staged_step(
         torch.manual_seed(SEED)
         model.zero_grad()
         with TensorHooks() as hooks, python_effects(model) as effects:
-            passed = list(_forward(stages, inputs, precision, splits=splits))
+            passed = list(_forward(stages, inputs, precision, splits=splits, again=again))
         outputs = model_outputs(passed[-1][1])
         with torch.enable_grad(), autocast(precision, inputs[0].device):
             total = loss(outputs)
         own = sum((own_functions(sent) for _, sent in passed), hooks.count + effects)
+        buffers = _buffers(model)
+
+        def second_step() -> Tensors:
+            torch.manual_seed(SEED)
+            with torch.set_grad_enabled(at_once):
+                return _detached(model_outputs([*_forward(stages, inputs, precision)][-1][1]))
+
+        second = second_step() if at_once else None
         _backward(passed, total, [list(stage.parameters()) for stage in stages] if splits else None)
-        gradients, buffers = _gradients(model), _buffers(model)
+        gradients = _gradients(model)
+        second = second_step() if second is None else second
         values = evaluated_by.values(inputs)
-        evaluating_stages = [evaluated_by.stage(number, values).eval() for number in range(count)]
-        torch.manual_seed(SEED)
+        evaluating_stages = [evaluated_by.stage(number, values).eval() for number in range(len(stages))]
         with torch.no_grad():
-            again = model_outputs([*_forward(stages, inputs, precision)][-1][1])
             evaluated = model_outputs([*_forward(evaluating_stages, inputs, "fp32")][-1][1])
-    return Step(_detached(outputs), again, evaluated, gradients, buffers, own)
+    return Step(_detached(outputs), second, evaluated, gradients, buffers, own)
 
 
 def _forward(
-    stages: Sequence[Stage], inputs: Tensors, precision: str, *, splits: bool = False
+    stages: Sequence[Stage], inputs: Tensors, precision: str, *, splits: bool = False, again: bool = False
 ) -> Iterator[tuple[Tensors, Tensors]]:
     """Pass inputs through stages; return what each has received and sent, the last one its outputs."""
     received = inputs
     for stage in stages:
         with autocast(precision, inputs[0].device):
-            sent = tensors(stage(*received))
-            if splits and not stage.last:
+            sent = tensors(stage.computed_again(stage, received) if again else stage(*received))
+            if splits:
                 sent = tuple(map(detachable, sent))
         yield received, sent
         received = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in sent)
@@ -236,9 +262,10 @@ def _backward(
     for place in reversed(range(len(passed) - 1)):
         (given, sent), (received, _) = passed[place : place + 2]
         pairs = [
+            # Where a stage has no gradient to send back torch's stages send zeros.
             (s, torch.zeros_like(s) if r.grad is None else r.grad)
             for s, r in zip(sent, received, strict=True)
-            if r.grad is not None or (s.requires_grad and not KNOWS_GRADIENTS)
+            if s.requires_grad
         ]
         if not pairs:
             continue

@@ -129,15 +129,20 @@ def _traced(
                     _forget(leaves)
                 inputs = tuple(torch.empty_like(each).requires_grad_(each.requires_grad) for each in examples)
                 live.name("exchange", inputs)
+                if again and first:
+                    # Which buffers it moves a stage finds out in the first pass.
+                    _forward(module, inputs, again)
                 with passes.noted((Kind.FORWARD, again, first)):
                     results = _forward(module, inputs, again)
+                    if splits:
+                        results = tuple(map(detachable, model_outputs(results)))
                     if loss is not None:
                         roots: Tensors = (loss(results, expected),)
                         sizes["output"] = sizes["kept"] = _nbytes(model_outputs(results))
                         if not keeps_output:
                             results = ()
                     else:
-                        results = tuple(map(detachable, results)) if splits else tuple(results)
+                        results = tuple(results)
                         roots = tuple(each for each in results if each.requires_grad)
                         sizes["output"], sizes["kept"] = _nbytes(results), _nbytes(results, inputs)
                 gradients = None if loss is not None else [torch.empty_like(each) for each in roots]

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from src.compat.torch import TensorsWithoutData
+from src.compat.torch import TensorsWithoutData, autograd_node, reached_nodes
 from src.config import ConfigError
+from src.models.torch.unchanged import unchanged
 from src.partition.torch import user_lines
 from src.partition.torch.refusal import keep_whole
 from src.partition.torch.traced import Traced
@@ -31,7 +32,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Value:
-    """The form of a tensor between two operations, for one batch size."""
+    """The form of a tensor between two operations, for one batch size.
+
+    Attributes:
+        shape, stride, dtype: those of the tensor.
+        requires_grad: whether it gets a gradient from the model's outputs.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -62,6 +68,7 @@ class RunNodes(nn.Module):
         module: the graph.
         node: the node that is running, or ran last.
         results: results by node name.
+        made: by node name, the node of autograd's graph that made each result.
     """
 
     def __init__(self, module: fx.GraphModule) -> None:
@@ -69,6 +76,7 @@ class RunNodes(nn.Module):
         self.module = module
         self.node: fx.Node | None = None
         self.results: dict[str, Any] = {}
+        self.made: dict[str, Any] = {}
 
     def forward(self, *inputs: Tensor) -> None:
         """Run the graph on `inputs`."""
@@ -77,8 +85,10 @@ class RunNodes(nn.Module):
         class Runner(fx.Interpreter):
             def run_node(self, node: fx.Node) -> Any:
                 outer.node = node
-                outer.results[node.name] = super().run_node(node)
-                return outer.results[node.name]
+                result = outer.results[node.name] = super().run_node(node)
+                if isinstance(result, Tensor) and result.requires_grad:
+                    outer.made[node.name] = autograd_node(result)
+                return result
 
         Runner(self.module, garbage_collect_values=False).run(*inputs)
 
@@ -114,15 +124,17 @@ def simulate(
         )
 
 
-def results_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Any]:
-    """Return the result of every node, by name, for inputs like `inputs`.
+def run_nodes(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32") -> RunNodes:
+    """Return what has run every node for inputs like `inputs`, and has the results.
 
     Raises:
         ConfigError: when the model doesn't run at all.
     """
     nodes = RunNodes(module)
     try:
-        simulate(nodes, tensors(inputs), partial(functional_call, nodes), precision=precision)
+        # Links of a chain may count their passes, or draw, in Python.
+        with unchanged(module, weights=False):
+            simulate(nodes, tensors(inputs), partial(functional_call, nodes), precision=precision)
     except Exception as error:
         reason, line = str(error).strip().splitlines()[0], user_lines.of_node(nodes.node)
         where = "" if line is None else f"{line}: "
@@ -130,7 +142,7 @@ def results_of(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32
             f"the model can't be cut: {where}what was traced doesn't run on inputs of this size ({reason}); "
             f"{keep_whole()}"
         ) from error
-    return nodes.results
+    return nodes
 
 
 def values_of(traced: Traced, inputs: Inputs, *, precision: str = "fp32") -> dict[str, Value]:
@@ -147,8 +159,21 @@ def values_of(traced: Traced, inputs: Inputs, *, precision: str = "fp32") -> dic
             f"the model can't be cut: for {len(given[0])} samples at once it runs other operations than for "
             f"another number of them ({str(error).strip()})"
         ) from error
+    nodes = run_nodes(traced.module, inputs, precision=precision)
+    found = {name: result for name, result in nodes.results.items() if isinstance(result, Tensor)}
+    wanted = _wanted(nodes, [each.name for each in traced.module.graph.output_node().all_input_nodes])
     return {
-        name: Value(tuple(result.shape), result.stride(), result.dtype, result.requires_grad)
-        for name, result in results_of(traced.module, inputs, precision=precision).items()
-        if isinstance(result, Tensor)
+        name: Value(tuple(result.shape), result.stride(), result.dtype, name in wanted)
+        for name, result in found.items()
     }
+
+
+def _wanted(nodes: RunNodes, outputs: Sequence[str]) -> set[str]:
+    """Return the names of the values that get a gradient from any of the `outputs`.
+
+    Others are those that are only looked at, or detached. One that has been written into may have several
+    nodes of autograd's graph, not all of which are known, and counts as wanted.
+    """
+    last = {name: autograd_node(nodes.results[name]) for name in nodes.made}
+    reached = reached_nodes([last[name] for name in outputs if name in last])
+    return {name for name, made in nodes.made.items() if last[name] is not made or made in reached}

@@ -6,8 +6,7 @@ channels], which is the same memory under another name, and costs no copy.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -16,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.utils.checkpoint import checkpoint
 
 from src.partition.torch.graph import Graph, Value
+from src.partition.torch.pass_buffers import PassBuffers
 
 
 class Run(NamedTuple):
@@ -58,6 +58,8 @@ class Stage(nn.Module):
         self.last = last
         self.received = received
         self.sent = sent
+        # By what is run: the names of the buffers that it moves.
+        self._moved: dict[Callable[..., Any] | None, Set[str] | None] = {}
 
     @classmethod
     def of(
@@ -98,49 +100,46 @@ class Stage(nn.Module):
         results = self._run(received) if self.runs else self.part(*received)
         if self.last:
             return results
-        return tuple(crossing.pack(tensor) for crossing, tensor in zip(self.sent, results, strict=True))
+        return tuple(crossing.send(tensor) for crossing, tensor in zip(self.sent, results, strict=True))
 
     def _run(self, results: Any) -> Any:
         """Run the part's operations on what enters them, some of them so that they are computed again."""
         for function, again in self.runs:
             run = partial(function, self.part)
-            results = self.computed_again(run, results) if again else run(*results)
+            results = self.computed_again(run, results, function) if again else run(*results)
         return results
 
-    def computed_again(self, run: Callable[..., Any], entering: Sequence[Tensor]) -> Any:
+    def computed_again(
+        self, run: Callable[..., Any], entering: Sequence[Tensor], part: Callable[..., Any] | None = None
+    ) -> Any:
         """Run a forward pass of the stage, or of a part of it, that is computed again for its backward pass.
 
-        Only the first time do buffers move. Layers that are called as they are may write into what enters
-        them, of which they then have copies; exported operations don't.
+        The second time it finds the buffers as the first time, and moves copies of them. Layers that are
+        called as they are may write into what enters them, of which they then have copies; exported
+        operations don't.
+
+        Args:
+            run: runs the pass.
+            entering: what enters it.
+            part: tells the parts of the stage apart; `None` for the whole stage.
+
+        Raises:
+            ConfigError: where buffers move in some passes and not in others.
         """
 
         def on_copies(*given: Tensor) -> Any:
             return run(*(each.clone() for each in given))
 
         calls = isinstance(self.part, fx.GraphModule) and self.part.graph.find_nodes(op="call_module")
-        return checkpoint(
+        buffers = PassBuffers(self, self._moved.get(part))
+        results = checkpoint(
             on_copies if calls else run,
             *entering,
             use_reentrant=False,
-            context_fn=lambda: (contextlib.nullcontext(), unmoved_buffers(self)),
+            context_fn=lambda: (buffers.kept(), buffers.as_before()),
         )
-
-
-@contextlib.contextmanager
-def unmoved_buffers(module: nn.Module) -> Iterator[None]:
-    """Protect the module's buffers: forward passes within the block write into copies of them."""
-    originals = [
-        (layer, name, buffer)
-        for layer in module.modules()
-        for name, buffer in layer.named_buffers(recurse=False, remove_duplicate=False)
-    ]
-    for layer, name, buffer in originals:
-        setattr(layer, name, buffer.clone())
-    try:
-        yield
-    finally:
-        for layer, name, buffer in originals:
-            setattr(layer, name, buffer)
+        self._moved[part] = buffers.moved
+        return results
 
 
 class RankStages(nn.Module):
@@ -171,6 +170,10 @@ class BoundaryTensor:
         """Return the tensor as it crosses the boundary: contiguous."""
         # `contiguous` copies only where the layout isn't the expected one.
         return (tensor.permute(0, 2, 3, 1) if self.permuted else tensor).contiguous()
+
+    def send(self, tensor: Tensor) -> Tensor:
+        """Return the tensor as a stage sends it: of one whose gradient nobody wants none comes back."""
+        return self.pack(tensor if self.requires_grad else tensor.detach())
 
     def unpack(self, tensor: Tensor) -> Tensor:
         """Return a tensor that has crossed the boundary in the shape that the model expects."""

@@ -123,7 +123,9 @@ class AsynchronousStage:
         given = here.gradients or (None,) * len(here.roots)
         pairs = [pair for pair in zip(here.roots, given, strict=True) if pair[0].requires_grad]
         if pairs:
-            torch.autograd.backward([root for root, _ in pairs], [gradient for _, gradient in pairs])
+            # Lightning's autocast, within which a training step runs, isn't for backward passes.
+            with torch.autocast(self._device.type, enabled=False):
+                torch.autograd.backward([root for root, _ in pairs], [gradient for _, gradient in pairs])
         if self._first:
             return
         self._timeline.mark("send", shown)

@@ -64,6 +64,8 @@ def check_cut(context: RankContext, model: nn.Module) -> int:
             precision=precision,
             bound=bound,
             splits=options.schedule is not None and SCHEDULES[options.schedule].splits,
+            again=options.recompute != "none",
+            at_once=options.schedule is not None or options.stash is not None,
         )
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from src.compat.live_tensors import exchanged
 from src.compat.pipelining import StaticStage, detachable, on_waiting
 from src.measure.recorder import Recorder
 from src.measure.timeline import Timeline
+from src.partition.torch.simulation import tensors
 from src.partition.torch.stage import Stage, as_received, receive_buffers
 from src.partition.torch.transfer import HostStaging, stages_through_host
 from src.runtime.torch.mesh import Axis
@@ -121,11 +123,17 @@ class TimedStage(StaticStage):
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
         self._arrive(("backward", bwd_chunk_id))
         self._timeline.mark("backward", bwd_chunk_id)
-        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        with self._as_of_whole_models():
+            super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         self._timeline.mark("weight_backward", bwd_chunk_id)
-        super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
+        with self._as_of_whole_models():
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward=last_backward)
+
+    def _as_of_whole_models(self) -> AbstractContextManager[object]:
+        """Keep Lightning's autocast, within which a whole schedule runs, away from backward passes."""
+        return torch.autocast(self.device.type, enabled=False)
 
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         assert self.chunks is not None
@@ -135,6 +143,10 @@ class TimedStage(StaticStage):
         else:
             results = self.submod(*args, **kwargs)
         if self.is_last:
-            return results
+            # torch detaches them in place after the backward pass for inputs.
+            if self._splits:
+                return tuple(map(detachable, tensors(results)))
+            given = {id(each) for each in args}
+            return tuple(each.view_as(each) if id(each) in given else each for each in tensors(results))
         sent = map(as_received, results)
         return tuple(map(detachable, sent) if self._splits else sent)
