@@ -30,7 +30,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from src.compat.torch import HigherOrderOperator, storage_id
 from src.models.torch.unchanged import unchanged
-from src.partition.torch.simulation import Tensors, run_nodes
+from src.partition.torch.simulation import Tensors, results_of
 from src.partition.torch.traced import SPANS, Select, Traced, copy_to_users, graph_module
 from src.tasks.torch.outputs import model_outputs
 
@@ -63,7 +63,7 @@ def exported(model: nn.Module, inputs: Tensors, select: Select) -> Traced:
     _read_sizes_at_hand(graph)
     module = graph_module(_holder(model, whole, graph), graph)
     pinned = [
-        *_out_of_place(module, run_nodes(module, inputs).results),
+        *_out_of_place(module, results_of(module, inputs)),
         *_of_open_shape(module.graph),
         *_spans(module.graph),
     ]

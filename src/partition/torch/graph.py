@@ -21,7 +21,7 @@ from torch import SymInt, Tensor, fx, nn
 from src.partition.model_profile import LiveTensor, ModelProfile
 from src.partition.torch import preferred
 from src.partition.torch.export import may_view
-from src.partition.torch.simulation import Inputs, Value, run_nodes, tensors, values_of
+from src.partition.torch.simulation import Inputs, Value, results_of, tensors, values_of
 from src.partition.torch.trace import traced
 from src.partition.torch.traced import Select, Traced, graph_module
 from src.tasks.torch.outputs import model_outputs
@@ -148,7 +148,7 @@ def operations(
     """
     trained = traced(model, tensors(inputs), outputs)
     module = trained.module
-    results = run_nodes(module, inputs).results
+    results = results_of(module, inputs)
     nodes = [node for node in module.graph.nodes if node.op not in ("placeholder", "output")]
     lives = _lives(module, nodes)
     allowed = _cuts(module, nodes, lives, results, tied) - _pinned(nodes, trained)

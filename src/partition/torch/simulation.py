@@ -68,12 +68,13 @@ class RunNodes(nn.Module):
         module: the graph.
         node: the node that is running, or ran last.
         results: results by node name.
-        made: by node name, the node of autograd's graph that made each result.
+        made: by node name, the node of autograd's graph that made each result, if they are followed. They
+            hold autograd's graph, and with it the whole model, until they are cleared.
     """
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, *, follows: bool = False) -> None:
         super().__init__()
-        self.module = module
+        self.module, self._follows = module, follows
         self.node: fx.Node | None = None
         self.results: dict[str, Any] = {}
         self.made: dict[str, Any] = {}
@@ -86,7 +87,7 @@ class RunNodes(nn.Module):
             def run_node(self, node: fx.Node) -> Any:
                 outer.node = node
                 result = outer.results[node.name] = super().run_node(node)
-                if isinstance(result, Tensor) and result.requires_grad:
+                if outer._follows and isinstance(result, Tensor) and result.requires_grad:
                     outer.made[node.name] = autograd_node(result)
                 return result
 
@@ -124,13 +125,24 @@ def simulate(
         )
 
 
-def run_nodes(module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32") -> RunNodes:
+def results_of(module: fx.GraphModule, inputs: Inputs) -> dict[str, Any]:
+    """Return the result of every node, by name, for inputs like `inputs`.
+
+    Raises:
+        ConfigError: when the model doesn't run at all.
+    """
+    return _run_nodes(module, inputs).results
+
+
+def _run_nodes(
+    module: fx.GraphModule, inputs: Inputs, *, precision: str = "fp32", follows: bool = False
+) -> RunNodes:
     """Return what has run every node for inputs like `inputs`, and has the results.
 
     Raises:
         ConfigError: when the model doesn't run at all.
     """
-    nodes = RunNodes(module)
+    nodes = RunNodes(module, follows=follows)
     try:
         # Links of a chain may count their passes, or draw, in Python.
         with unchanged(module, weights=False):
@@ -159,12 +171,12 @@ def values_of(traced: Traced, inputs: Inputs, *, precision: str = "fp32") -> dic
             f"the model can't be cut: for {len(given[0])} samples at once it runs other operations than for "
             f"another number of them ({str(error).strip()})"
         ) from error
-    nodes = run_nodes(traced.module, inputs, precision=precision)
-    found = {name: result for name, result in nodes.results.items() if isinstance(result, Tensor)}
+    nodes = _run_nodes(traced.module, inputs, precision=precision, follows=True)
     wanted = _wanted(nodes, [each.name for each in traced.module.graph.output_node().all_input_nodes])
     return {
         name: Value(tuple(result.shape), result.stride(), result.dtype, name in wanted)
-        for name, result in found.items()
+        for name, result in nodes.results.items()
+        if isinstance(result, Tensor)
     }
 
 
@@ -176,4 +188,6 @@ def _wanted(nodes: RunNodes, outputs: Sequence[str]) -> set[str]:
     """
     last = {name: autograd_node(nodes.results[name]) for name in nodes.made}
     reached = reached_nodes([last[name] for name in outputs if name in last])
-    return {name for name, made in nodes.made.items() if last[name] is not made or made in reached}
+    wanted = {name for name, made in nodes.made.items() if last[name] is not made or made in reached}
+    nodes.made.clear()
+    return wanted
