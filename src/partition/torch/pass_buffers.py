@@ -16,7 +16,7 @@ class PassBuffers:
     """The buffers that one forward pass moves, as they were before it.
 
     Attributes:
-        moved: their names in the module, once the pass is done.
+        moved: their names in the module, and of those that earlier passes have moved, once the pass is done.
     """
 
     def __init__(self, module: nn.Module, known: Set[str] | None) -> None:
@@ -39,7 +39,7 @@ class PassBuffers:
         """Keep copies of what the pass within the block moves.
 
         Raises:
-            ConfigError: where it moves a buffer that earlier ones didn't, of which there is no copy.
+            ConfigError: where it moves a buffer that no earlier one did, of which there is no copy.
         """
         before = self._now()
         versions = {name: version(buffer) for name, buffer in before.items()}
@@ -56,10 +56,11 @@ class PassBuffers:
         if missing := sorted(moved - values.keys()):
             raise ConfigError(
                 f"strategy.recompute: the buffer {missing[0].removeprefix('.')} changes in some forward "
-                "passes and not in others, so that none can be computed again; choose strategy.recompute=none"
+                "passes and not in the first, and can't be computed again; choose strategy.recompute=none"
             )
-        self.moved = frozenset(moved)
-        self._values = {name: values[name] for name in moved}
+        # Data may decide that one of them stays this time.
+        self.moved = moved | (self.moved or set())
+        self._values = {name: values[name] for name in self.moved}
 
     @contextlib.contextmanager
     def as_before(self) -> Iterator[None]:
