@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._guards import active_fake_mode
+from torch._guards import TracingContext, active_fake_mode, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType, _UpdateType, _WeakRefInfo
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,6 +26,29 @@ def exchanged(*tensors: Tensor) -> None:
     """Have whoever follows tensors now count these as buffers of exchange."""
     for live in _following:
         live.name("exchange", tensors)
+
+
+@contextlib.contextmanager
+def uncounted() -> Iterator[None]:
+    """Have whoever follows tensors now not count those that are made within the block, by a backend.
+
+    gloo copies what it is to reduce and scatter, and its threads free the copy when they come by.
+    """
+    for live in _following:
+        live.counts = False
+    try:
+        yield
+    finally:
+        for live in _following:
+            live.counts = True
+
+
+def propagation_apart() -> AbstractContextManager[Any]:
+    """Have DTensor find the forms of whole results, within the block, where `LiveTensors` doesn't look.
+
+    Among tensors without data it would take them to be the rank's own.
+    """
+    return tracing(TracingContext(FakeTensorMode()))
 
 
 class Change(NamedTuple):
@@ -47,11 +73,13 @@ class LiveTensors(MemTracker):
 
     Attributes:
         changes: what came and went, in order.
+        counts: whether what is made now is followed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.changes: list[Change] = []
+        self.counts = True
         self._names: dict[Any, str] = {}
         # As what each was made, which a name doesn't change.
         self._made: dict[Any, Any] = {}
@@ -94,7 +122,7 @@ class LiveTensors(MemTracker):
 
     def _track(self, reftype: Any, t: Tensor) -> None:
         """Follow an operation's result; a sparse one is its indices and values."""
-        for tensor in _strided(t):
+        for tensor in _strided(t) if self.counts else ():
             super()._track(reftype, tensor)
 
     def _update_snap(

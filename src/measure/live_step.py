@@ -34,6 +34,11 @@ class LiveBytes:
         steps[np.arange(len(rows)), places] = [size for _, _, size in rows]
         return cls(moments - moments[0], steps.cumsum(axis=0))
 
+    def since(self, change: int) -> LiveBytes:
+        """Return what is live from before the change of this number on, the first of which is 0."""
+        first = max(0, change - 1)
+        return LiveBytes(self.seconds[first:] - self.seconds[first], self.sizes[first:])
+
     def most(self) -> dict[str, int]:
         """Return the bytes by part at the moment when most are live."""
         fullest = self.sizes[self.sizes.sum(axis=1).argmax()]

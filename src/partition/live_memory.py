@@ -43,6 +43,7 @@ class StageBytes:
         output, sent_back: bytes of what its forward pass returns, and of the gradients that it hands back.
         kept, kept_back: those of them that it hasn't been given by another stage, and only hands on.
         received: bytes of the buffers that it receives a micro-batch and its gradients into.
+        received_back: those of them that are of gradients.
     """
 
     passes: Mapping[tuple[Kind, bool, bool], PassBytes]
@@ -52,6 +53,7 @@ class StageBytes:
     kept: float = 0.0
     kept_back: float = 0.0
     received: float = 0.0
+    received_back: float = 0.0
 
 
 @dataclass
@@ -85,7 +87,13 @@ class Step:
 
 
 def whole_model(
-    stage: StageBytes, microbatches: int, held: np.ndarray, update: float, *, buckets: float | None = None
+    stage: StageBytes,
+    microbatches: int,
+    held: np.ndarray,
+    update: float,
+    *,
+    buckets: float | None = None,
+    averages: float = 0.0,
 ) -> LiveBytes:
     """Predict a step of a model that a rank holds as a whole, under Lightning's loop.
 
@@ -98,6 +106,7 @@ def whole_model(
         held: what is held between steps, without gradients [parts].
         update: bytes that the optimizer's update makes for a moment.
         buckets: bytes of gradients' buckets, as those of DistributedDataParallel; `None` without.
+        averages: bytes of exchange that an average of parameters makes after the update.
     """
     gradients = stage.passes[Kind.BACKWARD, False, True].after[GRADIENTS]
     step = Step(held + parts(gradients=gradients if buckets is None else buckets))
@@ -111,6 +120,8 @@ def whole_model(
     if buckets is not None and microbatches > 1:
         step.change(parts(gradients=-gradients))
     step.change(parts(other=update))
+    if averages:
+        step.change(parts(other=-update, exchange=averages))
     return step.live()
 
 

@@ -79,6 +79,7 @@ def of_stage(
     again: bool = False,
     splits: bool = False,
     first: bool = False,
+    keeps_output: bool = True,
     precision: str = "fp32",
 ) -> StageBytes:
     """Return what passes of a stage make and free, as `TimedStage` runs them; it stays as it is.
@@ -92,10 +93,19 @@ def of_stage(
         again: whether the forward pass is computed again for the backward pass.
         splits: whether backward passes for inputs and for weights are apart.
         first: whether this is the model's first stage.
+        keeps_output: whether the model's outputs are kept until the backward pass.
         precision: that of the training, `fp32` or `bf16`.
     """
     return _traced(
-        stage, received, targets, loss, again=again, splits=splits, sends_back=not first, precision=precision
+        stage,
+        received,
+        targets,
+        loss,
+        again=again,
+        splits=splits,
+        sends_back=not first,
+        keeps_output=keeps_output,
+        precision=precision,
     )
 
 
@@ -119,7 +129,8 @@ def _traced(
         # A layer that holds its weights in a list of its own, as an LSTM, computes with the module's.
         leaves = [*weights, *(each for each in module.parameters() if each.requires_grad)]
         trained = set[str]()
-        sizes = dict.fromkeys(("output", "sent_back", "kept", "kept_back", "received"), 0.0)
+        names = ("output", "sent_back", "kept", "kept_back", "received", "received_back")
+        sizes = dict.fromkeys(names, 0.0)
         with with_tensors(module, state), LiveTensors() as live:
             live.name("weights", state.values())
             live.name("other", expected)
@@ -149,7 +160,8 @@ def _traced(
                 live.name("exchange", gradients or [])
                 wanted = [each for each in inputs if each.requires_grad]
                 sizes["sent_back"] = _nbytes(wanted) if sends_back else 0.0
-                sizes["received"] = (_nbytes(inputs) if sends_back else 0.0) + _nbytes(gradients or [])
+                sizes["received_back"] = _nbytes(gradients or [])
+                sizes["received"] = (_nbytes(inputs) if sends_back else 0.0) + sizes["received_back"]
                 with torch.autocast(inputs[0].device.type, enabled=False):
                     groups, kind = None, Kind.WEIGHT_BACKWARD if apart else Kind.BACKWARD
                     if apart:

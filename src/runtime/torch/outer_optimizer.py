@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from src.compat.live_tensors import exchanged
+
 # The papers' own rate and momentum, where the configuration has none.
 DEFAULTS = {"slowmo": (1.0, 0.7), "diloco": (0.7, 0.9)}
 
@@ -64,6 +66,7 @@ class OuterOptimizer:
             inner_rate: the learning rate of their last step.
         """
         change = self.start - average
+        exchanged(change)
         if self.name == "slowmo":
             self._velocity.mul_(self.momentum).add_(change, alpha=1 / inner_rate)
             self.start.sub_(self._velocity, alpha=self.rate * inner_rate)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,27 +13,42 @@ from torch import Tensor, nn
 
 from src.config.schedules import SCHEDULES
 from src.measure.live_step import LiveBytes
-from src.partition import live_memory
+from src.partition import live_memory, live_pipedream
 from src.partition.live_memory import StageBytes
+from src.partition.live_pipedream import Asynchronous
 from src.partition.plan import CutOptions
 from src.partition.schedules import tables
-from src.partition.torch import pass_bytes
+from src.partition.schedules.pipedream import WeightRule
+from src.partition.torch import pass_bytes, transfer
 from src.partition.torch.stage import Stage, receive_buffers
 from src.runtime.common.context import RankContext
 from src.runtime.torch import scoring, update_rule
-from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
+from src.runtime.torch.tensors import Tensors, first_samples
 from src.tasks.torch.outputs import model_outputs
 from src.tasks.torch.task import Task
 
 
+@dataclass(frozen=True)
+class CopyMemory:
+    """The tensors that a Lightning strategy holds besides a copy of the model: its attribute `memory`.
+
+    Attributes:
+        buckets: whether gradients stay in buckets, as those of DistributedDataParallel.
+        exchange: bytes of further buffers of exchange.
+        vectors: how many vectors of all trained parameters it holds between steps.
+        averaged: how many of exchange it makes after the update, for a moment.
+        mapped: bytes of buffers of exchange that it makes there for good.
+    """
+
+    buckets: bool = False
+    exchange: int = 0
+    vectors: int = 0
+    averaged: int = 0
+    mapped: int = 0
+
+
 def of_copy(
-    context: RankContext,
-    model: nn.Module,
-    task: Task,
-    device: torch.device,
-    *,
-    buckets: bool = False,
-    exchange: int = 0,
+    context: RankContext, model: nn.Module, task: Task, device: torch.device, memory: CopyMemory
 ) -> LiveBytes:
     """Predict a step of a rank that holds the whole model.
 
@@ -42,21 +57,25 @@ def of_copy(
         model: its model.
         task: the configured task.
         device: where it computes.
-        buckets: whether gradients stay in buckets, as those of DistributedDataParallel.
-        exchange: bytes of further buffers of exchange.
+        memory: what the strategy holds.
     """
     config = context.config
-    inputs, targets = _samples(context, task, config.microbatch, device)
+    inputs, targets = first_samples(context, task, config.microbatch, device)
 
     def loss(returned: Any, given: Tensors) -> Tensor:
         return _loss(task, task.outputs(returned), given)
 
     found = pass_bytes.whole_model(model, inputs, targets, loss, precision=config.precision)
     held, update = _held(context, model, [*inputs, *targets], _trained(model, found))
-    held += live_memory.parts(exchange=exchange)
-    all_trained = float(sum(each.nbytes for each in model.parameters() if each.requires_grad))
+    vector = float(sum(each.nbytes for each in model.parameters() if each.requires_grad))
+    held += live_memory.parts(exchange=memory.exchange, other=memory.vectors * vector)
     return live_memory.whole_model(
-        found, config.microbatches, held, update, buckets=all_trained if buckets else None
+        found,
+        config.microbatches,
+        held,
+        update,
+        buckets=vector if memory.buckets else None,
+        averages=memory.averaged * vector + memory.mapped,
     )
 
 
@@ -82,29 +101,16 @@ def of_stages(
     count, last = config.microbatches, place[1] * config.virtual_stages - 1
     again = range({"except_last": count - 1, "full": count}.get(options.recompute, 0))
     splits = options.schedule is not None and SCHEDULES[options.schedule].splits
-
-    def of_outputs(returned: Any, given: Tensors) -> Tensor:
-        return _loss(task, model_outputs(returned), given)
-
-    inputs, targets = _samples(context, task, config.microbatch, device)
+    inputs, targets = first_samples(context, task, config.microbatch, device)
     found: dict[int, StageBytes] = {}
     for number, stage in stages.items():
-        received = receive_buffers(stage.received, device) if number else inputs
-        loss = of_outputs if stage.last else None
         for computed_again in {microbatch in again for microbatch in range(count)}:
-            traced = pass_bytes.of_stage(
-                stage,
-                received,
-                targets,
-                loss,
-                again=computed_again,
-                splits=splits,
-                first=number == 0,
-                precision=config.precision,
+            traced = _traced(
+                context, task, stage, inputs, targets, first=number == 0, again=computed_again, splits=splits
             )
             earlier = found[number].passes if number in found else {}
             found[number] = replace(traced, passes={**earlier, **traced.passes})
-    whole_inputs, whole_targets = _samples(context, task, config.worker_batch, device)
+    whole_inputs, whole_targets = first_samples(context, task, config.worker_batch, device)
     batch = [*(whole_inputs if 0 in stages else ()), *(whole_targets if last in stages else ())]
     trained = {id(each): each for number, stage in stages.items() for each in _trained(stage, found[number])}
     held, update = _held(context, module, batch, list(trained.values()))
@@ -125,12 +131,68 @@ def of_stages(
     )
 
 
-def _samples(context: RankContext, task: Task, count: int, device: torch.device) -> tuple[Tensors, Tensors]:
-    """Return the inputs and targets of so many training samples."""
-    samples = context.arrays.train.read(slice(count))
-    return (
-        input_tensors(context, samples.inputs, device),
-        target_tensors(task, samples.targets, device),
+def of_asynchronous_stage(
+    context: RankContext, stage: Stage, task: Task, device: torch.device, rule: WeightRule, most_sent: int
+) -> LiveBytes:
+    """Predict a step of a rank that trains a stage by PipeDream: the warm-up's last one.
+
+    Args:
+        context: the rank's context.
+        stage: the stage.
+        task: the configured task.
+        device: where it runs.
+        rule: which weights its micro-batches see.
+        most_sent: how many tensors are kept after they were sent.
+    """
+    config = context.config
+    again, first = CutOptions.of(config).recompute == "full", rule.stage == 0
+    inputs, targets = first_samples(context, task, config.microbatch, device)
+    found = _traced(context, task, stage, inputs, targets, first=first, again=again, keeps_output=False)
+    inputs, targets = first_samples(context, task, config.worker_batch, device)
+    batch = [*(inputs if first else ()), *(targets if stage.last else ())]
+    held, update = _held(context, stage, [], _trained(stage, found))
+    # What is kept of tensors that were sent is then in the host's memory.
+    by_host = transfer.stages_through_host(device)
+    options = Asynchronous(
+        rule=rule,
+        weights=sum(each.nbytes for each in stage.parameters() if each.requires_grad),
+        batch=sum(each.nbytes for each in batch),
+        ahead=0 if by_host or stage.last else len(stage.sent),
+        back=0 if by_host else sum(each.requires_grad for each in stage.received),
+        most_sent=most_sent,
+        again=again,
+        update=update,
+    )
+    return live_pipedream.live_bytes(found, options, held, config.warmup_steps)
+
+
+def _traced(
+    context: RankContext,
+    task: Task,
+    stage: Stage,
+    inputs: Tensors,
+    targets: Tensors,
+    *,
+    first: bool,
+    again: bool,
+    splits: bool = False,
+    keeps_output: bool = True,
+) -> StageBytes:
+    """Return what a stage's passes of one micro-batch make and free; `inputs` are the model's."""
+
+    def loss(returned: Any, given: Tensors) -> Tensor:
+        return _loss(task, model_outputs(returned), given)
+
+    return pass_bytes.of_stage(
+        stage,
+        inputs if first else receive_buffers(stage.received, inputs[0].device),
+        targets,
+        loss if stage.last else None,
+        again=again,
+        splits=splits,
+        first=first,
+        keeps_output=keeps_output,
+        precision=context.config.precision,
     )
 
 

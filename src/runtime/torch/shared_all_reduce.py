@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from src.compat.live_tensors import exchanged
 from src.machine import quota
 from src.measure.recorder import Recorder
 
@@ -145,6 +146,7 @@ class SharedAllReduce:
         self._ready, self._added = shared[0, :, 0], shared[1, :, 0]
         slots = torch.from_numpy(memory[:ring_bytes])
         self._slots = slots.view(RING, self._world, BLOCK_BYTES)
+        exchanged(self._slots)
 
 
 def _make_memory(size: int) -> tuple[int | None, str, str]:

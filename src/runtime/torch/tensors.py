@@ -33,6 +33,17 @@ def target_tensors(task: Task, arrays: tuple[np.ndarray, ...], device: torch.dev
     return typed((*arrays, *task.derive(arrays)), device)
 
 
+def first_samples(
+    context: RankContext, task: Task, count: int, device: torch.device
+) -> tuple[Tensors, Tensors]:
+    """Return the inputs and targets of the first so many training samples, on `device`."""
+    samples = context.arrays.train.read(slice(count))
+    return (
+        input_tensors(context, samples.inputs, device),
+        target_tensors(task, samples.targets, device),
+    )
+
+
 def typed(arrays: Sequence[np.ndarray | Tensor], device: torch.device) -> Tensors:
     """Return arrays on `device` in the types that models and losses take.
 

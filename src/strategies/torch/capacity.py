@@ -19,10 +19,13 @@ from src.runtime.torch import setup, vectors
 from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
 from src.runtime.torch.lightning.fit import cluster_environment, fit
 from src.runtime.torch.lightning.module import TrainingModule
+from src.runtime.torch.predicted_memory import CopyMemory
 
 
 class CopiesStrategy(DDPStrategy):
     """Lightning's DDPStrategy without DistributedDataParallel, whose copies aren't kept equal."""
+
+    memory = CopyMemory()
 
     def configure_ddp(self) -> None:
         """Leave the model as it is, since gradients aren't exchanged."""

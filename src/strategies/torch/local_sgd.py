@@ -11,7 +11,7 @@ direction instead (`strategy.outer`, `src/runtime/torch/outer_optimizer.py`).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ import torch.distributed as dist
 from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, nn
 
+from src.compat.live_tensors import exchanged
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup, vectors
@@ -26,6 +27,7 @@ from src.runtime.torch.lightning.data_parallel import buffers_of_rank_0
 from src.runtime.torch.lightning.fit import cluster_environment, fit
 from src.runtime.torch.lightning.module import TrainingModule, trained_model
 from src.runtime.torch.outer_optimizer import OuterOptimizer
+from src.runtime.torch.predicted_memory import CopyMemory
 from src.runtime.torch.shared_all_reduce import SHARED_MEMORY, SUPPORTED, SharedAllReduce
 
 
@@ -38,6 +40,14 @@ class Average:
         possible = setup.root_device(context).type == "cpu" and SUPPORTED and not context.config.across_hosts
         self._shared = SharedAllReduce(recorder.note) if possible else None
 
+    def buffers(self) -> Sequence[Tensor]:
+        """Return the tensors in which ranks exchange, if there are any yet."""
+        return () if self._shared is None else self._shared.buffers()
+
+    def buffer_bytes(self, world: int) -> int:
+        """Return the bytes of `buffers` of so many ranks, once they have averaged."""
+        return 0 if self._shared is None else self._shared.ring_bytes(world)
+
     def in_training(self, model: nn.Module, then: Callable[[Tensor], Tensor]) -> None:
         """Replace the parameters of `model` by what `then` makes of their mean [elements].
 
@@ -45,6 +55,7 @@ class Average:
         """
         parameters = _trained(model)
         values = vectors.to_vector(parameters)
+        exchanged(values)
         kind = None if self._shared is None else self._shared.kind
         with self.recorder.exchanging(kind, group=SHARED_MEMORY, size=values.nbytes):
             mean = self._mean(values)
@@ -86,9 +97,26 @@ class LocalSGDStrategy(DDPStrategy):
         """Average the parameters by `average` as `settings` say; `options` are those of DDPStrategy."""
         super().__init__(**options)
         self._average = average
+        self.exchange_buffers = average.buffers
         self._settings = settings
         self._steps = 0
         self._outer: OuterOptimizer | None = None
+
+    @property
+    def memory(self) -> CopyMemory:
+        """Return what is held in the step whose tensors are followed, the warm-up's last one."""
+        step, every = self._average.recorder.config.warmup_steps, self._settings["sync_every"]
+        outer = self._settings["outer"] != "none"
+        buffers = self._average.buffer_bytes(self.world_size)
+        return CopyMemory(
+            # They are mapped by the first average.
+            exchange=buffers if step > every else 0,
+            mapped=buffers if step == every else 0,
+            # Where ranks were, and the outer optimizer's own.
+            vectors=2 if outer else 0,
+            # What is averaged, and how far it is from where ranks were.
+            averaged=0 if step % every else 2 if outer else 1,
+        )
 
     def configure_ddp(self) -> None:
         """Leave the model as it is, since gradients aren't exchanged."""

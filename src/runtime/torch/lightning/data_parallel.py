@@ -23,6 +23,7 @@ from src.runtime.torch.lightning import own_step, sync_batchnorm
 from src.runtime.torch.lightning.fit import fit
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.mesh import Axis
+from src.runtime.torch.predicted_memory import CopyMemory
 
 Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
@@ -54,7 +55,8 @@ class HookedDDPStrategy(DDPStrategyWithHooks):
             **options: those of DDPStrategy.
         """
         super().__init__(gradient_as_bucket_view=True, broadcast_buffers=False, **options)
-        self.exchange_bytes, self.exchange_buffers = exchange_bytes, exchange_buffers
+        self.memory = None if exchange_bytes is None else CopyMemory(buckets=True, exchange=exchange_bytes)
+        self.exchange_buffers = exchange_buffers
         self.find_unused = find_unused
         self._recorder = recorder
         self._hook = hook

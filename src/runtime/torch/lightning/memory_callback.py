@@ -27,7 +27,8 @@ from src.runtime.torch.lightning.module import TrainingModule
 class MemoryCallback(pl.Callback):
     """A Lightning callback that follows the last step of the warm-up, which isn't timed.
 
-    What a rank holds of tensors before that step is found by Python's garbage collector.
+    What a rank holds of tensors before that step is found by Python's garbage collector, which knows none
+    that autograd alone holds. Where passes of earlier steps are under way then, these are followed, too.
     """
 
     def __init__(self, module: TrainingModule, recorder: Recorder, device: torch.device, parts: int) -> None:
@@ -42,7 +43,7 @@ class MemoryCallback(pl.Callback):
         self._module, self._recorder, self._device, self._parts = module, recorder, device, parts
         self._live: LiveTensors | None = None
         self._hook: RemovableHandle | None = None
-        self._began = 0.0
+        self._began, self._from = 0.0, 0
         self._predicted: LiveBytes | None = None
         self._reason: str | None = None
 
@@ -58,11 +59,19 @@ class MemoryCallback(pl.Callback):
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, index: int
     ) -> None:
         """Begin to follow at the step's first micro-batch."""
-        last = self._recorder.config.warmup_steps - 1
-        if self._live is None and index % self._parts == 0 and self._recorder.trained_steps == last:
+        begins = index % self._parts == 0
+        if self._live is None and begins and (self._module.lag > 1 or self._in_last_step):
             self._begin(trainer)
-        if self._live is not None:
-            self._live.name("other", self._tensors(batch))
+        if self._live is None:
+            return
+        if begins:
+            self._began, self._from = time.perf_counter(), len(self._live.changes)
+        self._live.name("other", self._tensors(batch))
+
+    @property
+    def _in_last_step(self) -> bool:
+        """Return whether this is the warm-up's last step."""
+        return self._recorder.trained_steps == self._recorder.config.warmup_steps - 1
 
     def _begin(self, trainer: pl.Trainer) -> None:
         live = self._live = LiveTensors()
@@ -76,7 +85,6 @@ class MemoryCallback(pl.Callback):
             live.name(part, tensors)
         self._name_state(trainer, live)
         self._hook = register_optimizer_step_post_hook(lambda *_: live.updating(False))
-        self._began = time.perf_counter()
         live.__enter__()
 
     def on_before_optimizer_step(
@@ -97,11 +105,13 @@ class MemoryCallback(pl.Callback):
             self._live.name("gradients", self._gradients())
             return
         seconds = time.perf_counter() - self._began
+        self._name_state(trainer, self._live)
+        self._live.name("weights", self._module.held_tensors().get("weights", ()))
+        if not self._in_last_step:
+            return
         self.stop()
         live, self._live = self._live, None
-        self._name_state(trainer, live)
-        live.name("weights", self._module.held_tensors().get("weights", ()))
-        found = LiveBytes.of(live.parts())
+        found = LiveBytes.of(live.parts()).since(self._from)
         record = {
             "seconds": seconds,
             "measured": found.most(),

@@ -28,6 +28,7 @@ from src.runtime.torch import (
 )
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch, Feed
+from src.runtime.torch.predicted_memory import CopyMemory
 from src.runtime.torch.tensors import Tensors
 
 
@@ -200,17 +201,11 @@ class TrainingModule(pl.LightningModule):
 
         `strategy` is Lightning's, under which the module is trained.
         """
-        exchange = getattr(strategy, "exchange_bytes", None)
-        if exchange is None and not isinstance(strategy, SingleDeviceStrategy):
+        alone = isinstance(strategy, SingleDeviceStrategy)
+        memory = CopyMemory() if alone else getattr(strategy, "memory", None)
+        if memory is None:
             return None
-        return predicted_memory.of_copy(
-            self.context,
-            self.model,
-            self.task,
-            device,
-            buckets=exchange is not None,
-            exchange=exchange or 0,
-        )
+        return predicted_memory.of_copy(self.context, self.model, self.task, device, memory)
 
     def facts(self, device: torch.device) -> RankRecord:
         """Return the facts of the whole model for the record, its costs measured on `device`.

@@ -41,6 +41,9 @@ class AsynchronousStage:
     """A stage that sends and receives by itself, without any schedule that all stages follow.
 
     Activations and gradients each have a process group of their own: one that is late holds up no other.
+
+    Attributes:
+        most_sent: how many tensors are kept after they were sent, the last ones.
     """
 
     def __init__(
@@ -74,7 +77,9 @@ class AsynchronousStage:
         self._activations, self._gradients = groups
         self._under_way: dict[int, _UnderWay] = {}
         self._sending: deque[tuple[dist.Work, Tensor]] = deque()
-        self._most = 2 * stages.size * max(1, len(stage.sent) + len(stage.received))
+        # The last stage's outputs are sent to nobody.
+        crossing = len(stage.received) + (0 if stage.last else len(stage.sent))
+        self.most_sent = 2 * stages.size * max(1, crossing)
 
     def expect(self, microbatch: int) -> None:
         """Begin to receive what the stage before sends of a micro-batch, if that isn't done yet."""
@@ -135,7 +140,9 @@ class AsynchronousStage:
             if boundary.requires_grad
         ]
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in wanted]
-        self._send([each.contiguous() for each in gradients], self._before, self._gradients)
+        sent = [each.contiguous() for each in gradients]
+        exchanged(*sent)
+        self._send(sent, self._before, self._gradients)
 
     def finish(self) -> None:
         """Wait until all that this stage has sent has arrived."""
@@ -161,5 +168,5 @@ class AsynchronousStage:
             self._recorder.hand_over("point_to_point", tensor.nbytes, "pipeline")
             self._sending.append(transfer.isend(tensor, to, group))
         # What was sent so long ago has arrived, as what has come back since shows.
-        while len(self._sending) > self._most:
+        while len(self._sending) > self.most_sent:
             self._sending.popleft()[0].wait()

@@ -14,14 +14,17 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.strategies import Strategy
 from torch import Tensor
 
 from src.data import order
+from src.measure.live_step import LiveBytes
 from src.measure.recorder import Recorder
 from src.partition.saved_tensors import SavedTensors, most_bytes_when_full
 from src.partition.schedules.pipedream import WeightRule
 from src.partition.torch.stage import Stage
 from src.runtime.common.context import RankContext
+from src.runtime.torch import predicted_memory
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.pipeline.asynchronous_stage import AsynchronousStage
 from src.runtime.torch.pipeline.stage_module import StageModule
@@ -81,6 +84,14 @@ class PipeDreamModule(StageModule):
     def held_tensors(self) -> Mapping[str, Sequence[Tensor]]:
         """Return all versions of the weights, besides what `StageModule` does."""
         return {**super().held_tensors(), "weights": self.versions.tensors}
+
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
+        """Predict the live tensors of a step on `device`."""
+        assert isinstance(self.model, Stage)
+        kept = self._stage.most_sent
+        return predicted_memory.of_asynchronous_stage(
+            self.context, self.model, self.task, device, self.rule, kept
+        )
 
     def training_step(self, batch: Batch, _: int) -> None:
         """Begin one batch's micro-batches, and do the backward passes and the update that are due by then."""

@@ -274,11 +274,15 @@ class StageModule(TrainingModule):
         received = [buffer for stage in self._timed for buffer in stage.buffers()]
         return {"exchange": [*received, *gathered_parameters(self.model)]}
 
-    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes | None:
-        """Predict the live tensors of a step on `device`; `None` where layers are sharded or split."""
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
+        """Predict the live tensors of a step on `device`.
+
+        Raises:
+            NotImplementedError: where layers are sharded or split.
+        """
         degrees = self.context.config.degrees
-        if degrees.shard > 1 or degrees.tensor > 1 or not self._timed:
-            return None
+        if degrees.shard > 1 or degrees.tensor > 1:
+            raise NotImplementedError("stages that are sharded, or whose layers are split, aren't predicted")
         place = self.stages.index, self.stages.size
         return predicted_memory.of_stages(self.context, self._own, self.model, self.task, device, place)
 

@@ -52,7 +52,7 @@ class StageParts:
         assert mesh is not None
         self._axis, self._recorder = axes.axis(mesh, division.AXIS), recorder
         self.first = self._axis.index == 0
-        self._group, self.shown = division.divide(context, model, mesh, recorder, device, traced=True)
+        self._group, _, self.shown = division.divide(context, model, mesh, recorder, device, traced=True)
         self._split = tracing.take_out(model)
         # One rank measures what operations cost.
         self._group.alone = True

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from src.compat.live_tensors import exchanged
+from src.compat.live_tensors import exchanged, uncounted
 from src.compat.torch import AllGather, ReduceScatter
 from src.measure.recorder import Recorder
 
@@ -69,7 +69,7 @@ class CountedReduceScatter(_Counted, ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce the ranks' gradients [ranks * elements], and leave this rank its shard [elements]."""
-        with self.count("reduce_scatter", input_tensor):
+        with self.count("reduce_scatter", input_tensor), uncounted():
             work: dist.Work | None = dist.reduce_scatter_tensor(
                 output_tensor, input_tensor, op, group, async_op
             )

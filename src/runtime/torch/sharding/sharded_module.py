@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from pytorch_lightning.strategies import Strategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -16,10 +18,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from src.compat.torch import gathered_parameters
 from src.config import ConfigError
 from src.config.run_config import MESH, StrategyOptions
+from src.measure.live_step import LiveBytes
 from src.measure.recorder import Recorder
 from src.models.torch.unchanged import evaluating
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, freed_memory, scoring, setup
+from src.runtime.torch import checkpoint, dry_run, freed_memory, scoring, setup
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.feed import Batch
 from src.runtime.torch.lightning import sync_batchnorm
@@ -65,7 +68,8 @@ def shard(
     most = max(bytes_of, key=lambda each: bytes_of[each])
     kept = [each for each in parameters if not each.dim() or not each.numel() or each.dtype != most]
     for parameter in parameters:
-        parameter.data = parameter.data.contiguous()
+        if not parameter.is_contiguous():
+            parameter.data = parameter.data.contiguous()
     modules = dict(model.named_modules())
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "ignored_params": set(kept)}
     for group in found:
@@ -113,22 +117,26 @@ class ShardedModule(TrainingModule):
         model = setup.build(context).to(device)
         self._reached = reached_always(context, model, device)
         whole_facts = setup.facts(context, model, device, spares_memory=True)
-        found = find_groups(context, model, device)
-        recorder.note(groups.show(found, sum(parameter.nbytes for parameter in model.parameters())))
+        self._groups = find_groups(context, model, device)
+        recorder.note(groups.show(self._groups, sum(parameter.nbytes for parameter in model.parameters())))
         if context.config.batchnorm == "sync":
             model = sync_batchnorm.convert(model)
         for tensor in (*model.parameters(), *model.buffers()):
             dist.broadcast(tensor.detach(), src=0)
         super().__init__(context, model)
         self.whole_facts = whole_facts
-        self._reshard = options.reshard
-        copies = ("data", "shard") if context.config.supports.axis == MESH else ("shard",)
-        kept = shard(model, found, mesh[copies], reshard=options.reshard)
-        count_exchanges(model, recorder)
-        self._gradients = ShardedGradients(model, kept, mesh, recorder)
+        self._reshard, self._mesh, self._recorder = options.reshard, mesh, recorder
+        self._gradients = self._shard(model)
         setup.release()
         self._returned_bytes = freed_memory.block_of_a_step(model)
         freed_memory.return_blocks(self._returned_bytes)
+
+    def _shard(self, model: nn.Module) -> ShardedGradients:
+        """Keep this rank's shards of a whole model, in place; return what exchanges further gradients."""
+        copies = ("data", "shard") if self.context.config.supports.axis == MESH else ("shard",)
+        kept = shard(model, self._groups, self._mesh[copies], reshard=self._reshard)
+        count_exchanges(model, self._recorder)
+        return ShardedGradients(model, kept, self._mesh, self._recorder)
 
     @property
     def _sharded(self) -> FSDPModule:
@@ -138,6 +146,16 @@ class ShardedModule(TrainingModule):
     def held_tensors(self) -> Mapping[str, Sequence[Tensor]]:
         """Return what parameters are gathered into."""
         return {"exchange": gathered_parameters(self.model)}
+
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
+        """Predict the live tensors of a step on `device`, by a dry run."""
+
+        def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+            if self.context.config.batchnorm == "sync":
+                model = sync_batchnorm.convert(model)
+            return model, functools.partial(self._settle, self._shard(model))
+
+        return dry_run.live_bytes(self.context, self.task, device, divide)
 
     def training_step(self, batch: Batch, index: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch; gradients are exchanged after a step's last one."""
@@ -154,9 +172,12 @@ class ShardedModule(TrainingModule):
     ) -> None:
         """Average the gradients of what all ranks keep whole, and clip the whole model's if configured."""
         self._check_gradients()
-        self._gradients.average_kept()
+        self._settle(self._gradients)
+
+    def _settle(self, gradients: ShardedGradients) -> None:
+        gradients.average_kept()
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
-            self._gradients.clip(limit)
+            gradients.clip(limit)
 
     def _check_gradients(self) -> None:
         """Raise `ConfigError`, in the first step, if a parameter has lost its gradient by sharding."""

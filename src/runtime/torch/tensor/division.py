@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,11 +13,26 @@ from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch.tensor import finding, plan, proof
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
+from src.runtime.torch.tensor.plan import Plan
 
 DRAWS = (
     "note: what is drawn at random between split layers, as masks of dropout, is each worker's own: another "
     "draw of the same kind than one device's"
 )
+
+
+class Division(NamedTuple):
+    """A rank's parts of a model.
+
+    Attributes:
+        group: the ranks that share the model.
+        plan: by which its layers are split.
+        shown: a text on that for the person who waits.
+    """
+
+    group: MeshTensorGroup
+    plan: Plan
+    shown: str
 
 
 def divide(
@@ -26,10 +43,8 @@ def divide(
     device: torch.device,
     *,
     traced: bool = False,
-) -> tuple[MeshTensorGroup, str]:
+) -> Division:
     """Keep this rank's parts of a model's layers, in place; all ranks call this function.
-
-    Return the ranks that share the model, and a text on how it is divided for the person who waits.
 
     Args:
         context: the rank's context.
@@ -50,4 +65,4 @@ def divide(
     group = MeshTensorGroup(mesh[AXIS], recorder, traced=traced)
     plan.parallelize(model, found, group)
     proof.prove(context, model, expected, found, group, device)
-    return group, "\n".join([shown, *([DRAWS] if group.region.draws else [])])
+    return Division(group, found, "\n".join([shown, *([DRAWS] if group.region.draws else [])]))

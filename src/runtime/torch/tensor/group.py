@@ -21,6 +21,7 @@ from torch.autograd import Function
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
+from src.compat.live_tensors import uncounted
 from src.compat.torch import version_of
 from src.config import ConfigError
 from src.measure.recorder import Recorder
@@ -173,7 +174,7 @@ class MeshTensorGroup(TensorGroup):
     def sum_of_parts(self, parts: Tensor) -> Tensor:
         """Return the sum over the ranks of the part that is this rank's, of parts [ranks, ...] for all."""
         own = torch.empty_like(parts[0])
-        with self._counted("reduce_scatter", parts):
+        with self._counted("reduce_scatter", parts), uncounted():
             dist.reduce_scatter_tensor(own, parts.flatten(0, 1), group=self._group)
         return own
 

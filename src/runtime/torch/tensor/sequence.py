@@ -21,7 +21,7 @@ from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from src.compat.torch import version_of
+from src.compat.torch import storage_id, version_of
 from src.config import ConfigError
 from src.runtime.torch.tensor import styles
 from src.runtime.torch.tensor.group import TensorGroup
@@ -120,7 +120,7 @@ class TokenParts:
         whole = None if self._whole is None else self._whole[0]()
         if whole is None or self._whole is None or version_of(whole) != self._whole[1]:
             return saved
-        if saved.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+        if storage_id(saved.untyped_storage()) != storage_id(whole.untyped_storage()):
             return saved
         return _Kept(
             self._part, version_of(self._part), self.length,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from pytorch_lightning.strategies import Strategy
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from src.measure.live_step import LiveBytes
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
-from src.runtime.torch import checkpoint, copies, setup, shards
+from src.runtime.torch import checkpoint, copies, dry_run, setup, shards
 from src.runtime.torch import mesh as axes
 from src.runtime.torch.checkpoint import RankState
 from src.runtime.torch.lightning.module import TrainingModule
-from src.runtime.torch.tensor import division
+from src.runtime.torch.tensor import division, plan
+from src.runtime.torch.tensor.group import MeshTensorGroup
 
 
 class TensorModule(TrainingModule):
@@ -38,11 +43,11 @@ class TensorModule(TrainingModule):
         """
         model = setup.build(context).to(device)
         whole_facts = setup.facts(context, model, device)
-        group, shown = division.divide(context, model, mesh, recorder, device)
+        self._group, self._plan, shown = division.divide(context, model, mesh, recorder, device)
         recorder.note(shown)
         super().__init__(context, model)
         self.whole_facts = whole_facts
-        self._group, self._recorder = group, recorder
+        self._mesh, self._recorder = mesh, recorder
         self._parts, self._copies = axes.axis(mesh, division.AXIS), axes.axis(mesh, "data")
         setup.release()
 
@@ -66,13 +71,16 @@ class TensorModule(TrainingModule):
 
         Its norm is that of the ranks' parts, and of what all have once.
         """
+        self._settle([*self.parameters()])
+
+    def _settle(self, parameters: Sequence[Tensor]) -> None:
         if self._copies.size > 1:
-            gradients = [shards.local(each.grad) for each in self.parameters() if each.grad is not None]
+            gradients = [shards.local(each.grad) for each in parameters if each.grad is not None]
             bucket_bytes = self.context.config.strategy["bucket_mb"] * 2**20
             copies.average(gradients, self._copies, self._recorder, bucket_bytes)
         if (limit := self.context.config.optimizer["clip_norm"]) is not None:
             shards.clip(
-                self.parameters(),
+                parameters,
                 limit,
                 self._sum_over_ranks,
                 lambda parameter: self._counts or shards.is_split(parameter),
@@ -83,6 +91,18 @@ class TensorModule(TrainingModule):
         with self._recorder.exchanging():
             dist.all_reduce(squares, group=self._parts.group)
         return squares
+
+    def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
+        """Predict the live tensors of a step on `device`, by a dry run."""
+
+        def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+            group = MeshTensorGroup(self._mesh[division.AXIS], self._recorder)
+            # Nothing is drawn of tensors without data: generators are left alone.
+            group.region.watches = False
+            plan.parallelize(model, self._plan, group)
+            return model, lambda: self._settle([*model.parameters()])
+
+        return dry_run.live_bytes(self.context, self.task, device, divide)
 
     def evaluate(self, device: torch.device) -> Tensor:
         """Score this copy's part of the test set, as its ranks do together.
