@@ -37,7 +37,7 @@ SHORT = (
     # At a higher rate rounding, or stale gradients with momentum, now and then decide what is learned.
     "optimizer.lr=0.01",
     "target_accuracy=0.3",
-    "hardware.sample_seconds=0.1",
+    "hardware.sample_seconds=0.05",
     "hardware.device=cpu",
     "hardware.share_devices=true",
 )

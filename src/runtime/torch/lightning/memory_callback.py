@@ -60,7 +60,12 @@ class MemoryCallback(pl.Callback):
     ) -> None:
         """Begin to follow at the step's first micro-batch."""
         begins = index % self._parts == 0
-        if self._live is None and begins and (self._module.lag > 1 or self._in_last_step):
+        if (
+            self._live is None
+            and begins
+            and self._steps_left
+            and (self._module.lag > 1 or self._steps_left == 1)
+        ):
             self._begin(trainer)
         if self._live is None:
             return
@@ -69,9 +74,9 @@ class MemoryCallback(pl.Callback):
         self._live.name("other", self._tensors(batch))
 
     @property
-    def _in_last_step(self) -> bool:
-        """Return whether this is the warm-up's last step."""
-        return self._recorder.trained_steps == self._recorder.config.warmup_steps - 1
+    def _steps_left(self) -> int:
+        """Return how many steps of the warm-up aren't done; what is timed isn't followed."""
+        return max(0, self._recorder.config.warmup_steps - self._recorder.trained_steps)
 
     def _begin(self, trainer: pl.Trainer) -> None:
         live = self._live = LiveTensors()
@@ -107,7 +112,7 @@ class MemoryCallback(pl.Callback):
         seconds = time.perf_counter() - self._began
         self._name_state(trainer, self._live)
         self._live.name("weights", self._module.held_tensors().get("weights", ()))
-        if not self._in_last_step:
+        if self._steps_left > 1:
             return
         self.stop()
         live, self._live = self._live, None
