@@ -50,7 +50,7 @@ LONG = {
         "workers=4",
         "strategy.shard=2",
         "model=cnn",
-        "batchnorm=local,sync",
+        "microbatches=1,2",
     ),
     "copies of parts": (*GPT, "strategy=hybrid", "workers=4", "strategy.tensor=2", "microbatches=1,2"),
     "tokens in parts": (*GPT, "strategy=tensor_parallel", "strategy.sequence_parallel=true,false"),
