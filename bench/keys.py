@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from src.config import CONF
+from src.config import CONF, data_sheets
 from src.config.keys import GROUPS, find, key_of
 from src.config.rule import Rule
 from src.config.schema import typed
@@ -49,7 +49,9 @@ def page() -> str:
 
 
 def _files(group: str) -> list[Path]:
-    return sorted((CONF / group).glob("*.yaml"))
+    """Return the files of a group, but for data sheets, which no run can have."""
+    sheets = data_sheets.names() if group == "hardware" else ()
+    return [path for path in sorted((CONF / group).glob("*.yaml")) if path.stem not in sheets]
 
 
 def _read(path: Path) -> CommentedMap:

@@ -26,6 +26,7 @@ from src.compat.hydra import split_sweep
 from src.config import (
     choices,
     command_line,
+    data_sheets,
     dataset_content,
     datasets,
     huggingface,
@@ -125,6 +126,7 @@ def group_defaults(
     `folders` are those of the user's own choices, `extra` overrides of Hydra's own. Raises `ConfigError` for
     a choice that there isn't, or whose file isn't what it should be.
     """
+    data_sheets.check_absent(groups)
     choices.check_files(groups, folders)
     raw = _to_dict(_compose([*groups, *extra], {}), groups)
     choices.check_described(raw, groups, folders)
@@ -273,7 +275,7 @@ def _compose(overrides: list[str], defaults: Mapping[str, Any]) -> DictConfig:
             group, _, choice = str(error.missing_cfg_file).rpartition("/")
         if not error.options:
             raise ConfigError(first_line(error)) from error
-        options = sorted(error.options)
+        options = sorted(set(error.options) - set(data_sheets.names() if group == "hardware" else ()))
         raise ConfigError(
             f"{group}={choice}: no such {group}; there are {', '.join(options)}; "
             f"did you mean {nearest(choice, options)}?"
