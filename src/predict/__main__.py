@@ -1,6 +1,6 @@
 """Predict steps of configurations from a table, and write it with predictions beside them.
 
-    python -m src.predict --rows in.csv --out out.csv [--seed 0]
+    python -m src.predict --rows in.csv --out out.csv [--seed 0] [--what-if network=2x compute=1.3x]
 
 Rows that have `seconds` calibrate, the others are predicted (docs/predict.md).
 """
@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from src.predict import table
+from src.predict import table, what_if
 from src.predict.predictions import Prediction, predict
 from src.run import exit_lines
 
@@ -23,10 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
+    changes = what_if.parse(options.what_if)
     columns, rows = table.read(options.rows)
     for line in table.misspelt(columns):
         print(f"{options.rows}: {line}")
-    found = predict(rows, options.seed)
+    found = predict(rows, options.seed, changes)
     table.write(options.out, columns, rows, found)
     done = sum(isinstance(each, Prediction) for each in found)
     calibrate = sum(isinstance(each, str) and each.startswith("calibrates") for each in found)
@@ -52,6 +53,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=Path, required=True, help="a table, a configuration a row")
     parser.add_argument("--out", type=Path, required=True, help="the same table, with predictions")
     parser.add_argument("--seed", type=_seed, default=0, help="of the folds from which intervals are had")
+    parser.add_argument(
+        "--what-if",
+        nargs="+",
+        default=[],
+        metavar="key=TIMESx",
+        help=f"predict a machine that is so many times as fast: {', '.join(what_if.CONSTANTS)}",
+    )
     return parser.parse_args(arguments)
 
 

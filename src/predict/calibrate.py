@@ -28,15 +28,22 @@ FITTED = tuple(name for name, prior in PRIORS.items() if not prior.pinned)
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted constants, and the logarithms of the factors of each model and machine that was measured."""
+    """A fit of the constants to measured steps.
+
+    Attributes:
+        constants: the fitted ones.
+        factors: logarithms of the factors of each model and machine that was measured.
+        computing: how many times as long all of them compute.
+    """
 
     constants: Constants = field(default_factory=Constants)
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    computing: float = 1.0
 
     def parts(self, step: Step) -> Parts:
         """Return the predicted seconds of a step, by part."""
         model, machine_of, summing = (self.factors.get(key, 0.0) for key in keys(step))
-        return step.parts(self.constants, math.exp(model + machine_of), math.exp(summing))
+        return step.parts(self.constants, self.computing * math.exp(model + machine_of), math.exp(summing))
 
     def log_seconds(self, step: Step) -> float:
         """Return the logarithm of a step's predicted seconds."""

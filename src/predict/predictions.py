@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from src.config.mistakes import ConfigError
-from src.predict import memory
+from src.predict import memory, what_if
 from src.predict.calibrate import Fit, fit, keys
 from src.predict.constants import Constants
 from src.predict.intervals import Scores, scores
@@ -70,16 +70,20 @@ class Calibration:
         )
 
 
-def predict(lines: Sequence[Mapping[str, str]], seed: int = 0) -> list[Prediction | str]:
+def predict(
+    lines: Sequence[Mapping[str, str]], seed: int = 0, changes: Mapping[str, float] | None = None
+) -> list[Prediction | str]:
     """Predict each line of a table, or say why not: it calibrates, or what is wrong with it.
 
     Args:
         lines: cells by the columns' names.
         seed: of the folds from which intervals are had.
+        changes: how many times as fast machines are as they were measured, or are described (`what_if`).
     """
     steps = [_step(line) for line in lines]
     measured = [step for step in steps if isinstance(step, Step) and step.row.seconds is not None]
     calibration = Calibration.of(measured, seed)
+    calibration = replace(calibration, fit=what_if.changed(calibration.fit, changes or {}))
     found: list[Prediction | str] = []
     for step in steps:
         if isinstance(step, str):
