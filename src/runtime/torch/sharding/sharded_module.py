@@ -32,6 +32,7 @@ from src.runtime.torch.sharding.collectives import CountedAllGather, CountedRedu
 from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.sharding.uses import gatherable
 from src.runtime.torch.tensors import input_tensors
+from src.tasks.torch.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,55 @@ def count_exchanges(model: nn.Module, recorder: Recorder) -> None:
             module.set_force_sum_reduction_for_comms(dist.get_backend() == "gloo")
 
 
+def keep_shards(
+    context: RankContext,
+    model: nn.Module,
+    found: Sequence[groups.Group],
+    mesh: DeviceMesh,
+    recorder: Recorder,
+) -> ShardedGradients:
+    """Keep this rank's shards of a whole model, in place; return what exchanges further gradients."""
+    copies = ("data", "shard") if context.config.supports.axis == MESH else ("shard",)
+    kept = shard(model, found, mesh[copies], reshard=ShardOptions.of(context.config).reshard)
+    count_exchanges(model, recorder)
+    return ShardedGradients(model, kept, mesh, recorder)
+
+
+def live_bytes(
+    context: RankContext,
+    task: Task,
+    device: torch.device,
+    found: Sequence[groups.Group],
+    mesh: DeviceMesh,
+    recorder: Recorder,
+) -> LiveBytes:
+    """Predict the live tensors of a step of a sharded model, by a dry run.
+
+    Args:
+        context: the rank's context.
+        task: the configured task.
+        device: where the rank computes.
+        found: the groups that are gathered apart.
+        mesh: of the run.
+        recorder: the rank's.
+    """
+
+    def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+        if context.config.batchnorm == "sync":
+            model = sync_batchnorm.convert(model)
+        gradients = keep_shards(context, model, found, mesh, recorder)
+        return model, functools.partial(_settle, context, gradients)
+
+    return dry_run.live_bytes(context, task, device, divide)
+
+
+def _settle(context: RankContext, gradients: ShardedGradients) -> None:
+    """Average the gradients of what all ranks keep whole, and clip the whole model's if configured."""
+    gradients.average_kept()
+    if (limit := context.config.optimizer["clip_norm"]) is not None:
+        gradients.clip(limit)
+
+
 class ShardedModule(TrainingModule):
     """A model under Lightning, of whose parameters, gradients and optimizer state each rank has a shard."""
 
@@ -132,11 +182,7 @@ class ShardedModule(TrainingModule):
         freed_memory.return_blocks(self._returned_bytes)
 
     def _shard(self, model: nn.Module) -> ShardedGradients:
-        """Keep this rank's shards of a whole model, in place; return what exchanges further gradients."""
-        copies = ("data", "shard") if self.context.config.supports.axis == MESH else ("shard",)
-        kept = shard(model, self._groups, self._mesh[copies], reshard=self._reshard)
-        count_exchanges(model, self._recorder)
-        return ShardedGradients(model, kept, self._mesh, self._recorder)
+        return keep_shards(self.context, model, self._groups, self._mesh, self._recorder)
 
     @property
     def _sharded(self) -> FSDPModule:
@@ -150,12 +196,7 @@ class ShardedModule(TrainingModule):
     def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
         """Predict the live tensors of a step on `device`, by a dry run."""
 
-        def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
-            if self.context.config.batchnorm == "sync":
-                model = sync_batchnorm.convert(model)
-            return model, functools.partial(self._settle, self._shard(model))
-
-        return dry_run.live_bytes(self.context, self.task, device, divide)
+        return live_bytes(self.context, self.task, device, self._groups, self._mesh, self._recorder)
 
     def training_step(self, batch: Batch, index: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch; gradients are exchanged after a step's last one."""
@@ -172,12 +213,7 @@ class ShardedModule(TrainingModule):
     ) -> None:
         """Average the gradients of what all ranks keep whole, and clip the whole model's if configured."""
         self._check_gradients()
-        self._settle(self._gradients)
-
-    def _settle(self, gradients: ShardedGradients) -> None:
-        gradients.average_kept()
-        if (limit := self.context.config.optimizer["clip_norm"]) is not None:
-            gradients.clip(limit)
+        _settle(self.context, self._gradients)
 
     def _check_gradients(self) -> None:
         """Raise `ConfigError`, in the first step, if a parameter has lost its gradient by sharding."""
