@@ -25,6 +25,8 @@ torch        distributed_c10d                         the work of a call that is
              ._create_work_from_future                constructor of `Work`
 torch        ops.aten._scaled_dot_product_            FLOPs of attention on a CPU; formulas in torch's
              flash_attention_for_cpu                  own counter
+torch        testing._internal.distributed.fake_pg    a group of many ranks in one process, which send
+                                                      nothing; a public backend of that kind
 torch        UntypedStorage._cdata                    whether tensors without data share memory
 mlflow       RunData._metric_objs                     the last step of each metric of a run; a public
                                                       property

@@ -1,0 +1,1 @@
+"""Say what fits into devices before anything runs: `python -m src.fits`."""
