@@ -19,7 +19,6 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.stateless import _reparametrize_module
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -71,6 +70,9 @@ def completed_work(result: list[Tensor]) -> dist.Work:
 @contextlib.contextmanager
 def group_that_sends_nothing(ranks: int) -> Iterator[None]:
     """Have this process be the first one of a group of so many ranks, whose collective calls send nothing."""
+    # It registers a backend, which no run is to be offered.
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
     dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
     try:
         yield

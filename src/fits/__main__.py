@@ -9,12 +9,13 @@ tensors without data, by the strategies' own code (docs/fits.md). `--json` is fo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
 from collections.abc import Sequence
 
-from src.config import ConfigError
+from src.config import ConfigError, command_line
 from src.config.mistakes import nearest
 from src.fits.rows import STRATEGIES, Row, rows
 from src.predict import sheets
@@ -29,7 +30,7 @@ MOST_DEVICES = 2**14
 
 
 def main() -> int:
-    """Print what fits; return the exit status: 0, 1 where nothing could be looked at, 2 for a mistake."""
+    """Print what fits; return the exit status: 0, 1 where no row has figures, 2 for a mistake."""
     words = sys.argv[1:]
     if not words or {"-h", "--help"} & set(words):
         print((__doc__ or "").strip() if words else USAGE)
@@ -38,19 +39,31 @@ def main() -> int:
 
 
 def _print(given: Sequence[str]) -> int:
-    own = {key: value for key, _, value in (word.partition("=") for word in given) if key in OWN}
-    words = [word for word in given if word.partition("=")[0] not in (*OWN, JSON)]
-    if not own.get("hardware"):
+    words = command_line.flags_first([word for word in given if word != JSON])
+    own: dict[str, str] = {}
+    for word in [word for word in words if word.partition("=")[0] in OWN]:
+        key, _, value = word.partition("=")
+        if key in own or not value:
+            raise ConfigError(f"{word}: {'stands there twice' if key in own else 'names nothing'}")
+        own[key] = value
+        words.remove(word)
+    if "hardware" not in own:
         raise ConfigError("hardware=: name a data sheet of conf/hardware/, as hardware=a100_80gb")
-    room = sheets.device(own["hardware"]).memory_gib
-    strategies = own["strategy"].split(",") if own.get("strategy") else list(STRATEGIES)
+    try:
+        room = sheets.device(own["hardware"]).memory_gib
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("device=", "hardware=", 1)) from error
+    strategies = list(dict.fromkeys(own["strategy"].split(","))) if "strategy" in own else list(STRATEGIES)
     for name in strategies:
         if name not in STRATEGIES:
             raise ConfigError(
                 f"strategy={name}: can't be looked at before it runs; {', '.join(STRATEGIES)} can; did you "
                 f"mean {nearest(name, STRATEGIES)}?"
             )
-    found = rows(words, strategies, devices(own.get("devices", "1..8")), room)
+    counts = devices(own.get("devices", "1..8"))
+    # What a model's builder prints is not part of the answer.
+    with contextlib.redirect_stdout(sys.stderr):
+        found = rows(words, strategies, counts, room)
     if JSON in given:
         print(json.dumps([row.as_json() for row in found], indent=2))
     else:
@@ -81,7 +94,7 @@ def _table(found: Sequence[Row], hardware: str, room: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    titles = ("strategy", "devices", "samples", "GiB", "fits", "most samples")
+    titles = ("strategy", "devices", "samples", "GiB", "at start", "fits", "most samples")
     parts = ("weights", "gradients", "optimizer", "activations", "exchange", "other")
     table = Table(*titles, *parts, title=f"one device of {hardware}, {room:g} GiB", box=None)
     for row in found:
@@ -99,7 +112,7 @@ def reasons(found: Sequence[Row]) -> list[str]:
     devices_of: dict[tuple[str, str], list[Row]] = {}
     for row in found:
         if row.reason:
-            alike = row.reason.replace(f"workers={row.devices}", "").replace(f"{row.devices} devices", "")
+            alike = re.sub(r"workers=\d+|\d+ devices|\d+ samples", "", row.reason)
             devices_of.setdefault((row.strategy, alike), []).append(row)
     return [
         f"{strategy} on {', '.join(str(row.devices) for row in alike)}: {alike[0].reason}"

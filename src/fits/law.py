@@ -6,7 +6,7 @@ and some of which each of the devices has its part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from src.config.mistakes import ConfigError
 from src.measure.live_bytes import PARTS
 
 MOST_SAMPLES = 2**20
+# By what part of it steps may be off a straight line over samples.
+STRAIGHT = 0.01
 
 
 @dataclass(frozen=True)
@@ -25,33 +27,39 @@ class Law:
         whole: what each device holds.
         of_sample: what it holds for each sample of a micro-batch.
         divided: what all devices hold together of what each has its part of.
+        share: from a number of devices, the part of that which the fullest one holds.
     """
 
     whole: np.ndarray
     of_sample: np.ndarray
     divided: np.ndarray
+    share: Callable[[int], float]
 
     @classmethod
-    def of(cls, looked_at: Mapping[tuple[int, int], np.ndarray]) -> Law:
-        """Find the law of steps by (devices, samples of a micro-batch): two, and a third of more devices.
+    def of(cls, looked_at: Mapping[tuple[int, int], np.ndarray], share: Callable[[int], float]) -> Law:
+        """Find the law of steps by (devices, samples of a micro-batch).
 
-        The first two are of as many devices. Without a third one nothing is divided.
+        The first three are of as many devices, and tell whether what is held goes with samples; without a
+        fourth one, of more devices, nothing is divided.
 
         Raises:
-            ConfigError: for steps that have not the same moments.
+            ConfigError: for steps that have not the same moments, or don't go with samples.
         """
         if len({sizes.shape for sizes in looked_at.values()}) > 1:
             raise ConfigError("its steps do other things with other samples or devices")
-        ((devices, few), first), ((_, many), second), *third = looked_at.items()
-        of_sample = (second - first) / (many - few)
+        ((devices, few), first), ((_, many), second), ((_, more), third), *last = looked_at.items()
+        of_sample = (third - first) / (more - few)
+        between = first + (many - few) * of_sample
+        if abs(between - second).sum(axis=1).max() > STRAIGHT * second.sum(axis=1).max():
+            raise ConfigError("what it holds doesn't go with the samples of a micro-batch")
         divided = np.zeros_like(first)
-        for (more, samples), sizes in third:
-            divided = (first - sizes + (samples - few) * of_sample) / (1 / devices - 1 / more)
-        return cls(first - few * of_sample - divided / devices, of_sample, divided)
+        for (count, _), sizes in last:
+            divided = (first - sizes) / (share(devices) - share(count))
+        return cls(first - few * of_sample - divided * share(devices), of_sample, divided, share)
 
     def most(self, devices: int, samples: int) -> dict[str, float]:
         """Return the bytes by part at the moment when a device holds most."""
-        sizes = self.whole + samples * self.of_sample + self.divided / devices
+        sizes = self.whole + samples * self.of_sample + self.divided * self.share(devices)
         fullest = sizes[sizes.sum(axis=1).argmax()]
         return dict(zip(PARTS, map(float, np.maximum(fullest, 0.0)), strict=True))
 

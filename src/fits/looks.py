@@ -9,7 +9,7 @@ import itertools
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from src.compat.torch import group_that_sends_nothing
 from src.config import Config, ConfigError, command_line, compose
+from src.config.mistakes import CommandError
 from src.data import prepared
 from src.fits.law import Law
 from src.measure.live_step import LiveBytes
@@ -28,31 +29,46 @@ from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.tensor import finding, plan
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
 
-# Samples of the two micro-batches that are looked at: BatchNorm takes no single one of a single pixel.
-FEW, MANY = 2, 4
+# Samples of the micro-batches that are looked at: BatchNorm takes no single one of a single pixel.
+SAMPLES = (2, 4, 8)
 # What a run of it on this machine would be.
 HERE = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none")
 CPU = torch.device("cpu")
 
 
-def config_of(words: Sequence[str], strategy: str, devices: int, samples: int) -> Config:
+def config_of(words: Sequence[str], strategy: str, devices: int, samples: int, microbatches: int) -> Config:
     """Compose a run by words of a command line, whose devices have so many samples in a micro-batch each.
 
     Raises:
-        ConfigError: for a mistake.
+        ConfigError: for a mistake, or for what isn't looked at.
     """
-    base = [*words, *HERE, f"strategy={strategy}", f"workers={devices}"]
-    (shown,) = compose.cells(command_line.parse([*base, f"batch={devices * 2**10}", "microbatches=1"]))
-    parts = _microbatches(words)
-    copies = shown.degrees.batch
-    found = [*base, f"batch={copies * parts * samples}", f"microbatches={parts}"]
-    (config,) = compose.cells(command_line.parse(found))
+    kept = [word for word in words if not word.startswith(("batch=", "microbatches=", "dataset.limit="))]
+    parts = microbatches * (devices if strategy in ("ddp", "fsdp") else 1)
+    own = [f"strategy={strategy}", f"workers={devices}", f"batch={parts * samples}"]
+    line = command_line.parse([*kept, *HERE, *own, f"microbatches={microbatches}"])
+    (config,) = compose.cells(line)
+    for key, given, plain in (
+        ("scaling", config.scaling, "strong"),
+        ("batch_shares", config.batch_shares, "equal"),
+        ("batchnorm", config.batchnorm, "local"),
+        ("strategy.compile", config.strategy.get("compile", False), False),
+        ("strategy.compression", config.strategy.get("compression", "none"), "none"),
+    ):
+        if given != plain:
+            raise ConfigError(f"{key}={given}: isn't looked at; leave it away")
     return config
 
 
-def _microbatches(words: Sequence[str]) -> int:
-    given = [word.partition("=")[2] for word in words if word.startswith("microbatches=")]
-    return int(given[-1]) if given and given[-1].isdecimal() else 1
+def share_of(model: nn.Module) -> Callable[[int], float]:
+    """Return, from a number of devices, the part of a model that the first shard has.
+
+    It has as many rows of each parameter as any, which is more than its part where rows don't divide.
+    """
+    shapes = [
+        (len(each), each.numel() // len(each)) for each in model.parameters() if each.numel() and each.dim()
+    ]
+    whole = sum(rows * row for rows, row in shapes) or 1
+    return lambda devices: sum(-(-rows // devices) * row for rows, row in shapes) / whole
 
 
 def copies(config: Config, *, buckets: bool) -> LiveBytes:
@@ -64,7 +80,7 @@ def copies(config: Config, *, buckets: bool) -> LiveBytes:
         return model, lambda: None
 
     with _context(config) as (context, _):
-        return dry_run.live_bytes(context, setup.make_task(context), CPU, divide)
+        return dry_run.live_bytes(context, setup.make_task(context), CPU, divide, foreach=True)
 
 
 def put_gradients_in_buckets(model: nn.Module, microbatches: int) -> None:
@@ -89,7 +105,7 @@ def shards(config: Config) -> LiveBytes:
         found = sharded_module.find_groups(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
-        return sharded_module.live_bytes(context, task, CPU, found, made, recorder)
+        return sharded_module.live_bytes(context, task, CPU, found, made, recorder, foreach=True)
 
 
 def parts(config: Config) -> LiveBytes:
@@ -106,7 +122,7 @@ def parts(config: Config) -> LiveBytes:
             return model, lambda: None
 
         try:
-            return dry_run.live_bytes(context, setup.make_task(context), CPU, divide)
+            return dry_run.live_bytes(context, setup.make_task(context), CPU, divide, foreach=True)
         except Exception as error:
             raise ConfigError(finding.failure(context, found, error)) from error
 
@@ -120,38 +136,49 @@ LOOKS: dict[str, tuple[Callable[[Config], LiveBytes], bool]] = {
 }
 
 
-def laws(words: Sequence[str], strategy: str, devices: Sequence[int]) -> Iterator[tuple[int, Law | str]]:
-    """Yield the law by which each number of devices holds what it holds, or why it can't be had.
+def laws(
+    words: Sequence[str], strategy: str, devices: Sequence[int], microbatches: int
+) -> Iterator[tuple[int, Law | str, float]]:
+    """Yield for each number of devices the law by which they hold what they hold, or why it can't be had.
 
-    Copies and shards have one for all of them; what layers are split into depends on the number.
+    Copies and shards have one for all of them; what layers are split into depends on the number. Beside it
+    stand the bytes of the whole model's weights.
     """
     look, divided = LOOKS[strategy]
-    shared: Law | str | None = None
+    shared: tuple[Law | str, float] | None = None
+    fewest = 0
     for count in devices:
-        if shared is None or strategy == "tensor_parallel":
-            first = devices[0] if divided or strategy != "tensor_parallel" else count
-            points = [(first, FEW), (first, MANY), *([(2 * first, FEW)] if divided else [])]
-            shared = _law(words, strategy, points, look)
-        yield count, shared
+        # What can't be split among few can't be among a multiple of them.
+        fails = shared is not None and isinstance(shared[0], str) and count % fewest == 0
+        if shared is None or (strategy == "tensor_parallel" and not fails):
+            fewest = count
+            points = [(count, samples) for samples in SAMPLES]
+            points += [(2 * count, SAMPLES[0])] if divided else []
+            configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
+            shared = _law(configs, look)
+        yield count, *shared
 
 
 def _law(
-    words: Sequence[str],
-    strategy: str,
-    points: Sequence[tuple[int, int]],
-    look: Callable[[Config], LiveBytes],
-) -> Law | str:
+    configs: Mapping[tuple[int, int], Config], look: Callable[[Config], LiveBytes]
+) -> tuple[Law | str, float]:
     try:
         with warnings.catch_warnings():
-            # torch's own calls of what it will rename.
-            warnings.simplefilter("ignore", FutureWarning)
-            return Law.of({point: look(config_of(words, strategy, *point)).sizes for point in points})
+            # What a run prints once is of no use here.
+            warnings.simplefilter("ignore")
+            with _context(next(iter(configs.values()))) as (context, _):
+                model = setup.build(context, _ignore)
+            whole = float(sum(each.nbytes for each in model.parameters()))
+            looked_at = {point: look(config).sizes for point, config in configs.items()}
+            return Law.of(looked_at, share_of(model)), whole
     except ConfigError as error:
-        return str(error)
+        return str(error), 0.0
+    except (CommandError, OSError, MemoryError):
+        raise
     except Exception as error:
         # Whatever a model's code makes of tensors without data, it can't be looked at.
         said = (str(error).strip().splitlines() or [""])[0]
-        return f"it can't be looked at without data: {type(error).__name__}: {said}"
+        return f"it can't be looked at without data: {type(error).__name__}: {said}", 0.0
 
 
 @contextmanager

@@ -13,8 +13,10 @@ from src.predict.memory import GIB, RESERVED_GIB
 
 # Their steps can be looked at without running them (`looks`).
 STRATEGIES = ("single", "ddp", "fsdp", "tensor_parallel")
-# What predictions may be too low by (docs/fits.md).
-MARGIN = 0.03
+# By what part of it a step may hold more than is said: what tests allow (docs/metrics.md).
+MARGIN = 0.06
+# How often the whole model's weights are there on each device before the first step, while it is looked at.
+AT_START = {"fsdp": 2.0, "tensor_parallel": 4.0}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Row:
     Attributes:
         strategy, devices: of the row.
         samples: of one micro-batch on a device.
-        parts: bytes by part at the moment when it holds most; none where it can't be told.
+        parts: bytes by part at the moment of a step when it holds most; none where it can't be told.
+        at_start: bytes of weights before the first step.
         fits: whether it has room for them.
         most_samples: with which it still has.
         reason: why it can't be told.
@@ -34,6 +37,7 @@ class Row:
     devices: int
     samples: int | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    at_start: float = 0.0
     fits: bool | None = None
     most_samples: int | None = None
     reason: str = ""
@@ -45,10 +49,10 @@ class Row:
 
     def cells(self, parts: Sequence[str]) -> list[str]:
         """Return the row's texts, with its parts in this order."""
-        sizes = [self.bytes, *(self.parts[part] for part in parts)]
-        whole, *each = [f"{size / GIB:.2f}" for size in sizes]
+        sizes = [self.bytes, self.at_start, *(self.parts[part] for part in parts)]
+        whole, start, *each = [f"{size / GIB:.2f}" for size in sizes]
         fits = "yes" if self.fits else "no"
-        numbers = [str(self.samples), whole, fits, str(self.most_samples)]
+        numbers = [str(self.samples), whole, start, fits, str(self.most_samples)]
         return [self.strategy, str(self.devices), *numbers, *each]
 
     def as_json(self) -> dict[str, Any]:
@@ -59,6 +63,7 @@ class Row:
             "samples": self.samples,
             "bytes": self.bytes if self.parts else None,
             "parts": dict(self.parts),
+            "bytes_at_start": self.at_start if self.parts else None,
             "fits": self.fits,
             "most_samples": self.most_samples,
             "reason": self.reason or None,
@@ -77,13 +82,18 @@ def rows(words: Sequence[str], strategies: Sequence[str], devices: Sequence[int]
     Raises:
         ConfigError: for a mistake in the words.
     """
+    line = command_line.parse([*words, "strategy=single"])
+    if line.multirun:
+        raise ConfigError("-m: one configuration is looked at; leave it away")
     for word in words:
-        if word.startswith(("workers=", "scaling=")):
-            raise ConfigError(f"{word}: say devices=8, of whom each has its part of batch")
-    first = strategies[0] if len(strategies) == 1 else STRATEGIES[0]
-    shared = "hardware.share_devices=true"
-    plain = [*words, f"strategy={first}", "hardware.device=cpu", shared, "tracking.backend=none"]
-    (config,) = compose.cells(command_line.parse(plain))
+        if word.lstrip("+").startswith(("workers=", "scaling=", "hardware.")):
+            raise ConfigError(
+                f"{word}: say devices=8 and hardware=a100_80gb, of whom each has its part of batch"
+            )
+    here = ["workers=1", "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"]
+    for strategy in strategies:
+        # A mistake is told before the first look.
+        (config,) = compose.cells(command_line.parse([*words, *here, f"strategy={strategy}"]))
     if config.framework != "torch" or config.model.get("own_training"):
         raise ConfigError(f"model={config.model['name']}: can't be looked at before it runs")
     if not config.dataset.get("in_memory"):
@@ -91,23 +101,30 @@ def rows(words: Sequence[str], strategies: Sequence[str], devices: Sequence[int]
     # Frameworks are imported once nothing is mistyped.
     from src.fits import looks
 
-    batch, parts = config.global_batch, config.microbatches
+    batch, parts = config.batch, config.microbatches
     usable = (room - RESERVED_GIB) * GIB / (1 + MARGIN)
+    for strategy in strategies:
+        looks.config_of(words, strategy, 1, looks.SAMPLES[0], parts)
     found = []
     for strategy in strategies:
-        counts = [1] if strategy == "single" else [count for count in devices if count > 1]
+        alone = strategy == "single"
+        if not alone and 1 in devices and "single" not in strategies:
+            found.append(Row(strategy, 1, reason="one device is strategy=single"))
+        counts = [1] if alone else [count for count in devices if count > 1]
         print(f"looking at {strategy} ...", file=sys.stderr, flush=True)
-        for count, law in looks.laws(words, strategy, counts):
+        for count, law, weights in looks.laws(words, strategy, counts, parts):
             divided = 1 if strategy == "tensor_parallel" else count
             if isinstance(law, str):
                 found.append(Row(strategy, count, reason=law))
                 continue
-            most = law.most_samples(count, usable)
+            start = AT_START.get(strategy, 1.0) * weights
+            most = law.most_samples(count, usable) if start <= usable else 0
             samples, left = divmod(batch, divided * parts)
             if left or not samples:
                 reason = f"batch={batch} can't be divided by {divided} devices and {parts} micro-batches"
                 found.append(Row(strategy, count, most_samples=most, reason=f"{reason}; {most} samples fit"))
                 continue
             held = law.most(count, samples)
-            found.append(Row(strategy, count, samples, held, sum(held.values()) <= usable, most))
+            fits = max(start, sum(held.values())) <= usable
+            found.append(Row(strategy, count, samples, held, start, fits, most))
     return found

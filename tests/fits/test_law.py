@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from torch import nn
 
 from src.config.mistakes import ConfigError
 from src.fits.law import MOST_SAMPLES, Law
+from src.fits.looks import share_of
 from src.measure.live_bytes import PARTS
 
 WEIGHTS, ACTIVATIONS = PARTS.index("weights"), PARTS.index("activations")
@@ -21,11 +23,11 @@ def sizes(devices: int, samples: int) -> np.ndarray:
 
 
 def law(*points: tuple[int, int]) -> Law:
-    return Law.of({point: sizes(*point) for point in points})
+    return Law.of({point: sizes(*point) for point in points}, lambda devices: 1 / devices)
 
 
 def test_other_samples_and_devices_follow_and_the_fullest_moment_may_be_another() -> None:
-    found = law((2, 2), (2, 4), (4, 2))
+    found = law((2, 2), (2, 4), (2, 8), (4, 2))
     for devices in (1, 2, 8, 64):
         for samples in (1, 3, 100):
             expected = sizes(devices, samples)
@@ -35,12 +37,12 @@ def test_other_samples_and_devices_follow_and_the_fullest_moment_may_be_another(
 
 
 def test_without_a_third_step_nothing_is_divided() -> None:
-    found = law((2, 2), (2, 4))
+    found = law((2, 2), (2, 4), (2, 8))
     assert found.most(64, 100) == found.most(2, 100)
 
 
 def test_the_most_samples_are_those_with_which_it_still_fits() -> None:
-    found = law((2, 2), (2, 4), (4, 2))
+    found = law((2, 2), (2, 4), (2, 8), (4, 2))
     # 10 + 80 / 8 + 3 s <= 350 for s <= 110; of one device 90 + 3 s <= 89 for none.
     assert (found.most_samples(8, 350.0), found.most_samples(8, 349.9), found.most_samples(1, 89.0)) == (
         110,
@@ -50,6 +52,18 @@ def test_the_most_samples_are_those_with_which_it_still_fits() -> None:
     assert found.most_samples(8, 1e12) >= MOST_SAMPLES
 
 
-def test_steps_with_other_moments_have_no_law() -> None:
+def test_rows_that_do_not_divide_are_the_first_shards() -> None:
+    model = nn.Linear(10, 7, bias=False)
+    share = share_of(model)
+    # ceil(7 / 4) = 2 rows of seven; on 64 devices the first one has a whole row.
+    assert (share(1), share(4), share(64)) == (1.0, pytest.approx(2 / 7), pytest.approx(1 / 7))
+    found = Law.of({point: sizes(*point) for point in ((2, 2), (2, 4), (2, 8), (4, 2))}, share)
+    assert found.most(64, 100) == found.most(7, 100) != found.most(4, 100)
+
+
+def test_steps_that_follow_no_law_have_none() -> None:
     with pytest.raises(ConfigError, match="other things with other samples"):
-        Law.of({(2, 2): sizes(2, 2), (2, 4): sizes(2, 4)[:1]})
+        Law.of({(2, 2): sizes(2, 2), (2, 4): sizes(2, 4)[:1], (2, 8): sizes(2, 8)}, float)
+    squares = {(2, count): sizes(2, count**2) for count in (2, 4, 8)}
+    with pytest.raises(ConfigError, match="doesn't go with the samples"):
+        Law.of(squares, float)

@@ -33,6 +33,8 @@ def live_bytes(
     task: Task,
     device: torch.device,
     divide: Divide,
+    *,
+    foreach: bool | None = None,
 ) -> LiveBytes:
     """Predict a step of a rank; the ranks needn't do so together.
 
@@ -41,15 +43,20 @@ def live_bytes(
         task: the configured task.
         device: where the rank computes.
         divide: divides the whole model.
+        foreach: whether the optimizer takes all parameters at once, as on a GPU; by default as on `device`.
     """
     try:
-        return _live_bytes(context, task, device, divide)
+        return _live_bytes(
+            context, task, device, divide, device.type == "cuda" if foreach is None else foreach
+        )
     finally:
         # A rank's peak of memory is that of its training.
         setup.release()
 
 
-def _live_bytes(context: RankContext, task: Task, device: torch.device, divide: Divide) -> LiveBytes:
+def _live_bytes(
+    context: RankContext, task: Task, device: torch.device, divide: Divide, foreach: bool
+) -> LiveBytes:
     config = context.config
     samples = first_samples(context, task, config.microbatch, device)
     fake = TensorsWithoutData(allow_non_fake_inputs=True)
@@ -61,7 +68,7 @@ def _live_bytes(context: RankContext, task: Task, device: torch.device, divide: 
         optimizer = update_rule.make_optimizer(config.optimizer, shards.apart([*model.parameters()]))
         for group in optimizer.param_groups:
             # torch's own choice, which it makes by the kind of tensor, too.
-            group["foreach"] = device.type == "cuda"
+            group["foreach"] = foreach
         live.name("weights", model.parameters())
         live.name("other", [*inputs, *targets, *model.buffers()])
 

@@ -114,6 +114,8 @@ def live_bytes(
     found: Sequence[groups.Group],
     mesh: DeviceMesh,
     recorder: Recorder,
+    *,
+    foreach: bool | None = None,
 ) -> LiveBytes:
     """Predict the live tensors of a step of a sharded model, by a dry run.
 
@@ -124,6 +126,7 @@ def live_bytes(
         found: the groups that are gathered apart.
         mesh: of the run.
         recorder: the rank's.
+        foreach: as of `dry_run.live_bytes`.
     """
 
     def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
@@ -132,7 +135,7 @@ def live_bytes(
         gradients = keep_shards(context, model, found, mesh, recorder)
         return model, functools.partial(_settle, context, gradients)
 
-    return dry_run.live_bytes(context, task, device, divide)
+    return dry_run.live_bytes(context, task, device, divide, foreach=foreach)
 
 
 def _settle(context: RankContext, gradients: ShardedGradients) -> None:
