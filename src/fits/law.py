@@ -64,11 +64,13 @@ class Law:
         return dict(zip(PARTS, map(float, np.maximum(fullest, 0.0)), strict=True))
 
     def most_samples(self, devices: int, room: float) -> int:
-        """Return the most samples of a micro-batch with which a device holds no more than `room` bytes."""
+        """Return the most samples, up to `MOST_SAMPLES`, with which a device holds `room` bytes at most."""
         # Whatever moment comes to be the fullest, that is a convex function of the samples.
         fits = [s for s in _powers() if sum(self.most(devices, s).values()) <= room]
         if not fits:
             return 0
+        if fits[-1] >= MOST_SAMPLES:
+            return MOST_SAMPLES
         low, high = fits[-1], 2 * fits[-1]
         while high - low > 1:
             middle = (low + high) // 2

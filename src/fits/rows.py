@@ -9,6 +9,7 @@ from typing import Any
 
 from src.config import ConfigError, command_line, compose
 from src.data import available
+from src.fits.law import MOST_SAMPLES
 from src.predict.memory import GIB, RESERVED_GIB
 
 # Their steps can be looked at without running them (`looks`).
@@ -52,7 +53,13 @@ class Row:
         sizes = [self.bytes, self.at_start, *(self.parts[part] for part in parts)]
         whole, start, *each = [f"{size / GIB:.2f}" for size in sizes]
         fits = "yes" if self.fits else "no"
-        numbers = [str(self.samples), whole, start, fits, str(self.most_samples)]
+        numbers = [
+            str(self.samples),
+            whole,
+            start,
+            fits,
+            f"{self.most_samples}{'+' * (self.most_samples == MOST_SAMPLES)}",
+        ]
         return [self.strategy, str(self.devices), *numbers, *each]
 
     def as_json(self) -> dict[str, Any]:

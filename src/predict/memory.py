@@ -12,8 +12,8 @@ from src.config.schedules import SCHEDULES, Placement
 from src.predict.step import Step
 
 GIB = 2**30
-# Bytes of a parameter: weight, gradient, two moments, and a copy in fp32 of a weight of two bytes.
-STATE = {2: 16.0, 4: 16.0}
+# Bytes of a parameter: weight, gradient and two moments in fp32, or the first two in two bytes, and a copy.
+STATE = 16.0
 # A gradient that is summed in fp32 over a pipeline's micro-batches.
 SUMMED = 2.0
 # What a context, its libraries' workspaces and the allocator's gaps take.
@@ -29,7 +29,7 @@ def predicted_bytes(step: Step) -> float | None:
     size = 2 if row.precision in ("fp16", "bf16") else 4
     layers = math.ceil(shapes.layers / row.pipeline)
     own = (layers * shapes.layer_parameters + shapes.vocabulary * shapes.hidden) / t
-    state = own / plan.shard * (STATE[size] + (SUMMED if row.pipeline > 1 and size == 2 else 0.0))
+    state = own / plan.shard * (STATE + (SUMMED if row.pipeline > 1 and size == 2 else 0.0))
     if plan.shard > 1:
         # One layer is whole while the next one is gathered.
         state += 2 * size * shapes.layer_parameters / t
