@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_plan(name: str | None, repeat: str | None) -> None:
-    study = choices.read(PARAMS).get("study") if name is None else _composed(name, repeat)
+    study = choices.read(PARAMS).get("study") if name is None else composed(name, repeat)
     if not isinstance(study, Mapping) or not isinstance(study.get("cells"), Mapping) or not study["cells"]:
         raise ConfigError(f"{PARAMS}: holds no study with cells; `dvc exp run -S study=quick` writes one")
     changed = _own_files_changed(study)
@@ -55,7 +55,7 @@ def _print_plan(name: str | None, repeat: str | None) -> None:
     print(f"study {study.get('name')}: {said}", flush=True)
 
 
-def _composed(name: str, repeat: str | None) -> Mapping[str, Any]:
+def composed(name: str, repeat: str | None) -> Mapping[str, Any]:
     """Return a study of conf/study/ as DVC composes it."""
     names = sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
     if name not in names:

@@ -35,8 +35,8 @@ from src.launch.cluster.engine import HostLost
 from src.launch.launcher import launcher_of
 from src.launch.slurm.jobs import Jobs
 from src.launch.supervise import inspection
-from src.launch.supervise.exchange_benchmark import NotMeasured
 from src.launch.supervise.failure import disk_full
+from src.launch.supervise.substitute import NotMeasured
 from src.launch.training import Interrupted, train
 from src.machine import process
 from src.machine.device_locks import Lease

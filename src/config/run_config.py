@@ -150,6 +150,7 @@ class Supports:
     memory_tracker: bool = False
     checkpoints: bool = False
     training_step: bool = False
+    rehearsal: bool = False
     axis: str | None = None
     needs: Sequence[Mapping[str, Any]] = ()
 

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from src.config import Config, ConfigError
-from src.config.mistakes import CommandError
-from src.launch.local.isolation import isolation
-from src.launch.supervise import processes
+from src.launch.supervise import substitute
+from src.launch.supervise.substitute import NotMeasured
 from src.machine.devices import Device
 from src.run import files
-from src.run.progress import phase
 
 Row = dict[str, Any]
-# Without a terminal the measurement is announced after so many seconds.
-SILENT_SECONDS = 5.0
-
-
-class NotMeasured(CommandError):
-    """The error where a process failed; its text has which one, and the last line of its log."""
 
 
 def check(config: Config) -> None:
@@ -60,28 +48,15 @@ def measure(config: Config, folder: Path, devices: Sequence[Device]) -> list[Row
     module = profile_of(config)
     # A strategy without processes that serve has none to measure with.
     served = {"serve": f"{module}.serve"} if "serve" in config.strategy else {}
-    strategy = {**config.strategy, "entry": f"{module}.train", **served, "max_restarts": 0}
-    measuring = dataclasses.replace(config, strategy=strategy, out=str(folder))
-    for each in (files.RANKS, files.LOGS):
-        (folder / each).mkdir(parents=True)
-    (folder / files.CONFIG).write_text(yaml.safe_dump(dataclasses.asdict(measuring), sort_keys=False))
-    with phase(f"measuring what {config.strategy['name']} exchanges", SILENT_SECONDS), isolation(measuring):
-        started = processes.start(measuring, folder, started=time.time(), own_devices=devices)
-        try:
-            limit = 60 * config.hardware.grace_minutes
-            outcome = processes.wait(started, limit=limit, tick=lambda: None)
-        finally:
-            processes.stop(started)
-    if outcome.timed_out:
+    doing = f"measuring what {config.strategy['name']} exchanges"
+    try:
+        substitute.run(config, folder, devices, {"entry": f"{module}.train", **served}, doing)
+    except NotMeasured as error:
+        if "hardware.grace_minutes" not in str(error):
+            raise
         raise NotMeasured(
-            f"hardware.grace_minutes={config.hardware.grace_minutes}: the exchanges took longer; with a "
-            "smaller hardware.probe_seconds the longest are left out"
-        )
-    if outcome.code:
-        blamed = started[outcome.failed or 0]
-        said = blamed.log.read_text(errors="replace").strip().splitlines() if blamed.log.exists() else []
-        last = f": {said[-1]}" if said else ""
-        raise NotMeasured(f"the exchanges couldn't be measured: {blamed.title} ended{last}")
+            f"{error}; with a smaller hardware.probe_seconds the longest are left out"
+        ) from None
     rows: dict[tuple[str, ...], Row] = {}
     for path in files.of_every_rank(folder, files.EXCHANGE).values():
         for row in json.loads(path.read_text()):

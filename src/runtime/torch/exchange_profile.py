@@ -12,6 +12,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common import exchange_profile
 from src.runtime.common.context import RankContext
 from src.runtime.torch import process_group, setup
+from src.runtime.torch.shared_all_reduce import SUPPORTED, SharedAllReduce
 
 
 class ProcessGroupBackend:
@@ -68,3 +69,49 @@ def train(context: RankContext, recorder: Recorder) -> None:
     process_group.join(context, name)
     backend = ProcessGroupBackend(name, context.rank, exchange_profile.worker_hosts(context), device)
     exchange_profile.run(context, recorder, backend)
+
+
+class EveryExchange(ProcessGroupBackend):
+    """The backend with all kinds of exchange that strategies make, each by the bytes of a whole tensor."""
+
+    sends = True
+
+    def __init__(
+        self, name: str, rank: int, hosts: Sequence[str], device: torch.device, shared: bool
+    ) -> None:
+        super().__init__(name, rank, hosts, device)
+        self._shared = SharedAllReduce(lambda _: None) if shared else None
+
+    def operations(self) -> Mapping[str, tuple[Callable[[Tensor], None], int]]:
+        """Return all-reduce, by shared memory too where there is some, all-gather and reduce-scatter."""
+        ranks = len(self.hosts)
+
+        def part(tensor: Tensor) -> Tensor:
+            return tensor[: len(tensor) // ranks]
+
+        def all_gather(tensor: Tensor) -> None:
+            dist.all_gather_into_tensor(tensor[: len(part(tensor)) * ranks], part(tensor).clone())
+            self._settle()
+
+        def reduce_scatter(tensor: Tensor) -> None:
+            dist.reduce_scatter_tensor(part(tensor).clone(), tensor[: len(part(tensor)) * ranks])
+            self._settle()
+
+        found = {
+            "all_reduce": super().operations()["all_reduce"],
+            "all_gather": (all_gather, 1),
+            "reduce_scatter": (reduce_scatter, 1),
+        }
+        if self._shared is not None:
+            found["all_reduce_in_shared_memory"] = (self._shared.average, 1)
+        return found
+
+
+def train_every(context: RankContext, recorder: Recorder) -> None:
+    """Measure all kinds of exchange, in the place of a training."""
+    device = setup.root_device(context)
+    name = setup.process_group_backend(context)
+    process_group.join(context, name)
+    shared = device.type == "cpu" and SUPPORTED and not context.config.across_hosts
+    hosts = exchange_profile.worker_hosts(context)
+    exchange_profile.run(context, recorder, EveryExchange(name, context.rank, hosts, device, shared))

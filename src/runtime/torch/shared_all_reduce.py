@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from src.compat.alike_ranks import others_are_there
 from src.compat.live_tensors import exchanged
 from src.machine import quota
 from src.measure.recorder import Recorder
@@ -82,6 +83,9 @@ class SharedAllReduce:
             self._open()
         if self._world == 1:
             return
+        if not others_are_there():
+            dist.all_reduce(gradients, dist.ReduceOp.AVG)
+            return
         if self._slots is None:
             dist.all_reduce(gradients.div_(self._world))
             return
@@ -122,7 +126,7 @@ class SharedAllReduce:
         which is 64 MB in many containers. The kernel frees it with the last rank, however the ranks end.
         """
         self._world, self._rank = dist.get_world_size(), dist.get_rank()
-        if self._world == 1:
+        if self._world == 1 or not others_are_there():
             return
         ring_bytes = self.ring_bytes(self._world)
         # A cache line for each counter: ranks don't invalidate each other's.

@@ -1,15 +1,9 @@
-"""Measure what a machine gives before a training: `python -m src.profile network [key=value ...]`.
-
-`network` measures the links between hosts, and what each backend's exchanges take over them by size. Words
-are those of `src.train`: `hardware=vpn workers=2`; `strategy=ddp,mpi` for some of the backends. `out` is a
-folder for the result, `network.json`; without it the result is printed alone.
-"""
+"""Measure what the links between hosts give, and what each backend's exchanges take over them by size."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,10 +17,9 @@ from src.config import CannotRunHere, Config, ConfigError, command_line, compose
 from src.launch.launcher import launcher_of
 from src.launch.local import isolation
 from src.launch.supervise import choose_hosts, exchange_benchmark
-from src.run import exit_lines, files, leases
+from src.run import files, leases
 from src.run.tables import write_text
 
-USAGE = "usage: python -m src.profile network [hardware=vpn workers=2 strategy=ddp,mpi ... out=FOLDER]"
 # One strategy for each backend, and what of a training they need, which isn't done.
 DEFAULTS = {
     "strategy": "ddp,mpi,parameter_server,tf_multiworker",
@@ -41,16 +34,12 @@ DEFAULTS = {
 SHOWN = {"all_reduce": "all-reduce", "send_receive": "send/receive"}
 
 
-def main() -> int:
-    """Measure as the command line says; return 0, 1 after a failure, 2 for a mistake, 130 after Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if sys.argv[1:2] != ["network"]:
-        return exit_lines.complain(USAGE, ConfigError.exit_status)
-    return exit_lines.run(lambda: _profile(sys.argv[2:]))
+def profile(words: Sequence[str]) -> None:
+    """Measure each cell of a command line, print the tables, and write the result.
 
-
-def _profile(words: Sequence[str]) -> None:
-    """Measure each cell of the command line, print the tables, and write the result."""
+    Raises:
+        ConfigError: for a mistake in the words, or what can't be measured here.
+    """
     given = {word.partition("=")[0]: word for word in words}
     out = given.pop("out", "out=").partition("=")[2]
     if out and Path(out).exists() and not Path(out).is_dir():
@@ -142,7 +131,3 @@ def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-if __name__ == "__main__":
-    exit_lines.leave(main)

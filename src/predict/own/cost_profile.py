@@ -1,0 +1,225 @@
+"""Read and write a cost profile, `profile.json`: what a model's steps, operations and exchanges cost.
+
+A profile has points. A point of `steps` is a rehearsal of one strategy with so many workers and micro-batches,
+which predicts steps of other batches together with a second one; a point of `operations` has the passes of
+each operation for micro-batches of one size, from which the stages of any cut are made up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from src.config import Config, ConfigError
+from src.config.keys import key_of
+from src.measure.software import software_of
+from src.run.tables import write_text
+
+STEPS, OPERATIONS = "steps", "operations"
+# The modules whose `train` profiles in the place of a training.
+ENTRIES = {STEPS: "src.runtime.torch.rehearsal", OPERATIONS: "src.runtime.torch.operations_profile"}
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measurement of a profile.
+
+    Attributes:
+        kind: `steps` or `operations`.
+        model: what the user calls the model.
+        identity: what a run must have in common with it, by name.
+        code: the digest of the code that computed it.
+        microbatch: samples of a micro-batch of a worker.
+        beside: how many processes measured side by side.
+        ranks: what each of these left.
+    """
+
+    kind: str
+    model: str
+    identity: Mapping[str, Any]
+    code: str
+    microbatch: int
+    beside: int
+    ranks: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A cost profile.
+
+    Attributes:
+        points: its measurements of models.
+        exchanges: measurements of exchanges: how many `ranks`, over which `links` (`None` within one host), and
+            its `rows` (`src/measure/exchange_benchmark.py`).
+        path: the file that it was read from.
+    """
+
+    points: tuple[Point, ...] = ()
+    exchanges: tuple[Mapping[str, Any], ...] = ()
+    path: Path = field(default=Path("profile.json"), compare=False)
+
+    def write(self, path: Path) -> None:
+        """Write the profile to a file."""
+        content = {
+            "version": VERSION,
+            "points": [dataclasses.asdict(point) for point in self.points],
+            "exchanges": [dict(each) for each in self.exchanges],
+        }
+        write_text(path, json.dumps(content))
+
+    def with_point(self, point: Point) -> Profile:
+        """Return the profile with a further point, which joins what the same code has left of it before."""
+        alike = [each for each in self.points if _place(each) == _place(point)]
+        ranks = [rank for each in [*alike, point] if each.code == point.code for rank in each.ranks]
+        others = tuple(each for each in self.points if each not in alike)
+        return dataclasses.replace(self, points=(*others, dataclasses.replace(point, ranks=ranks)))
+
+    def of(self, config: Config) -> list[Point]:
+        """Return the points from which a run's steps are predicted, those of fewer samples first.
+
+        Raises:
+            ConfigError: where there are none, with what there is instead.
+        """
+        kind = kind_of(config)
+        wanted = identity(config)
+        named = [point for point in self.points if point.kind == kind]
+        alike = [point for point in named if point.identity == wanted]
+        if not alike:
+            raise ConfigError(f"{self.path}: {_missing(config, wanted, named, self.points)}")
+        code = code_of(config)
+        known = [point for point in alike if point.code == code]
+        if not known:
+            raise ConfigError(
+                f"{self.path}: its model={config.model['name']} was computed by other code than there is now; "
+                "make it again"
+            )
+        return sorted(known, key=lambda point: point.microbatch)
+
+
+def read(path: Path) -> Profile:
+    """Read a profile; raise `ConfigError` for a file that is none."""
+    path = path / "profile.json" if path.is_dir() else path
+    try:
+        content = json.loads(path.read_text())
+        if content["version"] != VERSION:
+            raise ConfigError(f"{path}: is a profile of version {content['version']}; make it again")
+        points = tuple(Point(**each) for each in content["points"])
+        return Profile(points, tuple(content["exchanges"]), path)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: can't be read: {error.strerror}; `python -m src.profile model=...` makes one"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path}: is no profile, as `python -m src.profile model=...` makes them"
+        ) from error
+
+
+def kind_of(config: Config) -> str:
+    """Return which kind of point predicts a run.
+
+    Raises:
+        ConfigError: where none does.
+    """
+    name = config.strategy["name"]
+    if config.framework != "torch" or not (config.cuts or config.supports.rehearsal):
+        raise ConfigError(f"strategy={name}: its steps can't be predicted yet")
+    for key, given, plain in (
+        ("scaling", config.scaling, "strong"),
+        ("batch_shares", config.batch_shares, "equal"),
+        ("model.own_training", config.model.get("own_training"), None),
+        ("hardware.speeds", config.hardware.speeds, None),
+        ("hardware.engine", config.hardware.engine, None),
+        ("resume", config.resume, None),
+    ):
+        if given != plain and not (plain is None and not given):
+            raise ConfigError(f"{key}={given}: steps of such a run can't be predicted yet")
+    if config.cuts and config.degrees.pipeline < config.workers:
+        raise ConfigError(f"strategy={name}: stages with copies, shards or parts can't be predicted yet")
+    return OPERATIONS if config.cuts else STEPS
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """Return what a run has in common with the points that predict it, by name."""
+    common = {
+        "model": _plain(config.model),
+        "dataset": config.dataset["name"],
+        "task": config.task["name"],
+        "precision": config.precision,
+        "device": config.hardware.device,
+        "cores_per_device": config.hardware.cores_per_device,
+        "optimizer": config.optimizer["name"],
+        "clipped": config.optimizer["clip_norm"] is not None,
+    }
+    if config.cuts:
+        return {**common, "tied": config.strategy.get("tied", "together")}
+    options = {key: value for key, value in config.strategy.items() if not key_of(f"strategy.{key}").fixed}
+    return {
+        **common,
+        "batchnorm": config.batchnorm,
+        "across_hosts": config.across_hosts,
+        "strategy": {"name": config.strategy["name"], **_plain(options)},
+        "workers": config.workers,
+        "microbatches": config.microbatches,
+    }
+
+
+def code_of(config: Config) -> str:
+    """Return the digest of the code that computes a run's steps."""
+    strategy = dict(config.strategy)
+    if config.cuts:
+        strategy["entry"] = f"{ENTRIES[OPERATIONS]}.train"
+    return _digest(
+        json.dumps(dataclasses.asdict(dataclasses.replace(config, strategy=strategy, out="")), default=str)
+    )
+
+
+@cache
+def _digest(text: str) -> str:
+    config = Config(**json.loads(text))
+    return hashlib.sha256(json.dumps(software_of(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _place(point: Point) -> tuple[Any, ...]:
+    """Return what tells a point from others."""
+    return point.kind, point.identity, point.microbatch, point.beside
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as JSON has them."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(options), default=str))
+    return plain
+
+
+def _missing(
+    config: Config, wanted: Mapping[str, Any], named: Sequence[Point], every: Sequence[Point]
+) -> str:
+    """Say what a profile has instead of a run's points."""
+    model = config.model["name"]
+    if model not in {point.model for point in every}:
+        there = ", ".join(sorted({point.model for point in every})) or "nothing"
+        return f"has no model={model}, but {there}"
+    nearest = max(
+        named,
+        key=lambda point: sum(point.identity.get(key) == value for key, value in wanted.items()),
+        default=None,
+    )
+    if nearest is None:
+        return f"has nothing of model={model} for strategy={config.strategy['name']}; profile that, too"
+    differ = [key for key, value in wanted.items() if nearest.identity.get(key) != value]
+    shown = ", ".join(f"{key}={_short(nearest.identity.get(key))}" for key in differ)
+    asked = ", ".join(f"{key}={_short(wanted[key])}" for key in differ)
+    return f"model={model} was profiled with {shown}, not with {asked}; profile that, too"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("name", "other options"))
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,114 @@
+"""Predict a step of a run from its profile: one that was rehearsed, or one whose model is cut into stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from src.config import Config, ConfigError
+from src.predict import program
+from src.predict.own import cost_profile
+from src.predict.own.constants import Constants
+from src.predict.own.cost_profile import OPERATIONS, Point, Profile
+from src.predict.own.exchange_times import ExchangeTimes
+from src.predict.own.stages import StageStep
+from src.predict.program import Event, Program, SimulatedStep
+from src.predict.step import Parts, expected_maximum
+
+
+@dataclass(frozen=True)
+class RehearsedStep:
+    """A step of a run that was rehearsed, of which `parts` tells how long it takes by some constants.
+
+    Attributes:
+        config: the run's.
+        points: rehearsals, by the samples of a micro-batch.
+        times: of exchanges between the workers; `None` of a single one.
+    """
+
+    config: Config
+    points: Sequence[Point]
+    times: ExchangeTimes | None
+
+    @cached_property
+    def program(self) -> Program:
+        """Return what a rank does in a step."""
+        wanted = self.config.microbatch
+        sizes = [point.microbatch for point in self.points]
+        programs = [program.middle([Program.of(rank) for rank in point.ranks]) for point in self.points]
+        if wanted in sizes:
+            return programs[sizes.index(wanted)]
+        if len(sizes) < 2:
+            raise ConfigError(
+                f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or a second "
+                "size"
+            )
+        above = next((place for place, size in enumerate(sizes) if size > wanted and place), len(sizes) - 1)
+        try:
+            return program.between(
+                programs[above - 1], programs[above], (sizes[above - 1], sizes[above]), wanted
+            )
+        except ValueError as error:
+            raise ConfigError(f"{error}: profile micro-batches of {wanted} samples") from error
+
+    @property
+    def shared_memory(self) -> bool:
+        """Return whether gradients are summed through shared memory."""
+        wanted = self.config.strategy.get("all_reduce", "backend")
+        plain = self.config.strategy.get("compression", "none") == "none"
+        here = self.config.hardware.device == "cpu" and not self.config.across_hosts
+        return wanted == "shared_memory" or (wanted == "auto" and plain and here)
+
+    def simulated(self, constants: Constants) -> SimulatedStep:
+        """Simulate a step of ranks that all take as long."""
+        shared = self.shared_memory
+        times = constants.shared_memory if shared else constants.exchanging
+
+        def seconds(event: Event) -> float:
+            assert self.times is not None
+            return self.times.seconds(event, shared_memory=shared) * times
+
+        slowed = constants.slowed if self.config.hardware.device == "cpu" else 0.0
+        return self.program.simulate(seconds, computing=constants.computing, slowed=slowed)
+
+    def parts(self, constants: Constants) -> Parts:
+        """Return the seconds of a step by part."""
+        found = self.simulated(constants)
+        exchanges = any(event.ranks for event in self.program.events)
+        # All wait for the rank that happens to be slowest.
+        waits = (
+            constants.straggling * expected_maximum(self.config.workers) * found.computing
+            if exchanges
+            else 0.0
+        )
+        own = found.computing
+        return Parts(own, found.waiting + waits, 0.0, 0.0)
+
+
+OwnStep = RehearsedStep | StageStep
+
+
+def of(config: Config, profile: Profile, network: float = 1.0) -> OwnStep:
+    """Return the step of a run.
+
+    Args:
+        config: the run's.
+        profile: of its machine.
+        network: how many times as fast its network is as it was measured.
+
+    Raises:
+        ConfigError: where the profile has nothing from which it can be predicted.
+    """
+    points = profile.of(config)
+    several = config.workers > 1
+    times = ExchangeTimes.of(profile, config, network) if several else None
+    if cost_profile.kind_of(config) == OPERATIONS:
+        assert times is not None
+        return StageStep(config, points, times)
+    return RehearsedStep(config, points, times)
+
+
+def faster(step: OwnStep, network: float) -> OwnStep:
+    """Return a step over a network that is so many times as fast."""
+    return step if step.times is None else replace(step, times=replace(step.times, network=network))

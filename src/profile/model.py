@@ -1,0 +1,146 @@
+"""Profile what the steps of a model cost, without training it: for predictions of steps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from src.config import Config, ConfigError, command_line, compose
+from src.config.mistakes import CommandError
+from src.data import available
+from src.launch.supervise import substitute
+from src.machine import devices
+from src.machine.device_locks import Lease
+from src.predict.own import cost_profile
+from src.predict.own.cost_profile import ENTRIES, STEPS, Point, Profile
+from src.run import files, leases
+
+EXCHANGES = "src.runtime.torch.exchange_profile.train_every"
+DEFAULT = "profile"
+
+
+def profile(words: Sequence[str]) -> None:
+    """Profile each cell of a command line, and write `profile.json` into its `out`.
+
+    What was profiled there before stays; of what is measured again, all measurements count.
+
+    Raises:
+        ConfigError: for a mistake in the words, or what can't be profiled.
+    """
+    given = [word for word in words if not word.startswith("out=")]
+    out = Path(next((word.partition("=")[2] for word in words if word.startswith("out=")), "") or DEFAULT)
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"out={out}: is no folder")
+    measure(compose.cells(command_line.parse(["-m", *command_line.flags_first(given)])), out)
+
+
+def measure(cells: Sequence[Config], out: Path) -> None:
+    """Profile cells, and write `profile.json` into a folder, as `profile` says."""
+    path = out / "profile.json"
+    found = cost_profile.read(path) if path.exists() else Profile(path=path)
+    for cell in cells:
+        cost_profile.kind_of(cell)
+    # Cells that differ in what a profile doesn't depend on, as schedules, have one point.
+    needed = {
+        json.dumps([cost_profile.identity(cell), cell.microbatch], sort_keys=True): cell for cell in cells
+    }
+    for cell in needed.values():
+        available.ensure(cell.dataset)
+    local = {id(cell): _here(cell) for cell in needed.values()}
+    with contextlib.closing(leases.take([*local.values()])) as lease:
+        for cell in needed.values():
+            point = _measured(cell, local[id(cell)], lease)
+            found = found.with_point(point)
+            _write(found, out, path)
+            print(_line(cell, point), flush=True)
+        for here in {_between(each): each for each in map(_here, cells) if each.workers > 1}.values():
+            rows = {"ranks": here.workers, "links": _between(here), "rows": _exchanges(here, lease)}
+            others = tuple(each for each in found.exchanges if _ends(each) != _ends(rows))
+            found = dataclasses.replace(found, exchanges=(*others, rows))
+            _write(found, out, path)
+    print(path)
+
+
+def _write(found: Profile, out: Path, path: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    found.write(path)
+
+
+def _here(cell: Config) -> Config:
+    """Return a job on this machine that profiles one rank of a cell: as many processes as share a host."""
+    hardware = cell.hardware
+    there = devices.find(hardware.device, hardware.cores_per_device, hardware.devices)
+    count = min(cell.workers, len(there)) if there else 1
+    return dataclasses.replace(cell, workers=count)
+
+
+def _between(cell: Config) -> Any:
+    """Return what lies between a cell's workers: the emulated links, or `None` for one host."""
+    links = cell.hardware.links
+    return None if links is None else json.dumps(links, sort_keys=True, default=str)
+
+
+def _ends(exchanges: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return between how many ranks exchanges were measured, and over which links."""
+    return exchanges["ranks"], exchanges["links"]
+
+
+def _measured(cell: Config, here: Config, lease: Lease) -> Point:
+    """Profile a cell by processes on this machine."""
+    kind = cost_profile.kind_of(cell)
+    rehearsal = {"entry": cell.strategy["entry"], "workers": cell.workers, "links": cell.hardware.links}
+    # Nothing is sent: hosts needn't be emulated.
+    alone = dataclasses.replace(here, hardware=dataclasses.replace(here.hardware, links=None))
+    doing = f"profiling {cell.strategy['name']} of {cell.model['name']}, {cell.microbatch} samples"
+    with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
+        out = Path(folder, "job")
+        changes = {"entry": f"{ENTRIES[kind]}.train", "rehearsal": rehearsal}
+        substitute.run(alone, out, lease.of(leases.request_of(alone)), changes, doing)
+        ranks = [json.loads(path.read_text()) for path in files.of_every_rank(out, files.REHEARSAL).values()]
+    if len(ranks) < here.workers:
+        raise CommandError(f"{doing}: {here.workers - len(ranks)} of {here.workers} processes left nothing")
+    return Point(
+        kind=kind,
+        model=cell.model["name"],
+        identity=cost_profile.identity(cell),
+        code=cost_profile.code_of(cell),
+        microbatch=cell.microbatch,
+        beside=here.workers,
+        ranks=ranks,
+    )
+
+
+def _exchanges(here: Config, lease: Lease) -> list[dict[str, Any]]:
+    """Measure all kinds of exchange between a job's ranks."""
+    with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
+        out = Path(folder, "job")
+        substitute.run(
+            here, out, lease.of(leases.request_of(here)), {"entry": EXCHANGES}, "measuring exchanges"
+        )
+        rows: dict[tuple[str, ...], dict[str, Any]] = {}
+        for path in files.of_every_rank(out, files.EXCHANGE).values():
+            for row in json.loads(path.read_text()):
+                rows.setdefault((row["operation"], *row["between"]), row)
+    return list(rows.values())
+
+
+def _line(cell: Config, point: Point) -> str:
+    """Say what was measured."""
+    if point.kind == STEPS:
+        seconds = median(median(rank["computed"]) for rank in point.ranks)
+        exchanges = sum(each["kind"] not in ("wait", "update") for each in point.ranks[0]["events"])
+        said = f"computes {seconds * 1e3:.1f} ms of a step, in which it exchanges {exchanges} times"
+    else:
+        step = point.ranks[0]["step"]
+        seconds = sum(step.values())
+        said = f"{len(point.ranks[0]['model']['names'])} operations, {seconds * 1e3:.1f} ms a whole step"
+    return (
+        f"{cell.strategy['name']} {cell.model['name']} workers={cell.workers} batch={cell.batch} "
+        f"microbatches={cell.microbatches}: {said}"
+    )
