@@ -1,7 +1,7 @@
 """Hold predictions of the study `predicted` against its runs.
 
-python -m bench.predicted profile FOLDER     # profiles its cells, before and after the study: FOLDER/profile.json
-python -m bench.predicted FOLDER             # predicts its runs (results/predicted) from that and from each other
+    python -m bench.predicted profile FOLDER    # profiles its cells: FOLDER/profile.json; before and after it
+    python -m bench.predicted FOLDER            # predicts its runs from that and from each other
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Observer(Protocol):
         """Note that the rank begins to wait for a call."""
 
 
-class _Done(_Work):  # type: ignore[misc]
+class _Done(_Work):
     """The work of a call that is done, with its result."""
 
     def __init__(self, result: list[Tensor], wait: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class _Done(_Work):  # type: ignore[misc]
         return self._future
 
 
-class AlikeRanks(_Group):  # type: ignore[misc]
+class AlikeRanks(_Group):
     """A group of ranks that do what this one does; each method is one of torch's process groups."""
 
     observer: Observer | None = None
@@ -87,7 +87,7 @@ class AlikeRanks(_Group):  # type: ignore[misc]
     def _call(
         self, kind: str, given: Sequence[Tensor], result: Sequence[Tensor], do: Callable[[], None]
     ) -> _Done:
-        """Do what a call leaves in its result, and tell the observer, unless a single rank exchanges nothing."""
+        """Do what a call leaves in its result, and tell the observer, unless there is a single rank."""
         observer = AlikeRanks.observer
         if observer is None or self._ranks == 1:
             do()

@@ -3,8 +3,8 @@
     python -m src.profile network [hardware=vpn workers=2 strategy=ddp,mpi ... out=FOLDER]
     python -m src.profile model=resnet18 strategy=ddp,fsdp workers=2 batch=64,128 [... out=FOLDER]
 
-`network` measures the links between hosts, and what each backend's exchanges take over them by size; `out` is a
-folder for the result, `network.json`; without it the result is printed alone. Otherwise each cell of the
+`network` measures the links between hosts, and what each backend's exchanges take over them by size; `out` is
+a folder for the result, `network.json`; without it the result is printed alone. Otherwise each cell of the
 words, which are those of a sweep of `src.train`, is profiled: FOLDER/profile.json, from which
 `python -m src.predict` predicts steps (docs/predict.md). By default that is profile/profile.json.
 """

@@ -25,8 +25,8 @@ class Constants:
 
     Attributes:
         computing: how many times as long a rank computes in a run as in its profile.
-        shared_memory, exchanging: how many times as long an exchange takes in a step as by itself, through shared
-            memory and by the backend.
+        shared_memory, exchanging: how many times as long an exchange takes in a step as by itself, through
+            shared memory and by the backend.
         slowed: the part of an exchange that goes on beside a computation by which this takes longer.
         straggling: by how much a rank's step varies, as a part of what it computes.
         pass_seconds: that each pass of a stage takes besides its operations.

@@ -1,8 +1,8 @@
 """Read and write a cost profile, `profile.json`: what a model's steps, operations and exchanges cost.
 
-A profile has points. A point of `steps` is a rehearsal of one strategy with so many workers and micro-batches,
-which predicts steps of other batches together with a second one; a point of `operations` has the passes of
-each operation for micro-batches of one size, from which the stages of any cut are made up.
+A profile has points. A point of `steps` is a rehearsal of one strategy with so many workers and
+micro-batches, which predicts steps of other batches together with a second one; a point of `operations` has
+the passes of each operation for micro-batches of one size, from which the stages of any cut are made up.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Profile:
 
     Attributes:
         points: its measurements of models.
-        exchanges: measurements of exchanges: how many `ranks`, over which `links` (`None` within one host), and
-            its `rows` (`src/measure/exchange_benchmark.py`).
+        exchanges: measurements of exchanges: how many `ranks`, over which `links` (`None` within one host),
+            and its `rows` (`src/measure/exchange_benchmark.py`).
         path: the file that it was read from.
     """
 
@@ -97,8 +97,8 @@ class Profile:
         known = [point for point in alike if point.code == code]
         if not known:
             raise ConfigError(
-                f"{self.path}: its model={config.model['name']} was computed by other code than there is now; "
-                "make it again"
+                f"{self.path}: its model={config.model['name']} was computed by other code than there is "
+                "now; make it again"
             )
         return sorted(known, key=lambda point: point.microbatch)
 

@@ -46,7 +46,7 @@ class ExchangeTimes:
         rows = [each for each in profile.exchanges if each["links"] == between]
         if not rows:
             raise ConfigError(
-                f"{profile.path}: has no exchanges over hardware={config.hardware.name}; profile with that, too"
+                f"{profile.path}: has no exchanges over hardware={config.hardware.name}; profile that, too"
             )
         nearest = min(rows, key=lambda each: abs(each["ranks"] - config.workers))
         return cls(nearest["ranks"], _points(nearest["rows"]), network)
@@ -77,7 +77,7 @@ class ExchangeTimes:
 
 
 def _points(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return (bytes, seconds) of each operation, in order of size; the slowest pair's where there are several."""
+    """Return (bytes, seconds) of each operation, in order of size, of the slowest pair of ranks."""
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         own = found.setdefault(row["operation"], {})

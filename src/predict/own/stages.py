@@ -147,7 +147,7 @@ class StageStep:
     def _one_by_one(
         self, whole: np.ndarray, sent: np.ndarray, sent_back: np.ndarray, update: np.ndarray, other: float
     ) -> Parts:
-        """Return the parts of a step without a schedule: stages wait for each other, or never do (PipeDream)."""
+        """Return the parts of a step without a schedule: stages work in turn, or all the time (PipeDream)."""
         count, workers = self.config.microbatches, len(update)
         compute = float(count * whole.sum() / workers)
         if not self.overlaps:
@@ -185,8 +185,8 @@ class StageStep:
         if len(values) == 1:
             if sizes[0] != wanted:
                 raise ConfigError(
-                    f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or a "
-                    "second size"
+                    f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or "
+                    "a second size"
                 )
             return values[0]
         above = min(max(1, int(np.searchsorted(sizes, wanted))), len(sizes) - 1)

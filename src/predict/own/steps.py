@@ -41,8 +41,8 @@ class RehearsedStep:
             return programs[sizes.index(wanted)]
         if len(sizes) < 2:
             raise ConfigError(
-                f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or a second "
-                "size"
+                f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or "
+                "a second size"
             )
         above = next((place for place, size in enumerate(sizes) if size > wanted and place), len(sizes) - 1)
         try:

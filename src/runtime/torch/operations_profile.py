@@ -1,12 +1,13 @@
 """Profile a model's operations in the place of a training: what the stages of any cut of it would cost.
 
-Measured are each operation's passes by itself, and a whole step of the uncut model, which tells what operations
-lose or gain side by side. Several processes may measure at once, as stages on one host share its memory.
+Measured are each operation's passes by itself, and a whole step of the uncut model, which tells what
+operations gain side by side. Several processes may measure at once, as stages on one host share its memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import time
 from statistics import median
@@ -82,7 +83,7 @@ def _steps(context: RankContext, model: nn.Module, device: torch.device) -> dict
         mark("update")
         optimizer.zero_grad()
         mark("clear")
-        for (_, begin), (name, end) in zip(marks, marks[1:], strict=False):
+        for (_, begin), (name, end) in itertools.pairwise(marks):
             if number >= WARMUP:
                 rows.setdefault(name, []).append(end - begin)
     return {name: median(each) for name, each in rows.items()}

@@ -1,9 +1,9 @@
-"""Rehearse a rank's steps: train as one of many ranks whose others aren't there, and note what it does when.
+"""Rehearse a rank's steps: train as one of many ranks whose others aren't there, and note what it does.
 
-The strategy's own code runs, in Lightning's loop, on as many samples and with parts of the same sizes as among
-the ranks (`src/compat/alike_ranks.py`). Kept are the seconds that the rank computes between its exchanges, and
-what these are: with the seconds of exchanges they make a step (`src/predict/program.py`). Several processes may
-rehearse side by side, as ranks of one host share its memory.
+The strategy's own code runs, in Lightning's loop, on as many samples and with parts of the same sizes as
+among the ranks (`src/compat/alike_ranks.py`). Kept are the seconds that the rank computes between its
+exchanges, and what these are: with the seconds of exchanges they make a step (`src/predict/program.py`).
+Several processes may rehearse side by side, as ranks of one host share its memory.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Step:
     """A step as it was seen.
 
     Attributes:
-        events: (kind, bytes, ranks, number of the call, seconds that were computed before it) of each exchange
-            and each wait for one, and of the beginning of the update.
+        events: (kind, bytes, ranks, number of the call, seconds that were computed before it) of each
+            exchange and each wait for one, and of the beginning of the update.
         last: seconds that were computed after the last one.
     """
 
@@ -160,7 +160,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
 
 
 def rehearsed(config: Config) -> tuple[Config, str]:
-    """Return the configuration of the training that a process rehearses, and the import path of its strategy."""
+    """Return the configuration of the training that a process rehearses, and its strategy's entry."""
     rehearsal = config.strategy["rehearsal"]
     strategy = {key: value for key, value in config.strategy.items() if key != "rehearsal"}
     strategy["entry"] = rehearsal["entry"]
