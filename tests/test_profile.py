@@ -1,4 +1,4 @@
-"""`python -m src.profile network` as it is typed, and `hardware.probe=true`."""
+"""`python -m src.profile` as it is typed: exchanges, and a model's steps; and `hardware.probe=true`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ def profile(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ),
         (("network", "hardware.probe_seconds=0"), "error: hardware.probe_seconds=0: must be at least 0.1"),
         (("network", "out=file"), "error: out=file: is no folder"),
+        (("model=mlp", "out=file"), "error: out=file: is no folder"),
+        (("model=mlp", "strategy=tf_single"), "error: strategy=tf_single: its steps can't be predicted yet"),
+        (("model=mpl",), "error: model=mpl: no such model"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(
@@ -130,3 +133,44 @@ def test_a_probe_that_takes_too_long_says_so_and_the_next_cell_runs(commands: An
     assert [each["status"] for each in recorded] == ["failed"] * 2
     assert all(f"error: {each['error']}".startswith(says) for each in recorded)
     assert commands.left() == []
+
+
+# Strategies whose ranks exchange as often and as much in each step.
+EXCHANGING = ("ddp", "fsdp", "tensor_parallel")
+
+
+@pytest.mark.slow
+def test_a_rank_rehearses_the_exchanges_of_a_real_one_and_its_step_is_predicted(commands: Any) -> None:
+    """A model is profiled, run and predicted; a rehearsed rank hands over what a real one does."""
+    model = ("model=gpt", "model.layers=1", "dataset=gcide", "dataset.source=generated", "batch=8")
+    here = ("hardware.device=cpu", "hardware.share_devices=true", "dataset.limit=480", "dataset.test_limit=8")
+    words = (*model, *here, "workers=2")
+    strategies = ",".join([*EXCHANGING, "pipeline"])
+    done = profile(commands.folder, *words, f"strategy={strategies}", "out=profile")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(EXCHANGING) + 2
+    points = json.loads((commands.folder / "profile/profile.json").read_text())["points"]
+    by_name = {point["identity"].get("strategy", {}).get("name", "pipeline"): point for point in points}
+    ended = commands.run("-m", f"strategy={','.join(EXCHANGING)}", *words, "tracking.backend=none")
+    assert ended.returncode == 0, ended.stderr
+    for path in commands.folder.glob("runs/*/ranks/0/record.json"):
+        name = path.parts[-4].partition("-")[0]
+        real: dict[str, float] = {}
+        for _, kind, ranks, _, size in json.loads(path.read_text())["exchanges"]:
+            assert ranks == 2
+            real[kind] = real.get(kind, 0.0) + size
+        rehearsed: dict[str, float] = {}
+        for event in by_name[name]["ranks"][0]["events"]:
+            if event["kind"] not in ("wait", "update"):
+                rehearsed[event["kind"]] = rehearsed.get(event["kind"], 0.0) + event["bytes"]
+        assert rehearsed == pytest.approx(real, rel=1e-3), name
+    asked = subprocess.run(
+        [sys.executable, "-m", "src.predict", "--profile", "profile", *words, f"strategy={strategies}"],
+        cwd=commands.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert sum(" ms " in line for line in asked.stdout.splitlines()) == len(EXCHANGING) + 1

@@ -65,6 +65,7 @@ SOMETIMES: dict[str, Callable[[Config], bool]] = {
     "src.launch.mpi.agent": lambda config: "mpiexec" in config.strategy,
     "src.launch.mpi.agents": lambda config: "mpiexec" in config.strategy,
     "src.launch.supervise.exchange_benchmark": lambda config: config.hardware.probe,
+    "src.launch.supervise.substitute": lambda config: config.hardware.probe,
     "src.machine.link": _has_links,
 }
 # These touch no figure, for the reason that stands beside each.

@@ -1,8 +1,12 @@
-"""Predict steps of configurations from a table, and write it with predictions beside them.
+"""Predict steps: of runs of one's own, from a profile of their machine, or of a table's configurations.
 
-    python -m src.predict --rows in.csv --out out.csv [--seed 0] [--what-if network=2x compute=1.3x]
+    python -m src.predict --profile profile [--runs results/quick ...] strategy=ddp,fsdp model=resnet18
+    python -m src.predict --ledger
+    python -m src.predict --rows in.csv --out out.csv
 
-Rows that have `seconds` calibrate, the others are predicted (docs/predict.md).
+Words are those of a sweep of `src.train`. A profile is made by `python -m src.profile`; finished runs in the
+folders of `--runs` calibrate. In a table rows that have `seconds` do, and the others are predicted.
+`--what-if network=2x compute=1.3x` predicts a machine that is so many times as fast (docs/predict.md).
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from src.config.mistakes import ConfigError
 from src.predict import table, what_if
+from src.predict.own import command
 from src.predict.predictions import Prediction, predict
 from src.run import exit_lines
 
@@ -19,7 +25,29 @@ from src.run import exit_lines
 def main(arguments: Sequence[str] | None = None) -> int:
     """Predict; return the exit status: 0, 1 where no row was predicted, or 2 for a mistake."""
     options = _parse(arguments)
-    return exit_lines.run(lambda: _predict(options))
+    return exit_lines.run(lambda: _answer(options))
+
+
+def _answer(options: argparse.Namespace) -> int:
+    """Do what is asked; return the exit status."""
+    asked = [name for name in ("rows", "profile", "ledger") if getattr(options, name)]
+    if len(asked) != 1:
+        raise ConfigError("say one of --profile PROFILE with words, --rows IN --out OUT, and --ledger")
+    if options.ledger:
+        return command.show_ledger()
+    if options.profile:
+        if options.out is not None:
+            raise ConfigError("--out: is of --rows")
+        changes = what_if.parse(options.what_if)
+        return command.predict(
+            options.words, options.profile, options.runs, options.seed, changes, options.timelines
+        )
+    if options.out is None:
+        raise ConfigError("--rows: needs --out, a file for the table with predictions")
+    given = [*options.words, *map(str, options.runs), *(["--timelines"] if options.timelines else [])]
+    if given:
+        raise ConfigError(f"{given[0]}: is of --profile, not of --rows")
+    return _predict(options)
 
 
 def _predict(options: argparse.Namespace) -> int:
@@ -50,8 +78,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m src.predict", description="Predict steps of configurations, calibrated by measured ones."
     )
-    parser.add_argument("--rows", type=Path, required=True, help="a table, a configuration a row")
-    parser.add_argument("--out", type=Path, required=True, help="the same table, with predictions")
+    parser.add_argument("words", nargs="*", help="of runs that are predicted, as those of src.train")
+    parser.add_argument("--profile", type=Path, help="a profile of their machine, or its folder")
+    parser.add_argument("--runs", nargs="+", default=[], help="folders of runs that calibrate")
+    parser.add_argument("--timelines", type=Path, help="a folder for simulated steps, as Chrome traces")
+    parser.add_argument("--config-dir", help="a folder with further choices, as of src.train")
+    parser.add_argument("--ledger", action="store_true", help="show all predictions and what came of them")
+    parser.add_argument("--rows", type=Path, help="a table, a configuration a row")
+    parser.add_argument("--out", type=Path, help="the same table, with predictions")
     parser.add_argument("--seed", type=_seed, default=0, help="of the folds from which intervals are had")
     parser.add_argument(
         "--what-if",
@@ -60,7 +94,24 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="key=TIMESx",
         help=f"predict a machine that is so many times as fast: {', '.join(what_if.CONSTANTS)}",
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    # Words that follow the folders of `--runs`, or changes, are words all the same.
+    for name in ("runs", "what_if") if options.profile else ():
+        given = getattr(options, name)
+        taken = [each for each in given if _is_word(each, name)]
+        setattr(options, name, [each for each in given if each not in taken])
+        options.words += taken
+    if options.config_dir is not None:
+        options.words.append(f"--config-dir={options.config_dir}")
+    options.runs = [Path(each) for each in options.runs]
+    return options
+
+
+def _is_word(text: str, option: str) -> bool:
+    """Return whether what follows an option sets a key, as `batch=64`."""
+    key, equals, _ = text.partition("=")
+    own = key in what_if.CONSTANTS if option == "what_if" else Path(text).is_dir()
+    return bool(equals) and not own
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ of their own is a factor each, near 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,26 +81,48 @@ def fit(steps: Sequence[Step], start: Fit | None = None) -> Fit:
     moved = [np.arange(len(steps))] * len(FITTED)
     moved += [np.array([i for i, step in enumerate(steps) if key in keys(step)]) for key in effects]
 
-    def residuals(place: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        found = _at(place * spreads, effects)
-        chosen = np.arange(len(steps)) if rows is None else rows
-        gaps = np.array([found.log_seconds(steps[i]) for i in chosen.tolist()]) - measured[chosen]
-        return _robust(gaps / NOISE)
+    def gaps(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        found = _at(values, effects)
+        return np.array([found.log_seconds(steps[i]) for i in rows.tolist()]) - measured[rows]
+
+    first = np.zeros(len(spreads)) if start is None else _place(start, effects)
+    return _at(most_probable(gaps, spreads, moved, first), effects)
+
+
+def most_probable(
+    gaps: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    spreads: np.ndarray,
+    moved: Sequence[np.ndarray],
+    first: np.ndarray,
+) -> np.ndarray:
+    """Return the most probable values [values], each of which is near 0 unless rows tell otherwise.
+
+    Args:
+        gaps: from values and the numbers of rows, how far predicted logarithms are from measured ones.
+        spreads: standard deviations of the values before rows are seen.
+        moved: of each value, the rows that depend on it; all rows depend on the first value.
+        first: from where to look.
+    """
+    every_row = np.arange(1 + max(int(rows.max(initial=0)) for rows in moved))
+
+    def residuals(place: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return _robust(gaps(place * spreads, rows) / NOISE)
 
     def every(place: np.ndarray) -> np.ndarray:
-        return np.concatenate([residuals(place), place])
+        return np.concatenate([residuals(place, every_row), place])
 
     def slopes(place: np.ndarray) -> np.ndarray:
-        here, found = residuals(place), np.zeros((len(steps), len(place)))
+        here, found = residuals(place, every_row), np.zeros((len(every_row), len(place)))
         for column, rows in enumerate(moved):
-            there = place.copy()
-            there[column] += STEP
-            found[rows, column] = (residuals(there, rows) - here[rows]) / STEP
+            if len(rows):
+                there = place.copy()
+                there[column] += STEP
+                found[rows, column] = (residuals(there, rows) - here[rows]) / STEP
         return np.concatenate([found, np.eye(len(place))])
 
-    first = np.zeros(len(spreads)) if start is None else _place(start, effects) / spreads
-    solved = least_squares(every, first, jac=slopes, max_nfev=25, xtol=1e-4, ftol=1e-4)
-    return _at(solved.x * spreads, effects)
+    solved = least_squares(every, first / spreads, jac=slopes, max_nfev=25, xtol=1e-4, ftol=1e-4)
+    values: np.ndarray = solved.x * spreads
+    return values
 
 
 def _at(logarithms: np.ndarray, effects: Sequence[tuple[str, str]]) -> Fit:

@@ -42,12 +42,12 @@ class Scores:
         """Return how far a prediction's logarithm may be off at a level as 0.8, and on what that rests."""
         (model, machine, _), known = keys(step), self.known
         few = "" if len(self.alike) >= FEW else f"{len(self.alike)} rows were measured, which are few"
-        found, note = _quantile(_filled(self.alike), level), few
+        found, note = quantile(filled(self.alike), level), few
         if model not in known:
-            found = max(found, _quantile(_filled(self.apart), level))
+            found = max(found, quantile(filled(self.apart), level))
             note = "nothing was measured of this model"
         if machine not in known:
-            found = max(found, _quantile(PRIOR_SCORES, level))
+            found = max(found, quantile(PRIOR_SCORES, level))
             note = "nothing was measured on such a machine"
         return found, note
 
@@ -63,12 +63,12 @@ def scores(steps: Sequence[Step], whole: Fit, seed: int) -> Scores:
     rows = [step.row.model_copy(update={"seconds": None, "memory_bytes": None, "id": None}) for step in steps]
     models = [step.row.family for step in steps]
     generator = np.random.default_rng(seed)
-    alike = _left_out(steps, _folds([str(row) for row in rows], FOLDS, generator), whole)
-    apart = _left_out(steps, _folds(models, MODEL_FOLDS, generator), whole)
+    alike = _left_out(steps, folds([str(row) for row in rows], FOLDS, generator), whole)
+    apart = _left_out(steps, folds(models, MODEL_FOLDS, generator), whole)
     return Scores(alike, apart, frozenset(key for step in steps for key in keys(step)))
 
 
-def _folds(groups: Sequence[str], most: int, generator: np.random.Generator) -> list[set[int]]:
+def folds(groups: Sequence[str], most: int, generator: np.random.Generator) -> list[set[int]]:
     """Spread rows over at most `most` folds, rows of one group in one; fewer than two folds are none."""
     names = sorted(set(groups))
     generator.shuffle(names)
@@ -92,12 +92,12 @@ def log_error(found: Fit, step: Step) -> float:
     return abs(found.log_seconds(step) - math.log(step.row.seconds or math.nan))
 
 
-def _filled(errors: Sequence[float]) -> Sequence[float]:
+def filled(errors: Sequence[float]) -> Sequence[float]:
     """Return the errors, with those of published tables where they are few."""
     return errors if len(errors) >= FEW else (*errors, *PRIOR_SCORES)
 
 
-def _quantile(errors: Sequence[float], level: float) -> float:
+def quantile(errors: Sequence[float], level: float) -> float:
     """Return the error that `level` of further ones are below; of so few, the greatest, if need be."""
     ordered = sorted(errors)
     return ordered[min(len(ordered), math.ceil((len(ordered) + 1) * level)) - 1]

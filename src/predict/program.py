@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from src.config.mistakes import ConfigError
+
 UPDATE, WAIT = "update", "wait"
+# How many times as large, or as small, as any that was profiled a micro-batch may be.
+FAR = 2
 # Intervals as a timeline has them: step, activity, micro-batch, start, end.
 Interval = tuple[int, str, int, float, float]
 
@@ -106,20 +110,22 @@ class Program:
                 intervals.append((0, activity, -1, now, now + seconds + delay))
             now += seconds + delay
 
-        def wait(until: float, activity: str) -> None:
-            nonlocal now
+        def wait(until: float) -> None:
+            nonlocal now, owed
             if until > now:
-                intervals.append((0, activity, -1, now, until))
+                intervals.append((0, WAIT, -1, now, until))
                 now = until
+            # What has ended delays nothing any more.
+            owed = min(owed, max(0.0, free - now) * slowed)
 
         for number, event in enumerate(self.events):
             compute(event.seconds * computing, "compute")
             if event.kind == WAIT:
-                wait(ends.pop(event.call, now), WAIT)
+                wait(ends.pop(event.call, now))
             elif event.kind == UPDATE:
                 # Whoever takes averaged gradients waits for all of these.
                 for call in [*ends]:
-                    wait(ends.pop(call), WAIT)
+                    wait(ends.pop(call))
             else:
                 seconds = exchange(event)
                 exchanging += seconds
@@ -135,6 +141,22 @@ class Program:
     def _waits_at_once(self, number: int) -> bool:
         following = self.events[number + 1 : number + 2]
         return bool(following) and following[0].kind == WAIT and following[0].call == self.events[number].call
+
+
+def neighbours(sizes: Sequence[int], wanted: int) -> tuple[int, int]:
+    """Return the places of the two sizes of micro-batches from which steps of another size are predicted.
+
+    Raises:
+        ConfigError: where there is one alone, or the size is far from all.
+    """
+    if len(sizes) < 2 or not min(sizes) / FAR <= wanted <= max(sizes) * FAR:
+        there = ", ".join(map(str, sizes))
+        raise ConfigError(
+            f"micro-batches of {there} samples were profiled, not of {wanted}; profile these, or sizes "
+            "around it"
+        )
+    above = next((place for place, size in enumerate(sizes) if size > wanted and place), len(sizes) - 1)
+    return above - 1, above
 
 
 def between(few: Program, many: Program, samples: tuple[int, int], wanted: int) -> Program:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from src.config import Config, ConfigError, command_line, compose
+from src.config import CannotRunHere, Config, ConfigError
 from src.config.mistakes import CommandError
 from src.data import available
-from src.launch.supervise import substitute
+from src.launch.launcher import launcher_of
+from src.launch.local import isolation
+from src.launch.supervise import choose_hosts, substitute
 from src.machine import devices
 from src.machine.device_locks import Lease
-from src.predict.own import cost_profile
+from src.machine.file_locks import alone
+from src.predict.own import cells as own_cells
+from src.predict.own import cost_profile, exchange_times
 from src.predict.own.cost_profile import ENTRIES, STEPS, Point, Profile
 from src.run import files, leases
 
@@ -37,39 +42,55 @@ def profile(words: Sequence[str]) -> None:
     out = Path(next((word.partition("=")[2] for word in words if word.startswith("out=")), "") or DEFAULT)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"out={out}: is no folder")
-    measure(compose.cells(command_line.parse(["-m", *command_line.flags_first(given)])), out)
+    measure(own_cells.of(given), out)
 
 
 def measure(cells: Sequence[Config], out: Path) -> None:
     """Profile cells, and write `profile.json` into a folder, as `profile` says."""
     path = out / "profile.json"
-    found = cost_profile.read(path) if path.exists() else Profile(path=path)
+    machine = cost_profile.machine()
+    if path.exists() and (known := cost_profile.read(path)).machine != machine:
+        raise ConfigError(f"{path}: was made on another machine ({known.machine}); choose another out")
+    # Cells that differ in what a profile doesn't depend on, as schedules, have one point.
+    needed: dict[str, Config] = {}
     for cell in cells:
         cost_profile.kind_of(cell)
-    # Cells that differ in what a profile doesn't depend on, as schedules, have one point.
-    needed = {
-        json.dumps([cost_profile.identity(cell), cell.microbatch], sort_keys=True): cell for cell in cells
+        needed.setdefault(json.dumps([cost_profile.identity(cell), cell.microbatch], sort_keys=True), cell)
+    local = {id(cell): _here(cell) for cell in cells}
+    between = {
+        (exchange_times.between(each), each.workers): each for each in local.values() if each.workers > 1
     }
+    for each in between.values():
+        _check(each)
     for cell in needed.values():
         available.ensure(cell.dataset)
-    local = {id(cell): _here(cell) for cell in needed.values()}
     with contextlib.closing(leases.take([*local.values()])) as lease:
         for cell in needed.values():
             point = _measured(cell, local[id(cell)], lease)
-            found = found.with_point(point)
-            _write(found, out, path)
+            _add(path, machine, functools.partial(Profile.with_point, point=point))
             print(_line(cell, point), flush=True)
-        for here in {_between(each): each for each in map(_here, cells) if each.workers > 1}.values():
-            rows = {"ranks": here.workers, "links": _between(here), "rows": _exchanges(here, lease)}
-            others = tuple(each for each in found.exchanges if _ends(each) != _ends(rows))
-            found = dataclasses.replace(found, exchanges=(*others, rows))
-            _write(found, out, path)
+        for (ends, ranks), here in between.items():
+            rows = {"ranks": ranks, "device": ends[0], "links": ends[1], "rows": _exchanges(here, lease)}
+            _add(path, machine, functools.partial(Profile.with_exchanges, exchanges=rows))
     print(path)
 
 
-def _write(found: Profile, out: Path, path: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    found.write(path)
+def _add(path: Path, machine: str, change: Callable[[Profile], Profile]) -> None:
+    """Add to the profile at a path, to which other commands may add, too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone(path.absolute(), "the profile"):
+        known = cost_profile.read(path) if path.exists() else Profile(machine=machine, path=path)
+        change(known).write(path)
+
+
+def _check(here: Config) -> None:
+    """Raise `ConfigError` where a job that measures exchanges can't be had on this machine."""
+    try:
+        launcher_of(here).check(here)
+        isolation.check(here)
+        choose_hosts.check(here)
+    except CannotRunHere as error:
+        raise ConfigError(str(error)) from error
 
 
 def _here(cell: Config) -> Config:
@@ -78,17 +99,6 @@ def _here(cell: Config) -> Config:
     there = devices.find(hardware.device, hardware.cores_per_device, hardware.devices)
     count = min(cell.workers, len(there)) if there else 1
     return dataclasses.replace(cell, workers=count)
-
-
-def _between(cell: Config) -> Any:
-    """Return what lies between a cell's workers: the emulated links, or `None` for one host."""
-    links = cell.hardware.links
-    return None if links is None else json.dumps(links, sort_keys=True, default=str)
-
-
-def _ends(exchanges: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return between how many ranks exchanges were measured, and over which links."""
-    return exchanges["ranks"], exchanges["links"]
 
 
 def _measured(cell: Config, here: Config, lease: Lease) -> Point:
@@ -101,7 +111,7 @@ def _measured(cell: Config, here: Config, lease: Lease) -> Point:
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
         out = Path(folder, "job")
         changes = {"entry": f"{ENTRIES[kind]}.train", "rehearsal": rehearsal}
-        substitute.run(alone, out, lease.of(leases.request_of(alone)), changes, doing)
+        substitute.run(alone, out, lease.of(leases.request_of(alone)), changes, doing, "the steps")
         ranks = [json.loads(path.read_text()) for path in files.of_every_rank(out, files.REHEARSAL).values()]
     if len(ranks) < here.workers:
         raise CommandError(f"{doing}: {here.workers - len(ranks)} of {here.workers} processes left nothing")
@@ -121,7 +131,12 @@ def _exchanges(here: Config, lease: Lease) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
         out = Path(folder, "job")
         substitute.run(
-            here, out, lease.of(leases.request_of(here)), {"entry": EXCHANGES}, "measuring exchanges"
+            here,
+            out,
+            lease.of(leases.request_of(here)),
+            {"entry": EXCHANGES},
+            "measuring exchanges",
+            "the exchanges",
         )
         rows: dict[tuple[str, ...], dict[str, Any]] = {}
         for path in files.of_every_rank(out, files.EXCHANGE).values():

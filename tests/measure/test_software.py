@@ -167,7 +167,11 @@ LOCAL = ("strategy=ddp", "workers=1")
     [
         (
             ("hardware.probe=true",),
-            {"src/launch/supervise/exchange_benchmark.py", "src/runtime/torch/exchange_profile.py"},
+            {
+                "src/launch/supervise/exchange_benchmark.py",
+                "src/launch/supervise/substitute.py",
+                "src/runtime/torch/exchange_profile.py",
+            },
         ),
         (("profiler=true",), {"src/runtime/torch/step_profiler.py"}),
         (("strategy=mpi",), {"src/launch/mpi/agent.py", "src/launch/mpi/agents.py"}),

@@ -10,7 +10,7 @@ from typing import Any
 
 from src.config import Config, ConfigError
 from src.launch.supervise import substitute
-from src.launch.supervise.substitute import NotMeasured
+from src.launch.supervise.substitute import NotMeasured, TookTooLong
 from src.machine.devices import Device
 from src.run import files
 
@@ -49,14 +49,13 @@ def measure(config: Config, folder: Path, devices: Sequence[Device]) -> list[Row
     # A strategy without processes that serve has none to measure with.
     served = {"serve": f"{module}.serve"} if "serve" in config.strategy else {}
     doing = f"measuring what {config.strategy['name']} exchanges"
+    changes = {"entry": f"{module}.train", **served}
     try:
-        substitute.run(config, folder, devices, {"entry": f"{module}.train", **served}, doing)
-    except NotMeasured as error:
-        if "hardware.grace_minutes" not in str(error):
-            raise
+        substitute.run(config, folder, devices, changes, doing, "the exchanges")
+    except TookTooLong as error:
         raise NotMeasured(
             f"{error}; with a smaller hardware.probe_seconds the longest are left out"
-        ) from None
+        ) from error
     rows: dict[tuple[str, ...], Row] = {}
     for path in files.of_every_rank(folder, files.EXCHANGE).values():
         for row in json.loads(path.read_text()):

@@ -26,8 +26,12 @@ class NotMeasured(CommandError):
     """The error where a process failed; its text has which one, and the last line of its log."""
 
 
+class TookTooLong(NotMeasured):
+    """The error where the processes took longer than a run may."""
+
+
 def run(
-    config: Config, folder: Path, devices: Sequence[Device], changes: Mapping[str, Any], doing: str
+    config: Config, folder: Path, devices: Sequence[Device], changes: Mapping[str, Any], doing: str, what: str
 ) -> None:
     """Run the processes of a job to their end, and leave their records in a folder.
 
@@ -36,7 +40,8 @@ def run(
         folder: a new folder for the records.
         devices: those of the workers on this machine.
         changes: what is to be done: keys of the strategy, as `entry`, with other values.
-        doing: what that is, for the person who waits and for errors.
+        doing: what that is, for the person who waits.
+        what: what is measured, as `the exchanges`, for errors.
 
     Raises:
         ConfigError: for a mistake that a process found.
@@ -55,13 +60,11 @@ def run(
         finally:
             processes.stop(started)
     if outcome.timed_out:
-        raise NotMeasured(
-            f"{doing}: takes longer than hardware.grace_minutes={config.hardware.grace_minutes}"
-        )
+        raise TookTooLong(f"hardware.grace_minutes={config.hardware.grace_minutes}: {what} took longer")
     if outcome.code:
         for path in files.of_every_rank(folder, files.MISTAKE).values():
             raise ConfigError(path.read_text().strip())
         blamed = started[outcome.failed or 0]
         said = blamed.log.read_text(errors="replace").strip().splitlines() if blamed.log.exists() else []
         last = f": {said[-1]}" if said else ""
-        raise NotMeasured(f"{doing}: {blamed.title} ended{last}")
+        raise NotMeasured(f"{what} couldn't be measured: {blamed.title} ended{last}")

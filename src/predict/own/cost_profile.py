@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from src.config import Config, ConfigError
-from src.config.keys import key_of
+from src.config.keys import Changes, key_of
+from src.machine.devices import processor
+from src.measure.environment import gpu_names
 from src.measure.software import software_of
 from src.run.tables import write_text
 
@@ -56,19 +58,22 @@ class Profile:
 
     Attributes:
         points: its measurements of models.
-        exchanges: measurements of exchanges: how many `ranks`, over which `links` (`None` within one host),
-            and its `rows` (`src/measure/exchange_benchmark.py`).
+        exchanges: measurements of exchanges: how many `ranks`, on what `device`, over which `links` (`None`
+            within one host), and the `rows` (`src/measure/exchange_benchmark.py`).
+        machine: what tells the machine from others; empty of one without points.
         path: the file that it was read from.
     """
 
     points: tuple[Point, ...] = ()
     exchanges: tuple[Mapping[str, Any], ...] = ()
+    machine: str = ""
     path: Path = field(default=Path("profile.json"), compare=False)
 
     def write(self, path: Path) -> None:
         """Write the profile to a file."""
         content = {
             "version": VERSION,
+            "machine": self.machine,
             "points": [dataclasses.asdict(point) for point in self.points],
             "exchanges": [dict(each) for each in self.exchanges],
         }
@@ -81,8 +86,14 @@ class Profile:
         others = tuple(each for each in self.points if each not in alike)
         return dataclasses.replace(self, points=(*others, dataclasses.replace(point, ranks=ranks)))
 
+    def with_exchanges(self, exchanges: Mapping[str, Any]) -> Profile:
+        """Return the profile with a further measurement of exchanges."""
+        return dataclasses.replace(self, exchanges=(*self.exchanges, exchanges))
+
     def of(self, config: Config) -> list[Point]:
         """Return the points from which a run's steps are predicted, those of fewer samples first.
+
+        There is one of each size of micro-batch, measured beside as many others as the run has, or nearly so.
 
         Raises:
             ConfigError: where there are none, with what there is instead.
@@ -100,7 +111,10 @@ class Profile:
                 f"{self.path}: its model={config.model['name']} was computed by other code than there is "
                 "now; make it again"
             )
-        return sorted(known, key=lambda point: point.microbatch)
+        best: dict[int, Point] = {}
+        for point in sorted(known, key=lambda each: -abs(each.beside - config.workers)):
+            best[point.microbatch] = point
+        return [best[size] for size in sorted(best)]
 
 
 def read(path: Path) -> Profile:
@@ -111,7 +125,7 @@ def read(path: Path) -> Profile:
         if content["version"] != VERSION:
             raise ConfigError(f"{path}: is a profile of version {content['version']}; make it again")
         points = tuple(Point(**each) for each in content["points"])
-        return Profile(points, tuple(content["exchanges"]), path)
+        return Profile(points, tuple(content["exchanges"]), content["machine"], path)
     except OSError as error:
         raise ConfigError(
             f"{path}: can't be read: {error.strerror}; `python -m src.profile model=...` makes one"
@@ -132,30 +146,49 @@ def kind_of(config: Config) -> str:
     if config.framework != "torch" or not (config.cuts or config.supports.rehearsal):
         raise ConfigError(f"strategy={name}: its steps can't be predicted yet")
     for key, given, plain in (
-        ("scaling", config.scaling, "strong"),
         ("batch_shares", config.batch_shares, "equal"),
         ("model.own_training", config.model.get("own_training"), None),
         ("hardware.speeds", config.hardware.speeds, None),
         ("hardware.engine", config.hardware.engine, None),
         ("resume", config.resume, None),
+        ("audit", config.audit, None),
     ):
         if given != plain and not (plain is None and not given):
             raise ConfigError(f"{key}={given}: steps of such a run can't be predicted yet")
-    if config.cuts and config.degrees.pipeline < config.workers:
+    if config.hardware.device == "gpu" and config.degrees.shard > 1:
+        raise ConfigError(f"strategy={name}: what shards overlap on GPUs can't be predicted yet")
+    return OPERATIONS if _is_cut(config) else STEPS
+
+
+def _is_cut(config: Config) -> bool:
+    """Return whether a run's model is cut; raise `ConfigError` where that can't be predicted."""
+    if not config.cuts:
+        return False
+    name = config.strategy["name"]
+    if config.workers == 1:
+        raise ConfigError("workers=1: a single stage is strategy=single, whose steps can be predicted")
+    if config.degrees.pipeline < config.workers:
         raise ConfigError(f"strategy={name}: stages with copies, shards or parts can't be predicted yet")
-    return OPERATIONS if config.cuts else STEPS
+    if config.strategy.get("compile"):
+        raise ConfigError("strategy.compile=true: steps of compiled stages can't be predicted yet")
+    if config.optimizer["clip_norm"] is not None:
+        raise ConfigError(
+            f"optimizer.clip_norm={config.optimizer['clip_norm']}: can't be predicted of stages yet"
+        )
+    return True
 
 
 def identity(config: Config) -> dict[str, Any]:
     """Return what a run has in common with the points that predict it, by name."""
     common = {
         "model": _plain(config.model),
-        "dataset": config.dataset["name"],
-        "task": config.task["name"],
+        "dataset": _work("dataset", config.dataset),
+        "task": _work("task", config.task),
         "precision": config.precision,
         "device": config.hardware.device,
         "cores_per_device": config.hardware.cores_per_device,
         "optimizer": config.optimizer["name"],
+        "momentum": bool(config.optimizer["momentum"]),
         "clipped": config.optimizer["clip_norm"] is not None,
     }
     if config.cuts:
@@ -171,14 +204,23 @@ def identity(config: Config) -> dict[str, Any]:
     }
 
 
+def options_of(config: Config) -> dict[str, Any]:
+    """Return a strategy's name and the options that a user may set."""
+    options = {key: value for key, value in config.strategy.items() if not key_of(f"strategy.{key}").fixed}
+    return {"name": config.strategy["name"], **_plain(options)}
+
+
 def code_of(config: Config) -> str:
     """Return the digest of the code that computes a run's steps."""
     strategy = dict(config.strategy)
     if config.cuts:
         strategy["entry"] = f"{ENTRIES[OPERATIONS]}.train"
-    return _digest(
-        json.dumps(dataclasses.asdict(dataclasses.replace(config, strategy=strategy, out="")), default=str)
+    # Where ranks are, and who watches them, changes nothing of what they compute.
+    hardware = dataclasses.replace(config.hardware, links=None, probe=False)
+    plain = dataclasses.replace(
+        config, strategy=strategy, hardware=hardware, profiler=False, memory_tracker=False, out=""
     )
+    return _digest(json.dumps(dataclasses.asdict(plain), default=str))
 
 
 @cache
@@ -187,9 +229,30 @@ def _digest(text: str) -> str:
     return hashlib.sha256(json.dumps(software_of(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
+def machine() -> str:
+    """Return what tells this machine from others: its processor and its GPUs."""
+    return _named(processor(), gpu_names())
+
+
+def machine_of(environment: Mapping[str, Any]) -> str:
+    """Return what tells the machine of a run's environment from others."""
+    return _named((environment.get("processors") or {}).get("model"), environment.get("gpus") or ())
+
+
+def _named(model: Any, gpus: Sequence[str]) -> str:
+    return ", ".join(map(str, (model, *gpus)))
+
+
 def _place(point: Point) -> tuple[Any, ...]:
     """Return what tells a point from others."""
     return point.kind, point.identity, point.microbatch, point.beside
+
+
+def _work(group: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a dataset or task that change what is computed of a sample."""
+    return _plain(
+        {key: value for key, value in options.items() if key_of(f"{group}.{key}").changes is Changes.WORK}
+    )
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,16 @@ from src.predict.own.cost_profile import Profile
 from src.predict.program import Event
 
 SHARED_MEMORY = "all_reduce_in_shared_memory"
-# What an exchange of a kind takes where that wasn't measured itself.
-LIKE = {
-    "broadcast": "all_gather",
-    "gather": "all_gather",
-    "all_to_all": "all_gather",
-    "barrier": "all_gather",
-}
+SEND = "send_receive"
+# What an exchange takes that isn't measured itself, as one of these, is that of another one.
+ALL_GATHER = "all_gather"
+LIKE_ALL_GATHER = ("broadcast", "gather", "all_to_all", "barrier")
+# A rank hands over its own part of what these leave with all.
+GATHERS = ("all_gather", "gather")
+LARGE = 2**22
+
+# By operation, (bytes of the whole tensor, seconds) of each size.
+Points = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -29,61 +34,94 @@ class ExchangeTimes:
     """The measured seconds of exchanges between ranks.
 
     Attributes:
-        ranks: how many took part.
-        points: by operation, (bytes of the whole tensor, seconds) of each size.
+        points: by how many ranks took part.
+        path: of the profile that has them.
         network: how many times as fast the network is as it was measured.
     """
 
-    ranks: int
-    points: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    points: Mapping[int, Points]
+    path: Path
     network: float = 1.0
 
     @classmethod
     def of(cls, profile: Profile, config: Config, network: float = 1.0) -> ExchangeTimes:
         """Return those between a run's workers; raise `ConfigError` where none were measured."""
-        links = config.hardware.links
-        between = None if links is None else json.dumps(links, sort_keys=True, default=str)
-        rows = [each for each in profile.exchanges if each["links"] == between]
-        if not rows:
+        wanted = between(config)
+        measured: dict[int, list[Any]] = {}
+        for each in profile.exchanges:
+            if (each["device"], each["links"]) == wanted:
+                measured.setdefault(each["ranks"], []).append(each["rows"])
+        if not measured:
             raise ConfigError(
-                f"{profile.path}: has no exchanges over hardware={config.hardware.name}; profile that, too"
+                f"{profile.path}: has no exchanges of hardware={config.hardware.name} on a {wanted[0]}; "
+                "profile several workers with that, for which it takes several devices"
             )
-        nearest = min(rows, key=lambda each: abs(each["ranks"] - config.workers))
-        return cls(nearest["ranks"], _points(nearest["rows"]), network)
+        return cls({ranks: _points(sets) for ranks, sets in measured.items()}, profile.path, network)
 
     def seconds(self, event: Event, *, shared_memory: bool) -> float:
         """Return how long an exchange takes, at first hand."""
-        shared = event.kind == "all_reduce" and shared_memory and SHARED_MEMORY in self.points
-        operation = SHARED_MEMORY if shared else LIKE.get(event.kind, event.kind)
-        # A rank hands over its own part of what all gather.
-        size = event.size * event.ranks if operation == "all_gather" else event.size
-        sizes, seconds = self.points[operation]
+        ranks = min(self.points, key=lambda count: abs(count - event.ranks))
+        shared = event.kind == "all_reduce" and shared_memory
+        operation = SHARED_MEMORY if shared else ALL_GATHER if event.kind in LIKE_ALL_GATHER else event.kind
+        size = event.size * event.ranks if event.kind in GATHERS else event.size
+        sizes, seconds = self._measured(ranks, operation)
         found = float(np.interp(size, sizes, seconds))
         if size > sizes[-1]:
             found *= size / sizes[-1]
+        if shared:
+            # Each rank adds up all ranks' slots.
+            return found * event.ranks / ranks / self.network
         # A ring of more ranks sends as much more of a tensor, in as many more messages.
         latency = min(float(seconds[0]), found)
-        sent = (event.ranks - 1) / event.ranks / ((self.ranks - 1) / self.ranks)
-        steps = (event.ranks - 1) / (self.ranks - 1)
+        sent = (event.ranks - 1) / event.ranks / ((ranks - 1) / ranks)
+        steps = (event.ranks - 1) / (ranks - 1)
         return (latency * steps + (found - latency) * sent) / self.network
 
     @property
     def link(self) -> Link:
         """Return the link over which stages send to each other."""
-        sizes, seconds = self.points["send_receive"]
-        large = int(np.searchsorted(sizes, 2**22))
-        per_byte = max(0.0, float(seconds[large] - seconds[0])) / float(sizes[large] - sizes[0])
+        sizes, seconds = self._measured(min(self.points), SEND)
+        large = min(int(np.searchsorted(sizes, LARGE)), len(sizes) - 1)
+        per_byte = 0.0
+        if large:
+            per_byte = max(0.0, float(seconds[large] - seconds[0])) / float(sizes[large] - sizes[0])
         return Link(float(seconds[0]) / self.network, per_byte / self.network)
 
+    def has(self, operation: str) -> bool:
+        """Return whether an operation was measured."""
+        return any(operation in each for each in self.points.values())
 
-def _points(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return (bytes, seconds) of each operation, in order of size, of the slowest pair of ranks."""
-    found: dict[str, dict[int, float]] = {}
-    for row in rows:
-        own = found.setdefault(row["operation"], {})
-        for each in row["sizes"]:
-            own[each["bytes"]] = max(own.get(each["bytes"], 0.0), each["seconds"])
+    def _measured(self, ranks: int, operation: str) -> tuple[np.ndarray, np.ndarray]:
+        if operation not in self.points[ranks]:
+            raise ConfigError(f"{self.path}: has no {operation} between {ranks} ranks; make it again")
+        return self.points[ranks][operation]
+
+
+def between(config: Config) -> tuple[str, str | None]:
+    """Return on what a run's workers are, and what lies between them: links, or `None` on one host."""
+    hardware = config.hardware
+    links = None if hardware.links is None else json.dumps(hardware.links, sort_keys=True, default=str)
+    device = (
+        hardware.device if hardware.device == "gpu" else f"cpu device of {hardware.cores_per_device} core(s)"
+    )
+    return device, links
+
+
+def _points(sets: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return (bytes, seconds) of each operation, in order of size, of the slowest pair of ranks.
+
+    Of what was measured several times the median counts.
+    """
+    found: dict[str, dict[int, list[float]]] = {}
+    for rows in sets:
+        slowest: dict[tuple[str, int], float] = {}
+        for row in rows:
+            for each in row["sizes"]:
+                key = row["operation"], each["bytes"]
+                slowest[key] = max(slowest.get(key, 0.0), each["seconds"])
+        for (operation, size), seconds in slowest.items():
+            found.setdefault(operation, {}).setdefault(size, []).append(seconds)
     return {
-        name: (np.array(sorted(own), dtype=float), np.array([own[size] for size in sorted(own)]))
+        name: (np.array(sorted(own), dtype=float), np.array([median(own[size]) for size in sorted(own)]))
         for name, own in found.items()
     }

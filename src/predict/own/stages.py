@@ -10,19 +10,35 @@ from statistics import median
 
 import numpy as np
 
-from src.config import Config, ConfigError
+from src.config import Config
 from src.config.schedules import SCHEDULES
 from src.partition import plan as planning
 from src.partition.model_profile import Costs, LiveTensor, ModelProfile
 from src.partition.plan import CutOptions, Plan
 from src.partition.schedules import simulation, tables
+from src.partition.schedules.simulation import Simulated
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import Point
 from src.predict.own.exchange_times import ExchangeTimes
+from src.predict.program import Interval, neighbours
 from src.predict.step import Parts
 
-# The optimizer's, of the whole model, and what else a step does once.
-PASSES = ("forward", "loss", "backward")
+
+@dataclass(frozen=True)
+class _StageSeconds:
+    """The seconds of passes, by stage, of updates, by device, and of transfers, by boundary."""
+
+    forward: np.ndarray
+    for_inputs: np.ndarray
+    for_weights: np.ndarray
+    update: np.ndarray
+    sent: np.ndarray
+    sent_back: np.ndarray
+
+    @property
+    def whole(self) -> np.ndarray:
+        """Return the seconds of each stage's passes of one micro-batch."""
+        return self.forward + self.for_inputs + self.for_weights
 
 
 @dataclass(frozen=True)
@@ -104,68 +120,82 @@ class StageStep:
 
     def parts(self, constants: Constants) -> Parts:
         """Return the seconds of a step by part."""
-        config, plan, costs = self.config, self.plan, self.costs
-        workers, count = config.degrees.pipeline, config.microbatches
+        taken = self._seconds(constants)
+        count, workers = self.config.microbatches, self.config.degrees.pipeline
+        other, compute = constants.between_seconds, float(count * taken.whole.sum() / workers)
+        simulated = self.simulated(constants)
+        if simulated is None and not self.overlaps:
+            moved = float(count * (taken.sent.sum() + taken.sent_back.sum()))
+            return Parts(compute, moved, compute * (workers - 1), float(taken.update.max()) + other)
+        seconds = self._always_busy(taken) if simulated is None else float(simulated.step_seconds)
+        updating = float(taken.update.mean())
+        return Parts(compute, 0.0, max(0.0, seconds - compute - updating), updating + other)
+
+    def simulated(self, constants: Constants) -> Simulated | None:
+        """Simulate a step by its schedule's table; `None` where there is none."""
+        if self.options.schedule is None:
+            return None
+        taken = self._seconds(constants)
+        # Nobody waits for gradients of the model's inputs: the first stage's whole pass is one for weights.
+        first = np.arange(len(taken.forward)) == 0
+        return simulation.simulate(
+            tables.table(
+                self.options.schedule,
+                self.config.degrees.pipeline,
+                self.config.virtual_stages,
+                self.config.microbatches,
+            ),
+            SCHEDULES[self.options.schedule].placement,
+            simulation.Costs(
+                forward=taken.forward,
+                input_backward=np.where(first, 0.0, taken.for_inputs),
+                weight_backward=np.where(first, taken.for_inputs + taken.for_weights, taken.for_weights),
+                sent=taken.sent,
+                sent_back=taken.sent_back,
+                optimizer=taken.update,
+            ),
+        )
+
+    def _seconds(self, constants: Constants) -> _StageSeconds:
+        plan, costs, workers = self.plan, self.costs, self.config.degrees.pipeline
         ends = [0, *plan.boundaries, len(self.model.names)]
-        forward, for_inputs, for_weights = (
+        once, for_inputs, for_weights = (
             np.array([each[a:b].sum() for a, b in itertools.pairwise(ends)]) * constants.computing
             for each in costs.passes()
         )
+        forward = once + constants.pass_seconds
         forward[-1] += self.step["loss"] * constants.computing
-        again = self._again(forward) * constants.computing
-        forward, for_inputs = forward + constants.pass_seconds, for_inputs + constants.pass_seconds
         weights = costs.weight_bytes
         shares = np.array([weights[a:b].sum() for a, b in itertools.pairwise(ends)]) / max(1.0, weights.sum())
-        devices = plan.devices or list(range(workers))
         # Stages of one device are updated one after another.
-        share = np.bincount(devices, weights=shares, minlength=workers)
-        update = (self.step["update"] + self.step["clear"]) * constants.computing * share
+        share = np.bincount(plan.devices or list(range(workers)), weights=shares, minlength=workers)
         sent, sent_back = self._sent(plan.boundaries, constants)
-        other = constants.between_seconds
-        first = np.arange(len(forward)) == 0
-        whole = forward + again + for_inputs + for_weights
-        if self.options.schedule is None:
-            return self._one_by_one(whole, sent, sent_back, update, other)
-        simulated = simulation.simulate(
-            tables.table(self.options.schedule, workers, config.virtual_stages, count),
-            SCHEDULES[self.options.schedule].placement,
-            simulation.Costs(
-                forward=forward,
-                input_backward=np.where(first, 0.0, for_inputs + again),
-                weight_backward=np.where(first, for_inputs + for_weights + again, for_weights),
-                sent=sent,
-                sent_back=sent_back,
-                optimizer=update,
-            ),
-        )
-        seconds = float(simulated.step_seconds)
-        compute = float(count * whole.sum() / workers)
-        updating = float(update.mean())
-        idle = max(0.0, seconds - compute - updating)
-        return Parts(compute, 0.0, idle, updating + other)
-
-    def _one_by_one(
-        self, whole: np.ndarray, sent: np.ndarray, sent_back: np.ndarray, update: np.ndarray, other: float
-    ) -> Parts:
-        """Return the parts of a step without a schedule: stages work in turn, or all the time (PipeDream)."""
-        count, workers = self.config.microbatches, len(update)
-        compute = float(count * whole.sum() / workers)
-        if not self.overlaps:
-            moved = float(count * (sent.sum() + sent_back.sum()))
-            return Parts(compute, moved, compute * (workers - 1), float(update.max()) + other)
-        crossing = np.zeros(len(whole))
-        crossing[:-1] += sent + sent_back
-        crossing[1:] += sent + sent_back
-        slowest = float(count * (whole + crossing / 2).max() + update.max())
-        return Parts(
-            compute, 0.0, max(0.0, slowest - compute - float(update.mean())), float(update.mean()) + other
+        return _StageSeconds(
+            forward=forward,
+            for_inputs=for_inputs + self._again(once, constants) + constants.pass_seconds,
+            for_weights=for_weights,
+            update=(self.step["update"] + self.step["clear"]) * constants.computing * share,
+            sent=sent,
+            sent_back=sent_back,
         )
 
-    def _again(self, forward: np.ndarray) -> np.ndarray:
-        """Return the seconds that each stage's forward pass is computed again for its backward pass."""
+    def _always_busy(self, taken: _StageSeconds) -> float:
+        """Return the seconds of a step whose stages never wait for the next step (PipeDream)."""
+        crossing = np.zeros(len(taken.whole))
+        crossing[:-1] += taken.sent + taken.sent_back
+        crossing[1:] += taken.sent + taken.sent_back
+        return float(self.config.microbatches * (taken.whole + crossing / 2).max() + taken.update.max())
+
+    def timelines(self, constants: Constants) -> dict[int, list[Interval]] | None:
+        """Return what each rank does when, as `Timeline` records it; `None` without a schedule."""
+        simulated = self.simulated(constants)
+        return None if simulated is None else simulated.timelines()
+
+    def _again(self, forward: np.ndarray, constants: Constants) -> np.ndarray:
+        """Return the seconds that each stage's `forward` pass is computed again for its backward pass."""
         count = self.config.microbatches
         if self.options.recompute == "selective":
-            return np.array([stage.again_seconds for stage in self.plan.stages])
+            return np.array([stage.again_seconds for stage in self.plan.stages]) * constants.computing
         share = {"full": 1.0, "except_last": (count - 1) / count}.get(self.options.recompute, 0.0)
         return forward * share
 
@@ -182,16 +212,11 @@ class StageStep:
     def _between(self, values: Sequence[np.ndarray]) -> np.ndarray:
         """Return what micro-batches of the run's samples have, on the line through the nearest two points."""
         wanted, sizes = self.config.microbatch, [point.microbatch for point in self.points]
-        if len(values) == 1:
-            if sizes[0] != wanted:
-                raise ConfigError(
-                    f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or "
-                    "a second size"
-                )
-            return values[0]
-        above = min(max(1, int(np.searchsorted(sizes, wanted))), len(sizes) - 1)
-        share = (wanted - sizes[above - 1]) / (sizes[above] - sizes[above - 1])
-        return np.maximum(0.0, values[above - 1] + share * (values[above] - values[above - 1]))
+        if wanted in sizes:
+            return values[sizes.index(wanted)]
+        below, above = neighbours(sizes, wanted)
+        share = (wanted - sizes[below]) / (sizes[above] - sizes[below])
+        return np.maximum(0.0, values[below] + share * (values[above] - values[below]))
 
 
 def _middle(point: Point, key: str) -> np.ndarray:

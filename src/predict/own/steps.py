@@ -11,9 +11,9 @@ from src.predict import program
 from src.predict.own import cost_profile
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import OPERATIONS, Point, Profile
-from src.predict.own.exchange_times import ExchangeTimes
+from src.predict.own.exchange_times import SHARED_MEMORY, ExchangeTimes
 from src.predict.own.stages import StageStep
-from src.predict.program import Event, Program, SimulatedStep
+from src.predict.program import Event, Interval, Program, SimulatedStep
 from src.predict.step import Parts, expected_maximum
 
 
@@ -36,21 +36,14 @@ class RehearsedStep:
         """Return what a rank does in a step."""
         wanted = self.config.microbatch
         sizes = [point.microbatch for point in self.points]
-        programs = [program.middle([Program.of(rank) for rank in point.ranks]) for point in self.points]
-        if wanted in sizes:
-            return programs[sizes.index(wanted)]
-        if len(sizes) < 2:
-            raise ConfigError(
-                f"micro-batches of {sizes[0]} samples were profiled, not of {wanted}; profile these, or "
-                "a second size"
-            )
-        above = next((place for place, size in enumerate(sizes) if size > wanted and place), len(sizes) - 1)
         try:
-            return program.between(
-                programs[above - 1], programs[above], (sizes[above - 1], sizes[above]), wanted
-            )
+            programs = [program.middle([Program.of(rank) for rank in point.ranks]) for point in self.points]
+            if wanted in sizes:
+                return programs[sizes.index(wanted)]
+            below, above = program.neighbours(sizes, wanted)
+            return program.between(programs[below], programs[above], (sizes[below], sizes[above]), wanted)
         except ValueError as error:
-            raise ConfigError(f"{error}: profile micro-batches of {wanted} samples") from error
+            raise ConfigError(f"{error}; profile micro-batches of {wanted} samples again") from error
 
     @property
     def shared_memory(self) -> bool:
@@ -58,7 +51,8 @@ class RehearsedStep:
         wanted = self.config.strategy.get("all_reduce", "backend")
         plain = self.config.strategy.get("compression", "none") == "none"
         here = self.config.hardware.device == "cpu" and not self.config.across_hosts
-        return wanted == "shared_memory" or (wanted == "auto" and plain and here)
+        measured = self.times is not None and self.times.has(SHARED_MEMORY)
+        return measured and (wanted == "shared_memory" or (wanted == "auto" and plain and here))
 
     def simulated(self, constants: Constants) -> SimulatedStep:
         """Simulate a step of ranks that all take as long."""
@@ -84,6 +78,11 @@ class RehearsedStep:
         )
         own = found.computing
         return Parts(own, found.waiting + waits, 0.0, 0.0)
+
+    def timelines(self, constants: Constants) -> dict[int, list[Interval]] | None:
+        """Return what each rank does when, as `Timeline` records it; all do the same."""
+        intervals = list(self.simulated(constants).intervals)
+        return dict.fromkeys(range(self.config.workers), intervals)
 
 
 OwnStep = RehearsedStep | StageStep

@@ -15,12 +15,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from statistics import median
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from src.compat.alike_ranks import alike_ranks
@@ -35,6 +37,8 @@ from src.runtime.torch import process_group, setup
 # Steps that are kept after the warm-up, and seconds after which fewer are enough.
 STEPS, LEAST, SECONDS = 24, 6, 10.0
 UPDATE = "update"
+LEAST_RATE = 1e-12
+MOST_MINUTES = 60
 
 
 @dataclass
@@ -74,14 +78,19 @@ class StepObserver:
 
     Attributes:
         steps: those that were seen.
+        warmup: how many come before these.
     """
 
     def __init__(self, device: torch.device, warmup: int) -> None:
-        """Observe steps on a device, from after `warmup` of them."""
+        """Observe steps on a device, from after `warmup` of them, two at least."""
         self.steps: list[Step] = []
-        self._device, self._left, self._calls = device, warmup, 0
+        self.warmup = max(2, warmup)
+        # A first step has no beginning, and buckets are made anew after it.
+        self._device, self._left, self._calls = device, self.warmup, 0
         self._step = Step()
-        self._last = self._began = 0.0
+        self._last = self._began = self._moment()
+        # Between the end of a step and the next forward pass, ranks agree on whether to go on.
+        self._between = False
 
     def begin(self) -> None:
         """Note that a call begins."""
@@ -89,6 +98,9 @@ class StepObserver:
 
     def exchanged(self, kind: str, size: int, ranks: int) -> int:
         """Note what a call exchanged; the time that it took isn't the rank's."""
+        if self._between:
+            self._last += self._moment() - self._now
+            return 0
         self._calls += 1
         self._step.events.append((kind, size, ranks, self._calls, self._now - self._last))
         self._last = self._moment()
@@ -96,7 +108,21 @@ class StepObserver:
 
     def waited(self, number: int) -> None:
         """Note that the rank begins to wait for a call."""
-        self._add(("wait", 0, 0, number))
+        if number and not self._between:
+            self._add(("wait", 0, 0, number))
+
+    def forward_begins(self, *_: Any) -> None:
+        """Note that a module's forward pass begins."""
+        self._between = False
+
+    @contextlib.contextmanager
+    def off_clock(self, block: AbstractContextManager[None]) -> Iterator[None]:
+        """Run a block that is off the rank's clock, as an evaluation is, and forget it."""
+        step, last, began = self._step, self._last, self._moment()
+        self._step = Step()
+        with block:
+            yield
+        self._step, self._last = step, last + self._moment() - began
 
     def step_begins(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have the update noted: at once, or where the gradients are computed within it, after that."""
@@ -124,7 +150,7 @@ class StepObserver:
         enough = len(self.steps) >= LEAST and now - self._began > SECONDS
         if len(self.steps) >= STEPS or enough:
             raise Rehearsed
-        self._step, self._last = Step(), self._moment()
+        self._step, self._last, self._between = Step(), self._moment(), True
 
     def _add(self, event: tuple[str, int, int, int]) -> None:
         now = self._moment()
@@ -150,10 +176,16 @@ def train(context: RankContext, recorder: Recorder) -> None:
     observer = StepObserver(device, config.warmup_steps)
     together(context)
     alone = contextlib.nullcontext() if config.workers == 1 else alike_ranks(config.workers, observer)
-    with alone, _following_updates(observer), contextlib.suppress(Rehearsed):
+    off_clock = recorder.off_clock
+    # Evaluations are no part of a step.
+    recorder.off_clock = lambda: observer.off_clock(off_clock())  # type: ignore[method-assign]
+    with alone, _following(observer), contextlib.suppress(Rehearsed):
         resolve_name(entry)(own, recorder)
     if len(observer.steps) < LEAST:
-        raise ConfigError(f"epochs={config.epochs}: {len(observer.steps)} steps are too few to be rehearsed")
+        raise ConfigError(
+            f"epochs={config.epochs}: the training ended after {recorder.steps} steps, which are too few to "
+            f"be rehearsed; give it {observer.warmup + LEAST}"
+        )
     write_text(recorder.folder / files.REHEARSAL, json.dumps(summary(observer.steps)))
     if not recorder.finished:
         recorder.finish(Status.OK)
@@ -165,7 +197,18 @@ def rehearsed(config: Config) -> tuple[Config, str]:
     strategy = {key: value for key, value in config.strategy.items() if key != "rehearsal"}
     strategy["entry"] = rehearsal["entry"]
     hardware = dataclasses.replace(config.hardware, links=rehearsal["links"])
-    whole = dataclasses.replace(config, strategy=strategy, workers=rehearsal["workers"], hardware=hardware)
+    whole = dataclasses.replace(
+        config,
+        strategy=strategy,
+        workers=rehearsal["workers"],
+        hardware=hardware,
+        # Weights stay as they are: what ranks that aren't there would send is made up.
+        optimizer={**config.optimizer, "lr": LEAST_RATE, "scale_lr": "none", "warmup_steps": 0},
+        max_minutes=MOST_MINUTES,
+        evaluate_every=None,
+        checkpoint_every=None,
+        target_accuracy=None,
+    )
     return whole, rehearsal["entry"]
 
 
@@ -193,9 +236,10 @@ def together(context: RankContext) -> None:
 
 
 @contextlib.contextmanager
-def _following_updates(observer: StepObserver) -> Iterator[None]:
-    """Have an observer told of every optimizer's update within the block."""
+def _following(observer: StepObserver) -> Iterator[None]:
+    """Have an observer told of every optimizer's update, and of forward passes, within the block."""
     hooks = [
+        register_module_forward_pre_hook(observer.forward_begins),
         register_optimizer_step_pre_hook(observer.step_begins),
         register_optimizer_step_post_hook(observer.step_ends),
     ]

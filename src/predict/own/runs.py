@@ -1,0 +1,171 @@
+"""Read finished runs, by which predictions are calibrated, and against which they are held."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from src.config import Config, ConfigError, load
+from src.launch.finished_cells import by_this_software
+from src.predict.own import cost_profile, steps
+from src.predict.own.calibration import Run
+from src.predict.own.constants import Constants
+from src.predict.own.cost_profile import Profile
+from src.run import files
+from src.run.status import MEASURED
+from src.run.tables import parse_rows, read_mapping
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run.
+
+    Attributes:
+        config: the run's, with its directory.
+        seconds: the median of its timed steps.
+        began: when it was first sampled, in seconds since 1970; 0 where that isn't known.
+        environment: in which it ran.
+    """
+
+    config: Config
+    seconds: float
+    began: float
+    environment: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        """Return the run's directory."""
+        return Path(self.config.out)
+
+    @property
+    def shares_devices(self) -> bool:
+        """Return whether several of its workers had one device."""
+        hardware = self.config.hardware
+        if not hardware.share_devices:
+            return False
+        usable = len((self.environment.get("processors") or {}).get("usable") or ())
+        on_cpu = hardware.device == "cpu"
+        there = usable // hardware.cores_per_device if on_cpu else len(self.environment.get("gpus") or ())
+        return self.config.workers > there
+
+    def why_not(self, machine: str) -> str:
+        """Return why its steps tell nothing of runs on a machine by this software; nothing where they do."""
+        cost_profile.kind_of(self.config)
+        if self.shares_devices:
+            return "its workers shared devices"
+        where = cost_profile.machine_of(self.environment)
+        if where != machine:
+            return f"it ran on another machine ({where})"
+        return "" if by_this_software(self.config) else "it was computed by other code than there is now"
+
+
+def folders(given: Iterable[Path]) -> Iterator[Path]:
+    """Yield the runs' directories in folders: those of runs, of studies, or of many of these.
+
+    Raises:
+        ConfigError: for what is no folder.
+    """
+    for folder in given:
+        if not folder.is_dir():
+            raise ConfigError(f"--runs {folder}: is no folder")
+        for path in sorted(folder.glob(f"**/{files.METRICS}")):
+            if (path.parent / files.CONFIG).exists():
+                yield path.parent
+
+
+def finished(given: Iterable[Path]) -> list[Finished]:
+    """Return the runs in folders that ended with a measured step; what can't be read is left out."""
+    found = []
+    for folder in folders(given):
+        metrics = read_mapping(folder / files.METRICS)
+        seconds = metrics.get("step_seconds_median")
+        if metrics.get("status") not in MEASURED or not isinstance(seconds, int | float):
+            continue
+        if not 0 < seconds < math.inf:
+            continue
+        try:
+            config = dataclasses.replace(load(folder / files.CONFIG), out=str(folder))
+        except (ConfigError, yaml.YAMLError, TypeError, KeyError, ValueError):
+            continue
+        environment = read_mapping(folder / files.ENVIRONMENT)
+        found.append(Finished(config, float(seconds), _began(folder), environment))
+    return found
+
+
+def _began(folder: Path) -> float:
+    try:
+        with (folder / files.TRACE).open(newline="") as file:
+            return float(next(parse_rows(file))["time"])
+    except (OSError, StopIteration, KeyError, TypeError, ValueError):
+        return 0.0
+
+
+def signature(config: Config) -> str:
+    """Return what two runs have in common whose steps are the same work, on one machine."""
+    every: dict[str, Any] = cost_profile.identity(config)
+    every |= {
+        "strategy": cost_profile.options_of(config),
+        "workers": config.workers,
+        "batch": config.global_batch,
+        "microbatches": config.microbatches,
+        "links": config.hardware.links,
+    }
+    return hashlib.sha256(json.dumps(every, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def measured(runs: Sequence[Finished], profile: Profile) -> tuple[list[Run], list[str]]:
+    """Return runs with their steps, repetitions together; and why others have none, a line each.
+
+    Args:
+        runs: finished ones.
+        profile: of their machine.
+    """
+    alike: dict[str, list[Finished]] = {}
+    left: list[str] = []
+    for run in runs:
+        why = _reason(run, profile.machine)
+        if why:
+            left.append(f"{run.folder}: {why}")
+        else:
+            alike.setdefault(signature(run.config), []).append(run)
+    found = []
+    for own in alike.values():
+        try:
+            step = steps.of(own[0].config, profile)
+            # What can't be predicted shows at the first attempt.
+            step.parts(Constants())
+        except ConfigError as error:
+            left.append(f"{own[0].folder}: {error}")
+            continue
+        seconds = [run.seconds for run in own]
+        found.append(Run(step, median(seconds), (max(seconds) - min(seconds)) / 2))
+    return found, left
+
+
+def answers(given: Iterable[Path], machine: str) -> dict[str, list[tuple[float, float, str]]]:
+    """Return what runs on a machine have measured: when they began, seconds and folder, by signature."""
+    found: dict[str, list[tuple[float, float, str]]] = {}
+    for run in finished(given):
+        if not _reason(run, machine):
+            row = run.began, run.seconds, str(run.folder)
+            found.setdefault(signature(run.config), []).append(row)
+    return found
+
+
+def _reason(run: Finished, machine: str) -> str:
+    """Return why a run isn't compared; nothing where it is."""
+    try:
+        return run.why_not(machine)
+    except ConfigError as error:
+        return str(error)
+    except (KeyError, TypeError, AttributeError):
+        return "it was configured in another way than runs are now"
