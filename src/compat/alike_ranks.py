@@ -23,7 +23,7 @@ SUM = dist.ReduceOp.SUM
 
 
 class Observer(Protocol):
-    """What is told of the group's calls."""
+    """An observer of a group's calls."""
 
     def begin(self) -> None:
         """Note that a call begins."""

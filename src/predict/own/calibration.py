@@ -111,9 +111,12 @@ def _depends(step: OwnStep, name: str) -> bool:
     staged = not hasattr(step, "program")
     return {
         "computing": True,
+        "beside": several and (not staged or getattr(step, "overlaps", False)),
         "shared_memory": several and getattr(step, "shared_memory", False),
         "exchanging": several and not staged and not getattr(step, "shared_memory", False),
         "slowed": several and not staged,
+        "wake_seconds": several and not getattr(step, "shared_memory", False),
+        "split": staged and getattr(step, "splits", False),
         "straggling": several and not staged,
     }.get(name, staged)
 

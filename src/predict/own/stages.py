@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from src.predict.own.cost_profile import Point
 from src.predict.own.exchange_times import ExchangeTimes
 from src.predict.program import Interval, neighbours
 from src.predict.step import Parts
+
+# How long passes take, and how busy devices are, depend on each other.
+BUSY_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class StageStep:
     def costs(self) -> Costs:
         """Return what the operations cost of one micro-batch, as they do side by side."""
         values = {
-            key: self._between([_middle(point, key) for point in self.points])
+            key: self._between([np.array(_least(point)["costs"][key]) for point in self.points])
             for key in ("seconds", "forward_seconds", "input_backward_seconds", "kept_bytes")
         }
         parts = self.step
@@ -103,7 +106,7 @@ class StageStep:
         names = self.points[0].ranks[0]["step"]
         found = {}
         for name in names:
-            each = [np.array([median(rank["step"][name] for rank in point.ranks)]) for point in self.points]
+            each = [np.array([_least(point)["step"][name]]) for point in self.points]
             found[name] = float(self._between(each)[0])
         return found
 
@@ -118,12 +121,45 @@ class StageStep:
         """Return whether stages work at the same time."""
         return self.options.schedule is not None or self.options.stash is not None
 
+    @cached_property
+    def ease(self) -> float:
+        """Return how many times as long a pass takes while no other device computes."""
+        alone = [rank["alone"] for point in self.points for rank in point.ranks if rank.get("alone")]
+        if not alone:
+            return 1.0
+
+        def seconds(steps: Sequence[Mapping[str, float]]) -> float:
+            return min(each["forward"] + each["backward"] for each in steps)
+
+        beside = [rank["step"] for point in self.points for rank in point.ranks]
+        return min(1.0, seconds(alone) / seconds(beside))
+
+    @property
+    def splits(self) -> bool:
+        """Return whether backward passes for weights are done apart."""
+        return self.options.schedule is not None and SCHEDULES[self.options.schedule].splits
+
     def parts(self, constants: Constants) -> Parts:
         """Return the seconds of a step by part."""
+        return self._parts(self._as_busy(constants))
+
+    def _as_busy(self, constants: Constants) -> Constants:
+        """Return the constants with passes as long as beside devices that are busy for a part of it."""
+        # Stages of which one computes at a time have no others beside them.
+        beside = constants.beside if self.overlaps else 1.0
+        found = together = constants.changed({"computing": constants.computing * beside})
+        for _ in range(BUSY_ROUNDS if self.ease < 1.0 else 0):
+            parts = self._parts(found)
+            busy = parts.compute / parts.seconds if self.overlaps else 0.0
+            eased = busy + (1 - busy) * self.ease
+            found = together.changed({"computing": together.computing * eased})
+        return found
+
+    def _parts(self, constants: Constants) -> Parts:
         taken = self._seconds(constants)
         count, workers = self.config.microbatches, self.config.degrees.pipeline
         other, compute = constants.between_seconds, float(count * taken.whole.sum() / workers)
-        simulated = self.simulated(constants)
+        simulated = self._simulated(constants)
         if simulated is None and not self.overlaps:
             moved = float(count * (taken.sent.sum() + taken.sent_back.sum()))
             return Parts(compute, moved, compute * (workers - 1), float(taken.update.max()) + other)
@@ -133,6 +169,9 @@ class StageStep:
 
     def simulated(self, constants: Constants) -> Simulated | None:
         """Simulate a step by its schedule's table; `None` where there is none."""
+        return self._simulated(self._as_busy(constants))
+
+    def _simulated(self, constants: Constants) -> Simulated | None:
         if self.options.schedule is None:
             return None
         taken = self._seconds(constants)
@@ -173,7 +212,7 @@ class StageStep:
         return _StageSeconds(
             forward=forward,
             for_inputs=for_inputs + self._again(once, constants) + constants.pass_seconds,
-            for_weights=for_weights,
+            for_weights=for_weights * (constants.split if self.splits else 1.0),
             update=(self.step["update"] + self.step["clear"]) * constants.computing * share,
             sent=sent,
             sent_back=sent_back,
@@ -202,11 +241,15 @@ class StageStep:
     def _sent(self, boundaries: Sequence[int], constants: Constants) -> tuple[np.ndarray, np.ndarray]:
         """Return the seconds of what crosses each boundary, and of what comes back."""
         link, sent, back = self.times.link, [], []
+        wakes = constants.wake_seconds if self.config.hardware.device == "cpu" else 0.0
+
+        def seconds(sizes: list[int]) -> float:
+            return max(link.seconds(sizes) * constants.sending, wakes) if sizes else 0.0
+
         for boundary in boundaries:
             there = self.model.crossing[boundary]
-            sent.append(link.seconds([value.nbytes for value in there]) * constants.sending)
-            grads = [value.nbytes for value in there if value.requires_grad]
-            back.append(link.seconds(grads) * constants.sending)
+            sent.append(seconds([value.nbytes for value in there]))
+            back.append(seconds([value.nbytes for value in there if value.requires_grad]))
         return np.array(sent), np.array(back)
 
     def _between(self, values: Sequence[np.ndarray]) -> np.ndarray:
@@ -219,7 +262,6 @@ class StageStep:
         return np.maximum(0.0, values[below] + share * (values[above] - values[below]))
 
 
-def _middle(point: Point, key: str) -> np.ndarray:
-    """Return a cost of each operation, the median over all processes that measured it."""
-    found: np.ndarray = np.median([rank["costs"][key] for rank in point.ranks], axis=0)
-    return found
+def _least(point: Point) -> Mapping[str, Any]:
+    """Return what the process measured that was least disturbed: whose whole step took least time."""
+    return min(point.ranks, key=lambda rank: sum(rank["step"].values()))

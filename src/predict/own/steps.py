@@ -37,7 +37,7 @@ class RehearsedStep:
         wanted = self.config.microbatch
         sizes = [point.microbatch for point in self.points]
         try:
-            programs = [program.middle([Program.of(rank) for rank in point.ranks]) for point in self.points]
+            programs = [program.least([Program.of(rank) for rank in point.ranks]) for point in self.points]
             if wanted in sizes:
                 return programs[sizes.index(wanted)]
             below, above = program.neighbours(sizes, wanted)
@@ -58,13 +58,16 @@ class RehearsedStep:
         """Simulate a step of ranks that all take as long."""
         shared = self.shared_memory
         times = constants.shared_memory if shared else constants.exchanging
+        least = constants.wake_seconds if self.config.hardware.device == "cpu" else 0.0
 
         def seconds(event: Event) -> float:
             assert self.times is not None
-            return self.times.seconds(event, shared_memory=shared) * times
+            found = self.times.seconds(event, shared_memory=shared) * times
+            return found if shared and event.kind == "all_reduce" else max(found, least)
 
         slowed = constants.slowed if self.config.hardware.device == "cpu" else 0.0
-        return self.program.simulate(seconds, computing=constants.computing, slowed=slowed)
+        computing = constants.computing * (constants.beside if self.times is not None else 1.0)
+        return self.program.simulate(seconds, computing=computing, slowed=slowed)
 
     def parts(self, constants: Constants) -> Parts:
         """Return the seconds of a step by part."""

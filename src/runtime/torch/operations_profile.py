@@ -50,10 +50,14 @@ def train(context: RankContext, recorder: Recorder) -> None:
     rehearsal.together(context)
     steps = _steps(own, graph.module, device)
     costs = cost.costs(graph, inputs, precision=config.precision, splits=True)
+    rehearsal.together(context)
+    # A stage whose neighbours wait has the host's memory to itself.
+    alone = _steps(own, graph.module, device) if context.rank == 0 else None
     found = {
         "model": dataclasses.asdict(profile),
         "costs": {key: each.tolist() for key, each in dataclasses.asdict(costs).items()},
         "step": steps,
+        "alone": alone,
     }
     write_text(recorder.folder / files.REHEARSAL, json.dumps(found))
     recorder.finish(Status.OK)

@@ -24,7 +24,7 @@ def known(*words: str) -> Profile:
 
 def test_what_was_profiled_is_predicted() -> None:
     # Half a second for each of the rank's four samples, 1 s of exchange as by itself, and 1 s of update.
-    found = steps.of(config(*WORDS), known()).parts(Constants(straggling=0.0, shared_memory=1.0))
+    found = steps.of(config(*WORDS), known()).parts(Constants(beside=1.0, straggling=0.0, shared_memory=1.0))
     assert (found.compute, found.exchange) == pytest.approx((3.0, 1.0))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from src.predict.program import Event, Program, between, middle
+from src.config import ConfigError
+from src.predict.program import Event, Program, between, least, neighbours
 
 
 def of_size(event: Event) -> float:
@@ -68,8 +69,21 @@ def test_other_samples_are_on_the_line_through_two_sizes() -> None:
         between(few, Program((wait(1),), 1.0), (4, 8), 6)
 
 
-def test_of_several_rehearsals_the_median_counts() -> None:
-    programs = [Program((all_reduce(4, 1, seconds), wait(1)), 1.0) for seconds in (10.0, 11.0, 90.0)]
-    assert middle(programs).computed == [11.0, 0.0, 1.0]
+def test_of_several_rehearsals_the_one_counts_that_was_least_disturbed() -> None:
+    programs = [Program((all_reduce(4, 1, seconds), wait(1)), 1.0) for seconds in (90.0, 10.0, 11.0)]
+    assert least(programs) is programs[1]
     with pytest.raises(ValueError, match="other things"):
-        middle([programs[0], Program((), 1.0)])
+        least([programs[0], Program((), 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "places"), [(3, (0, 1)), (4, (0, 1)), (8, (1, 2)), (12, (1, 2)), (32, (1, 2))]
+)
+def test_a_size_is_predicted_from_the_nearest_two(wanted: int, places: tuple[int, int]) -> None:
+    assert neighbours([4, 8, 16], wanted) == places
+
+
+@pytest.mark.parametrize(("sizes", "wanted"), [([4], 5), ([4, 8], 1), ([4, 8], 17)])
+def test_a_size_that_is_far_from_all_is_not_predicted(sizes: list[int], wanted: int) -> None:
+    with pytest.raises(ConfigError, match=f"samples were profiled, not of {wanted}; profile these, or sizes"):
+        neighbours(sizes, wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from src.config import ConfigError
@@ -11,7 +13,7 @@ from tests.predict.own import made
 from tests.support import config
 
 # Nothing but what the operations take.
-PLAIN = Constants(computing=1.0, pass_seconds=0.0, between_seconds=0.0, sending=1.0)
+PLAIN = Constants(beside=1.0, pass_seconds=0.0, between_seconds=0.0, sending=1.0, wake_seconds=0.0)
 MODEL = ("model=mlp", "dataset=synthetic", "workers=2")
 
 
@@ -30,7 +32,7 @@ def test_a_pipeline_takes_a_micro_batch_more_than_it_has(schedule: str, count: i
     words = ("strategy=pipeline", f"strategy.schedule={schedule}", f"batch={count}", f"microbatches={count}")
     # A stage has two operations: 6 s a micro-batch of one sample.
     assert seconds(*words) == pytest.approx((count + 1) * 6 + UPDATE)
-    assert seconds(*words, constants=Constants(1.0, pass_seconds=1.0, between_seconds=3.0)) == pytest.approx(
+    assert seconds(*words, constants=replace(PLAIN, pass_seconds=1.0, between_seconds=3.0)) == pytest.approx(
         (count + 1) * 8 + UPDATE + 3
     )
 
