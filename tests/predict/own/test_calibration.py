@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from tests.support import config
 TRUTH = Constants(shared_memory=3.0, exchanging=2.0, pass_seconds=0.02)
 
 
+@cache
 def step(*words: str, seconds: float = 0.02, size: int = 2**20) -> OwnStep:
     run = config("dataset=synthetic", "workers=2", *words)
     point = made.operations_point(run) if run.cuts else made.steps_point(run, seconds, size)
