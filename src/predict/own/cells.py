@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from src.config import Config, command_line, compose
+from src.config import CannotRunHere, Config, command_line, compose
 
 SHARES = "hardware.share_devices="
 
@@ -16,12 +16,17 @@ def of(words: Sequence[str]) -> list[Config]:
     Raises:
         ConfigError: for a mistake in the words.
     """
-    given = command_line.flags_first(words)
-    typed = any(word.startswith(SHARES) for word in given)
-    # More workers than there are devices here are what a prediction is for.
-    line = command_line.parse(["-m", *given, *([] if typed else [f"{SHARES}true"])])
-    return [cell if typed else _on_own_devices(cell) for cell in compose.cells(line)]
+    given = ["-m", *command_line.flags_first(words)]
+    try:
+        return compose.cells(command_line.parse(given))
+    except CannotRunHere:
+        # More workers than there are devices here are what a prediction is for.
+        if any(word.startswith(SHARES) for word in given):
+            raise
+    return [_on_own_devices(cell) for cell in compose.cells(command_line.parse([*given, f"{SHARES}true"]))]
 
 
 def _on_own_devices(cell: Config) -> Config:
-    return dataclasses.replace(cell, hardware=dataclasses.replace(cell.hardware, share_devices=False))
+    """Return a cell whose workers don't share devices, by which it isn't named either."""
+    hardware = dataclasses.replace(cell.hardware, share_devices=False)
+    return dataclasses.replace(cell, hardware=hardware, out=cell.out.replace(f"-{SHARES}True", ""))
