@@ -94,7 +94,7 @@ class AlikeRanks(_Group):
             return _Done(list(result), lambda: None)
         observer.begin()
         do()
-        number = observer.exchanged(kind, sum(each.nbytes for each in given), self._ranks)
+        number = observer.exchanged(kind, sum(map(_nbytes, given)), self._ranks)
         return _Done(list(result), lambda: observer.waited(number))
 
     def _reduce(self, tensor: Tensor, operation: Any) -> None:
@@ -202,6 +202,12 @@ class AlikeRanks(_Group):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
+
+
+def _nbytes(tensor: Tensor) -> int:
+    if not tensor.is_sparse:
+        return tensor.nbytes
+    return int(tensor._values().nbytes + tensor._indices().nbytes)
 
 
 def _fill(output: Tensor, own: Tensor, ranks: int) -> None:

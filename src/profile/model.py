@@ -17,7 +17,7 @@ from src.config.mistakes import CommandError
 from src.data import available
 from src.launch.launcher import launcher_of
 from src.launch.local import isolation
-from src.launch.supervise import choose_hosts, substitute
+from src.launch.supervise import choose_hosts, inspection, substitute
 from src.machine import devices
 from src.machine.device_locks import Lease
 from src.machine.file_locks import alone
@@ -64,6 +64,8 @@ def measure(cells: Sequence[Config], out: Path) -> None:
         _check(each)
     for cell in needed.values():
         available.ensure(cell.dataset)
+    # Mistakes in a model of the user's own are told as before a training.
+    inspection.inspect([*needed.values()])
     with contextlib.closing(leases.take([*local.values()])) as lease:
         for cell in needed.values():
             point = _measured(cell, local[id(cell)], lease)

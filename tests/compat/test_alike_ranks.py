@@ -51,6 +51,13 @@ def test_sums_are_so_many_times_the_ranks_own_and_means_are_it(told: Told) -> No
     assert [row for row in told.rows if row[0] != "wait"] == [("all_reduce", 8, RANKS)] * 3
 
 
+def test_a_sparse_gradient_is_summed_too(told: Told) -> None:
+    tensor = torch.tensor([0.0, 3.0]).to_sparse()
+    dist.all_reduce(tensor)
+    # An index of 8 bytes, and a value of 4.
+    assert tensor.to_dense().tolist() == [0.0, 24.0] and told.rows[0] == ("all_reduce", 12, RANKS)
+
+
 def test_gathers_are_copies_and_scatters_the_ranks_own_part(told: Told) -> None:
     whole = torch.empty(2 * RANKS)
     dist.all_gather_into_tensor(whole, torch.tensor([1.0, 2.0]))
