@@ -12,18 +12,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from src.config import CannotRunHere, Config, ConfigError
+from src.config import Config, ConfigError
 from src.config.mistakes import CommandError
 from src.data import available
-from src.launch.launcher import launcher_of
-from src.launch.local import isolation
-from src.launch.supervise import choose_hosts, inspection, substitute
+from src.launch.supervise import inspection, substitute
 from src.machine import devices
 from src.machine.device_locks import Lease
 from src.machine.file_locks import alone
 from src.predict.own import cells as own_cells
 from src.predict.own import cost_profile, exchange_times
 from src.predict.own.cost_profile import ENTRIES, STEPS, Point, Profile
+from src.profile import network
 from src.run import files, leases
 
 EXCHANGES = "src.runtime.torch.exchange_profile.train_every"
@@ -61,7 +60,7 @@ def measure(cells: Sequence[Config], out: Path) -> None:
         (exchange_times.between(each), each.workers): each for each in local.values() if each.workers > 1
     }
     for each in between.values():
-        _check(each)
+        network.check_runs_here(each)
     for cell in needed.values():
         available.ensure(cell.dataset)
     # Mistakes in a model of the user's own are told as before a training.
@@ -83,16 +82,6 @@ def _add(path: Path, machine: str, change: Callable[[Profile], Profile]) -> None
     with alone(path.absolute(), "the profile"):
         known = cost_profile.read(path) if path.exists() else Profile(machine=machine, path=path)
         change(known).write(path)
-
-
-def _check(here: Config) -> None:
-    """Raise `ConfigError` where a job that measures exchanges can't be had on this machine."""
-    try:
-        launcher_of(here).check(here)
-        isolation.check(here)
-        choose_hosts.check(here)
-    except CannotRunHere as error:
-        raise ConfigError(str(error)) from error
 
 
 def _here(cell: Config) -> Config:

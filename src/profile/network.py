@@ -74,6 +74,11 @@ def _check(cell: Config) -> None:
     """Raise `ConfigError` where a cell's exchanges can't be measured, here or at all."""
     if exchange_benchmark.profile_of(cell) is None:
         raise ConfigError(f"strategy={cell.strategy['name']}: has no exchanges to measure")
+    check_runs_here(cell)
+
+
+def check_runs_here(cell: Config) -> None:
+    """Raise `ConfigError` where a cell's processes can't be had on this machine."""
     try:
         launcher_of(cell).check(cell)
         isolation.check(cell)

@@ -79,7 +79,7 @@ def strategy_of(step: OwnStep) -> str:
     elif config.supports.axis == MESH:
         words += [f"{name}={degree}" for name, degree in vars(config.degrees).items() if degree > 1]
     elif "all_reduce" in config.strategy:
-        words.append("shared memory" if getattr(step, "shared_memory", False) else "backend")
+        words.append("shared memory" if step.shared_memory else "backend")
     return " ".join(filter(None, words))
 
 
@@ -100,25 +100,9 @@ def fit(runs: Sequence[Run], start: Fit | None = None) -> Fit:
         found = _at(values, effects)
         return np.array([found.log_seconds(runs[i].step) for i in rows.tolist()]) - measured[rows]
 
-    moved = [np.array([i for i, run in enumerate(runs) if _depends(run.step, name)]) for name in FITTED]
+    moved = [np.array([i for i, run in enumerate(runs) if name in run.step.constants]) for name in FITTED]
     moved += [np.array([i for i, run in enumerate(runs) if key in keys(run.step)]) for key in effects]
     return _at(most_probable(gaps, spreads, moved, _place(start or Fit(), effects)), effects)
-
-
-def _depends(step: OwnStep, name: str) -> bool:
-    """Return whether a step's seconds can depend on a constant."""
-    several = step.times is not None
-    staged = not hasattr(step, "program")
-    return {
-        "computing": True,
-        "beside": several and (not staged or getattr(step, "overlaps", False)),
-        "shared_memory": several and getattr(step, "shared_memory", False),
-        "exchanging": several and not staged and not getattr(step, "shared_memory", False),
-        "slowed": several and not staged,
-        "wake_seconds": several and not getattr(step, "shared_memory", False),
-        "split": staged and getattr(step, "splits", False),
-        "straggling": several and not staged,
-    }.get(name, staged)
 
 
 def _at(values: np.ndarray, effects: Sequence[tuple[str, str]]) -> Fit:

@@ -193,12 +193,11 @@ def identity(config: Config) -> dict[str, Any]:
     }
     if config.cuts:
         return {**common, "tied": config.strategy.get("tied", "together")}
-    options = {key: value for key, value in config.strategy.items() if not key_of(f"strategy.{key}").fixed}
     return {
         **common,
         "batchnorm": config.batchnorm,
         "across_hosts": config.across_hosts,
-        "strategy": {"name": config.strategy["name"], **_plain(options)},
+        "strategy": options_of(config),
         "workers": config.workers,
         "microbatches": config.microbatches,
     }

@@ -58,6 +58,9 @@ class StageStep:
     points: Sequence[Point]
     times: ExchangeTimes
 
+    # Stages send to each other.
+    shared_memory = False
+
     @cached_property
     def options(self) -> CutOptions:
         """Return the options of the cut."""
@@ -124,15 +127,15 @@ class StageStep:
     @cached_property
     def ease(self) -> float:
         """Return how many times as long a pass takes while no other device computes."""
-        alone = [rank["alone"] for point in self.points for rank in point.ranks if rank.get("alone")]
-        if not alone:
-            return 1.0
+        return float(self._between([np.array([_ease(point)]) for point in self.points])[0])
 
-        def seconds(steps: Sequence[Mapping[str, float]]) -> float:
-            return min(each["forward"] + each["backward"] for each in steps)
-
-        beside = [rank["step"] for point in self.points for rank in point.ranks]
-        return min(1.0, seconds(alone) / seconds(beside))
+    @property
+    def constants(self) -> frozenset[str]:
+        """Return the names of the constants on which the step's seconds may depend."""
+        always = {"computing", "pass_seconds", "between_seconds", "sending", "wake_seconds"}
+        return frozenset(
+            always | ({"beside"} if self.overlaps else set()) | ({"split"} if self.splits else set())
+        )
 
     @property
     def splits(self) -> bool:
@@ -265,3 +268,13 @@ class StageStep:
 def _least(point: Point) -> Mapping[str, Any]:
     """Return what the process measured that was least disturbed: whose whole step took least time."""
     return min(point.ranks, key=lambda rank: sum(rank["step"].values()))
+
+
+def _ease(point: Point) -> float:
+    """Return how many times as long a whole step's passes take alone as side by side, once at most."""
+    alone = [_passes(rank["alone"]) for rank in point.ranks if rank.get("alone")]
+    return min(1.0, min(alone) / _passes(_least(point)["step"])) if alone else 1.0
+
+
+def _passes(step: Mapping[str, float]) -> float:
+    return step["forward"] + step["backward"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from src.config import Config, ConfigError
@@ -53,6 +53,14 @@ class RehearsedStep:
         here = self.config.hardware.device == "cpu" and not self.config.across_hosts
         measured = self.times is not None and self.times.has(SHARED_MEMORY)
         return measured and (wanted == "shared_memory" or (wanted == "auto" and plain and here))
+
+    @property
+    def constants(self) -> frozenset[str]:
+        """Return the names of the constants on which the step's seconds may depend."""
+        if self.times is None:
+            return frozenset({"computing"})
+        exchange = "shared_memory" if self.shared_memory else "exchanging"
+        return frozenset({"computing", "beside", "slowed", "straggling", "wake_seconds", exchange})
 
     def simulated(self, constants: Constants) -> SimulatedStep:
         """Simulate a step of ranks that all take as long."""
@@ -109,8 +117,3 @@ def of(config: Config, profile: Profile, network: float = 1.0) -> OwnStep:
         assert times is not None
         return StageStep(config, points, times)
     return RehearsedStep(config, points, times)
-
-
-def faster(step: OwnStep, network: float) -> OwnStep:
-    """Return a step over a network that is so many times as fast."""
-    return step if step.times is None else replace(step, times=replace(step.times, network=network))

@@ -65,3 +65,13 @@ def test_other_micro_batches_are_on_the_line_through_two_sizes() -> None:
         ConfigError, match="micro-batches of 1 samples were profiled, not of 2; profile these"
     ):
         steps.of(asked, made.profile(known[0])).parts(PLAIN)
+
+
+def test_a_stage_is_quicker_while_the_other_one_waits() -> None:
+    run = config(*MODEL, "strategy=model_split", "batch=2", "microbatches=1")
+    point = made.operations_point(run)
+    # Alone the whole model's passes take half as long; a split model's stages never compute at once.
+    alone = {**point.ranks[0]["step"], "forward": 4.0, "backward": 8.0}
+    eased = replace(point, ranks=[{**point.ranks[0], "alone": alone}])
+    found = steps.of(run, made.profile(eased)).parts(PLAIN)
+    assert found.compute + found.bubble == pytest.approx(12.0)
