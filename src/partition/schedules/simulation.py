@@ -7,9 +7,10 @@ of one table are simulated at once: costs may have any leading axes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Costs:
         optimizer: seconds of a rank's update, [..., ranks].
         saved: bytes that a stage holds from its forward pass to its backward pass for inputs, [..., stages].
         saved_for_weights: bytes that it holds on until its backward pass for weights, [..., stages].
+        passes: seconds of single passes, where they aren't those of their kind.
     """
 
     forward: np.ndarray
@@ -51,6 +53,7 @@ class Costs:
     optimizer: np.ndarray | float = 0.0
     saved: np.ndarray | float = 0.0
     saved_for_weights: np.ndarray | float = 0.0
+    passes: Mapping[Action, float] = field(default_factory=dict)
 
     def seconds(self, kind: Kind) -> np.ndarray:
         """Return the seconds [..., stages] of a pass."""
@@ -71,14 +74,20 @@ class Simulated:
         table: what each rank does.
         start, end: of each rank's passes in the table's order, [..., passes] a rank.
         updated: the end of each rank's update, [..., ranks].
-        held: bytes of saved tensors that each rank holds while each of its passes runs, [..., passes] a rank.
+        costs: of which it was simulated.
     """
 
     table: Table
     start: tuple[np.ndarray, ...]
     end: tuple[np.ndarray, ...]
     updated: np.ndarray
-    held: tuple[np.ndarray, ...]
+    costs: Costs
+
+    @cached_property
+    def held(self) -> tuple[np.ndarray, ...]:
+        """Return the bytes of saved tensors that ranks hold while each pass runs, [..., passes] a rank."""
+        stages = 1 + max(action.stage for own in self.table for action in own)
+        return tuple(_held(own, self.costs, stages) for own in self.table)
 
     @property
     def step_seconds(self) -> np.ndarray:
@@ -137,30 +146,45 @@ def simulate(table: Table, placement: Placement, costs: Costs) -> Simulated:
     shape = np.broadcast_shapes(
         *shapes, sent.shape[:-1], back.shape[:-1], optimizer.shape[:-1], latency.shape
     )
-    start = [np.empty((*shape, len(own))) for own in table]
-    end = [np.empty((*shape, len(own))) for own in table]
-    free = [np.zeros(shape) for _ in range(ranks)]
-    link_free: dict[tuple[int, int], np.ndarray] = {}
-    # When a pass's result is where it is needed next.
-    there: dict[Action, np.ndarray] = {}
-    for rank, number in _sequence(table):
-        action = table[rank][number]
+    # One configuration alone is simulated by plain numbers, which are many times as fast as arrays of one.
+    maximum = np.maximum if shape else max
+    of_stage = {kind: _apart(each, stages, shape) for kind, each in seconds.items()}
+    sent_from, back_to = _apart(sent, links, shape), _apart(back, links, shape)
+    late: Any = latency if shape else float(latency)
+    nothing: Any = np.zeros(shape) if shape else 0.0
+    start: list[list[Any]] = [[] for _ in table]
+    end: list[list[Any]] = [[] for _ in table]
+    free = [nothing for _ in range(ranks)]
+    link_free: dict[tuple[int, int], Any] = {}
+    # When each pass's result is where it is needed next.
+    there: list[Any] = []
+    for rank, action, needs, other, boundary in _sequence(table, placement):
         begin = free[rank]
-        for result in needed(action, stages):
-            begin = np.maximum(begin, there[result])
-        free[rank] = begin + seconds[action.kind][..., action.stage]
-        start[rank][..., number], end[rank][..., number] = begin, free[rank]
-        there[result_of(action)] = free[rank]
-        receiver = _receiver(action, stages)
-        if receiver is None or (other := placement.rank(receiver, ranks)) == rank:
-            continue
-        cost = sent[..., action.stage] if receiver > action.stage else back[..., receiver]
-        left = np.maximum(free[rank], link_free.get((rank, other), 0.0)) + cost
-        link_free[rank, other] = left
-        there[result_of(action)] = left + latency
+        for need in needs:
+            begin = maximum(begin, there[need])
+        own = costs.passes.get(action) if costs.passes else None
+        free[rank] = arrived = begin + (of_stage[action.kind][action.stage] if own is None else own)
+        start[rank].append(begin)
+        end[rank].append(arrived)
+        if other is not None:
+            cost = sent_from[boundary] if action.kind is Kind.FORWARD else back_to[boundary]
+            left = maximum(arrived, link_free.get((rank, other), nothing)) + cost
+            link_free[rank, other] = left
+            arrived = left + late
+        there.append(arrived)
     updated = np.stack([np.broadcast_to(each, shape) for each in free], axis=-1) + optimizer
-    held = tuple(_held(own, costs, stages) for own in table)
-    return Simulated(table, tuple(start), tuple(end), updated, held)
+    starts, ends = (tuple(_together(each, shape) for each in every) for every in (start, end))
+    return Simulated(table, starts, ends, updated, costs)
+
+
+def _apart(values: np.ndarray, count: int, shape: tuple[int, ...]) -> list[Any]:
+    """Return `values` [..., count] one by one, as plain numbers where there are no leading axes."""
+    return [values[..., place] for place in range(count)] if shape else values.tolist()
+
+
+def _together(moments: list[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """Return moments, [*shape] each, as one array [*shape, moments]."""
+    return np.stack(moments, axis=-1) if shape else np.array(moments)
 
 
 def ideal_bubble(name: str, ranks: int, virtual: int, microbatches: int) -> float:
@@ -200,19 +224,48 @@ def _receiver(action: Action, stages: int) -> int | None:
     return receiver if 0 <= receiver < stages else None
 
 
+class _Pass(NamedTuple):
+    """A pass in the order in which passes are simulated.
+
+    Attributes:
+        rank, action: what it is.
+        needs: the places of those whose results it waits for.
+        other: the rank that is sent its result, `None` where none is.
+        boundary: over which it is sent.
+    """
+
+    rank: int
+    action: Action
+    needs: tuple[int, ...]
+    other: int | None
+    boundary: int
+
+
 @lru_cache(maxsize=64)
-def _sequence(table: Table) -> list[tuple[int, int]]:
-    """Return (rank, place in its order) of all passes, each after those that it waits for."""
-    stages = 1 + max(action.stage for own in table for action in own)
-    done: set[Action] = set()
-    found: list[tuple[int, int]] = []
-    following = [0] * len(table)
+def _sequence(table: Table, placement: Placement) -> list[_Pass]:
+    """Return all passes, each after those that it waits for.
+
+    Raises:
+        ValueError: where passes wait for each other.
+    """
+    ranks, stages = len(table), 1 + max(action.stage for own in table for action in own)
+    places: dict[Action, int] = {}
+    found: list[_Pass] = []
+    following = [0] * ranks
     while len(found) < sum(map(len, table)):
         before = len(found)
         for rank, own in enumerate(table):
-            while following[rank] < len(own) and done.issuperset(needed(own[following[rank]], stages)):
-                done.add(result_of(own[following[rank]]))
-                found.append((rank, following[rank]))
+            while following[rank] < len(own):
+                action = own[following[rank]]
+                needs = [places.get(each) for each in needed(action, stages)]
+                if None in needs:
+                    break
+                receiver = _receiver(action, stages)
+                other = None if receiver is None else placement.rank(receiver, ranks)
+                boundary = 0 if receiver is None else min(action.stage, receiver)
+                places[result_of(action)] = len(found)
+                known = tuple(need for need in needs if need is not None)
+                found.append(_Pass(rank, action, known, None if other == rank else other, boundary))
                 following[rank] += 1
         if len(found) == before:
             waiting = [
