@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def costs(graph: Graph, inputs: Inputs, *, precision: str = "fp32", splits: bool
     no gradients remain. Backward passes for inputs are measured apart if the schedule `splits` them off.
     """
     forward, for_inputs, backward = seconds(graph, inputs, precision=precision, splits=splits)
-    counts, sizes = _weights(graph)
+    counts, sizes = weights(graph)
     kept = kept_bytes(graph, inputs, precision=precision)
     return Costs(forward + backward, counts, sizes, kept, forward, for_inputs if splits else None)
 
@@ -47,47 +48,71 @@ def seconds(graph: Graph, inputs: Inputs, *, precision: str = "fp32", splits: bo
     started = time.perf_counter()
     with unchanged(graph.module):
         # The first round fills caches and makes the gradients that the other rounds add to.
-        _round(graph, tensors(inputs), precision, splits)
+        given, device = tensors(inputs), tensors(inputs)[0].device
+        passes(graph, given, lambda: _now(device), precision=precision, splits=splits)
         while len(rounds) < ROUNDS:
             if len(rounds) >= LEAST_ROUNDS and time.perf_counter() - started > ROUND_SECONDS:
                 break
-            rounds.append(_round(graph, tensors(inputs), precision, splits))
+            spans = passes(graph, given, lambda: _now(device), precision=precision, splits=splits)
+            rounds.append(spans[..., 1] - spans[..., 0])
     graph.module.zero_grad()
     medians: np.ndarray = np.median(np.stack(rounds), axis=0)
     return medians
 
 
-def _round(graph: Graph, inputs: tuple[Tensor, ...], precision: str, splits: bool) -> np.ndarray:
-    """Run all operations once, forward and backward; return the seconds as `seconds` does."""
-    runner, device = fx.Interpreter(graph.module), inputs[0].device
+def passes(
+    graph: Graph,
+    inputs: Tensors,
+    clock: Callable[[], float],
+    *,
+    precision: str = "fp32",
+    splits: bool = False,
+    interpreter: type[fx.Interpreter] = fx.Interpreter,
+) -> np.ndarray:
+    """Run all operations once, forward and backward, and return when each pass began and ended.
+
+    Args:
+        graph: the operations.
+        inputs: those of a micro-batch [samples, ...].
+        clock: tells the moment.
+        precision: that of the training, `fp32` or `bf16`.
+        splits: whether backward passes for inputs are run apart, before whole ones.
+        interpreter: runs the graph's nodes.
+
+    Returns an array [3, operations, 2], of passes as `seconds` has them; zeros for those that aren't run.
+    """
+    runner, device = interpreter(graph.module), inputs[0].device
     known: dict[fx.Node, Tensor] = dict(zip(graph.live[0], inputs, strict=True))
-    taken = np.zeros((3, len(graph.operations)))
+    found = np.zeros((3, len(graph.operations), 2))
     for place, operation in enumerate(graph.operations):
         own = set(operation.nodes)
         read = [node for node in graph.live[place] if any(user in own for user in node.users)]
         runner.env = {node: known[node].detach().requires_grad_(known[node].requires_grad) for node in read}
-        start = _now(device)
+        start = clock()
         with torch.enable_grad(), autocast(precision, device):
             for node in operation.nodes:
                 runner.env[node] = runner.run_node(node)
-        taken[0, place] = _now(device) - start
+        found[0, place] = start, clock()
         made = [node for node in graph.live[place + 1] if node in own]
         roots = [runner.env[node] for node in made if runner.env[node].requires_grad]
         gradients = [torch.ones_like(root) for root in roots]
         given = [each for each in (runner.env[node] for node in read) if each.requires_grad]
-        start = _now(device)
+        start = clock()
         if splits and roots and given:
             torch.autograd.backward(roots, gradients, retain_graph=True, inputs=given)
-            taken[1, place] = _now(device) - start
-        start = _now(device)
+            found[1, place] = start, clock()
+            # The whole pass is to make these anew.
+            for each in given:
+                each.grad = None
+        start = clock()
         if roots:
             torch.autograd.backward(roots, gradients)
-        taken[2, place] = _now(device) - start
+        found[2, place] = start, clock()
         known |= {
             node: runner.env[node].detach().requires_grad_(runner.env[node].requires_grad) for node in made
         }
         known = {node: known[node] for node in graph.live[place + 1]}
-    return taken
+    return found
 
 
 def _now(device: torch.device) -> float:
@@ -96,7 +121,7 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def _weights(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+def weights(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """Return each operation's parameters and their bytes; shared ones count where they are first used."""
     seen: set[int] = set()
     counts, sizes = np.zeros((2, len(graph.operations)))

@@ -224,7 +224,10 @@ def _sent_back(live: LiveTensors, tensors: Sequence[Tensor], given: Sequence[Ten
 
 
 def update_bytes(
-    make: Callable[[list[Tensor]], torch.optim.Optimizer], weights: Sequence[Tensor]
+    make: Callable[[list[Tensor]], torch.optim.Optimizer],
+    weights: Sequence[Tensor],
+    *,
+    foreach: bool | None = None,
 ) -> tuple[float, float]:
     """Return the bytes that an optimizer keeps of some weights, and those its update makes for a moment.
 
@@ -233,6 +236,7 @@ def update_bytes(
     Args:
         make: makes the optimizer of some weights.
         weights: those that are trained.
+        foreach: whether it takes all of them at once; by default as torch does by their device.
     """
     blank: list[Tensor] = [torch.empty_like(each, device="meta", requires_grad=True) for each in weights]
     if not blank:
@@ -240,7 +244,7 @@ def update_bytes(
     optimizer = make(blank)
     for group in optimizer.param_groups:
         # torch's own choice, which it makes by the weights' device.
-        group["foreach"] = weights[0].device.type == "cuda"
+        group["foreach"] = weights[0].device.type == "cuda" if foreach is None else foreach
     for each in blank:
         each.grad = torch.empty_like(each)
     # Its state is made in the first step.

@@ -86,6 +86,8 @@ def of_stages(
     task: Task,
     device: torch.device,
     place: tuple[int, int],
+    *,
+    foreach: bool | None = None,
 ) -> LiveBytes:
     """Predict a step of a rank that holds stages of a pipeline.
 
@@ -96,6 +98,7 @@ def of_stages(
         task: the configured task.
         device: where they run.
         place: the rank's place among those that hold the stages, and how many these are.
+        foreach: whether the optimizer takes all parameters at once; by default as on `device`.
     """
     config, options = context.config, CutOptions.of(context.config)
     count, last = config.microbatches, place[1] * config.virtual_stages - 1
@@ -113,7 +116,7 @@ def of_stages(
     whole_inputs, whole_targets = first_samples(context, task, config.worker_batch, device)
     batch = [*(whole_inputs if 0 in stages else ()), *(whole_targets if last in stages else ())]
     trained = {id(each): each for number, stage in stages.items() for each in _trained(stage, found[number])}
-    held, update = _held(context, module, batch, list(trained.values()))
+    held, update = _held(context, module, batch, list(trained.values()), foreach=foreach)
     exchange = sum(each.received for each in found.values())
     # What a stage has been given and hands on to another one of its rank is there once.
     exchange -= sum(each.output - each.kept for number, each in found.items() if number + 1 in found)
@@ -207,7 +210,12 @@ def _trained(module: nn.Module, found: StageBytes) -> list[Tensor]:
 
 
 def _held(
-    context: RankContext, module: nn.Module, batch: Sequence[Tensor], trained: Sequence[Tensor]
+    context: RankContext,
+    module: nn.Module,
+    batch: Sequence[Tensor],
+    trained: Sequence[Tensor],
+    *,
+    foreach: bool | None = None,
 ) -> tuple[np.ndarray, float]:
     """Return what a rank holds between steps, without gradients [parts], and what an update makes.
 
@@ -216,10 +224,11 @@ def _held(
         module: the rank's model, or its part of the model.
         batch: the inputs and targets that it is fed.
         trained: the parameters that get gradients.
+        foreach: as of `of_stages`.
     """
     parameters = list(module.parameters())
     kept, update = pass_bytes.update_bytes(
-        partial(update_rule.make_optimizer, context.config.optimizer), trained
+        partial(update_rule.make_optimizer, context.config.optimizer), trained, foreach=foreach
     )
     held = live_memory.parts(
         weights=sum(each.nbytes for each in parameters),

@@ -27,6 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from src.compat.alike_ranks import alike_ranks
 from src.config import Config, ConfigError
+from src.measure.kernels import UPDATE, WAIT
 from src.measure.recorder import Recorder
 from src.run import files
 from src.run.status import Status
@@ -36,7 +37,6 @@ from src.runtime.torch import process_group, setup
 
 # Steps that are kept after the warm-up, and seconds after which fewer are enough.
 STEPS, LEAST, SECONDS = 24, 6, 10.0
-UPDATE = "update"
 LEAST_RATE = 1e-12
 MOST_MINUTES = 60
 
@@ -109,7 +109,7 @@ class StepObserver:
     def waited(self, number: int) -> None:
         """Note that the rank begins to wait for a call."""
         if number and not self._between:
-            self._add(("wait", 0, 0, number))
+            self._add((WAIT, 0, 0, number))
 
     def forward_begins(self, *_: Any) -> None:
         """Note that a module's forward pass begins."""

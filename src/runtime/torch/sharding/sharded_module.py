@@ -24,7 +24,9 @@ from src.models.torch.unchanged import evaluating
 from src.runtime.common.context import RankContext
 from src.runtime.torch import checkpoint, dry_run, freed_memory, scoring, setup
 from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch.dry_run import Look
 from src.runtime.torch.feed import Batch
+from src.runtime.torch.kernel_counter import KernelCounter
 from src.runtime.torch.lightning import sync_batchnorm
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.sharding import groups
@@ -107,7 +109,7 @@ def keep_shards(
     return ShardedGradients(model, kept, mesh, recorder)
 
 
-def live_bytes(
+def look(
     context: RankContext,
     task: Task,
     device: torch.device,
@@ -116,8 +118,8 @@ def live_bytes(
     recorder: Recorder,
     *,
     foreach: bool | None = None,
-) -> LiveBytes:
-    """Predict the live tensors of a step of a sharded model, by a dry run.
+) -> Look:
+    """Look at a step of a sharded model, by a dry run.
 
     Args:
         context: the rank's context.
@@ -126,16 +128,16 @@ def live_bytes(
         found: the groups that are gathered apart.
         mesh: of the run.
         recorder: the rank's.
-        foreach: as of `dry_run.live_bytes`.
+        foreach: as of `dry_run.look`.
     """
 
-    def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+    def divide(model: nn.Module, _: KernelCounter) -> tuple[nn.Module, Callable[[], None]]:
         if context.config.batchnorm == "sync":
             model = sync_batchnorm.convert(model)
         gradients = keep_shards(context, model, found, mesh, recorder)
         return model, functools.partial(_settle, context, gradients)
 
-    return dry_run.live_bytes(context, task, device, divide, foreach=foreach)
+    return dry_run.look(context, task, device, divide, foreach=foreach, waits=False)
 
 
 def _settle(context: RankContext, gradients: ShardedGradients) -> None:
@@ -198,8 +200,7 @@ class ShardedModule(TrainingModule):
 
     def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
         """Predict the live tensors of a step on `device`, by a dry run."""
-
-        return live_bytes(self.context, self.task, device, self._groups, self._mesh, self._recorder)
+        return look(self.context, self.task, device, self._groups, self._mesh, self._recorder).live
 
     def training_step(self, batch: Batch, index: int) -> Tensor | None:
         """Return the weighted loss of one micro-batch; gradients are exchanged after a step's last one."""

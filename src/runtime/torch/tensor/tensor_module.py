@@ -16,6 +16,7 @@ from src.runtime.common.context import RankContext
 from src.runtime.torch import checkpoint, copies, dry_run, setup, shards
 from src.runtime.torch import mesh as axes
 from src.runtime.torch.checkpoint import RankState
+from src.runtime.torch.kernel_counter import KernelCounter
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.tensor import division, plan
 from src.runtime.torch.tensor.group import MeshTensorGroup
@@ -95,14 +96,14 @@ class TensorModule(TrainingModule):
     def predicted_memory(self, strategy: Strategy, device: torch.device) -> LiveBytes:
         """Predict the live tensors of a step on `device`, by a dry run."""
 
-        def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+        def divide(model: nn.Module, _: KernelCounter) -> tuple[nn.Module, Callable[[], None]]:
             group = MeshTensorGroup(self._mesh[division.AXIS], self._recorder)
             # Nothing is drawn of tensors without data: generators are left alone.
             group.region.watches = False
             plan.parallelize(model, self._plan, group)
             return model, lambda: self._settle([*model.parameters()])
 
-        return dry_run.live_bytes(self.context, self.task, device, divide)
+        return dry_run.look(self.context, self.task, device, divide).live
 
     def evaluate(self, device: torch.device) -> Tensor:
         """Score this copy's part of the test set, as its ranks do together.
