@@ -2,6 +2,7 @@
 
 python -m bench.predicted profile FOLDER              # profiles its cells: FOLDER/profile.json
 python -m bench.predicted FOLDER [results/predicted]  # predicts its runs from that and from each other
+python -m bench.predicted memory                      # a few steps of each: its live tensors
 
 A run is predicted by constants that are fitted to the other cells: to all of them, to those of other
 strategies, or of other models. The error beyond noise is |prediction - median of the repetitions| less half
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench import runs as runs_of
 from src import plan
 from src.config import Config, command_line, compose
 from src.predict.own import calibration, cost_profile, runs
@@ -28,6 +30,7 @@ STUDY = "predicted"
 MOST_NOISE = 0.04
 LEVELS = (0.8, 0.9)
 SEEDS = range(1)
+MEMORY_STEPS = 8
 # By what cells are left out together.
 GROUPS: dict[str, Callable[[Run], str]] = {
     "other cells": lambda run: runs.signature(run.step.config),
@@ -127,9 +130,28 @@ def report(folder: Path, results: Path) -> None:
         print(f"intervals, {name}: {coverage(known, group)}", flush=True)
 
 
+def memory() -> None:
+    """Train each cell for a few steps, and print how far off its predicted live tensors are."""
+    found = plan.composed(STUDY, None)["cells"].values()
+    errors = []
+    for words in dict.fromkeys(cell["overrides"] for cell in found):
+        given = [word for word in shlex.split(words) if not word.startswith(("out=", "max_minutes="))]
+        batch = next(int(word.partition("=")[2]) for word in given if word.startswith("batch="))
+        kept = [word for word in given if not word.startswith("dataset.limit=")]
+        few = [f"dataset.limit={MEMORY_STEPS * batch}", "memory_tracker=true"]
+        metrics = runs_of.train(*kept, *few, out=runs_of.OUT / "predicted-memory")
+        measured, predicted = metrics["live_peak_bytes"], metrics["live_predicted_bytes"]
+        error = math.nan if predicted is None else predicted / measured - 1
+        errors.append(abs(error))
+        print(f"{100 * error:+6.2f} %  {measured / 2**20:7.1f} MiB  {' '.join(kept)}", flush=True)
+    print(shown(f"{len(errors)} cells, live tensors", errors))
+
+
 def main() -> None:
-    """Profile, or predict."""
-    if sys.argv[1] == "profile":
+    """Profile, predict, or look at memory."""
+    if sys.argv[1] == "memory":
+        memory()
+    elif sys.argv[1] == "profile":
         model.measure(cells(), Path(sys.argv[2]))
     else:
         report(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else f"results/{STUDY}"))

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 from collections.abc import Sequence
 
-from src.config import ConfigError, command_line
-from src.config.mistakes import nearest
-from src.fits.rows import STRATEGIES, Row, rows
-from src.predict import sheets
+from src.config import ConfigError
+from src.predict import asked, held, sheets
+from src.predict.held import Held
+from src.predict.own import command
 from src.run import exit_lines
 
 USAGE = (
@@ -26,7 +25,6 @@ USAGE = (
 )
 JSON = "--json"
 OWN = ("devices", "hardware", "strategy")
-MOST_DEVICES = 2**14
 
 
 def main() -> int:
@@ -39,57 +37,20 @@ def main() -> int:
 
 
 def _print(given: Sequence[str]) -> int:
-    words = command_line.flags_first([word for word in given if word != JSON])
-    own: dict[str, str] = {}
-    for word in [word for word in words if word.partition("=")[0] in OWN]:
-        key, _, value = word.partition("=")
-        if key in own or not value:
-            raise ConfigError(f"{word}: {'stands there twice' if key in own else 'names nothing'}")
-        own[key] = value
-        words.remove(word)
-    if "hardware" not in own:
-        raise ConfigError("hardware=: name a data sheet of conf/hardware/, as hardware=a100_80gb")
-    try:
-        room = sheets.device(own["hardware"]).memory_gib
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("device=", "hardware=", 1)) from error
-    strategies = list(dict.fromkeys(own["strategy"].split(","))) if "strategy" in own else list(STRATEGIES)
-    for name in strategies:
-        if name not in STRATEGIES:
-            raise ConfigError(
-                f"strategy={name}: can't be looked at before it runs; {', '.join(STRATEGIES)} can; did you "
-                f"mean {nearest(name, STRATEGIES)}?"
-            )
-    counts = devices(own.get("devices", "1..8"))
+    question = asked.read([word for word in given if word != JSON], OWN)
+    room = sheets.device(question.hardware).memory_gib
     # What a model's builder prints is not part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
-        found = rows(words, strategies, counts, room)
+        found = held.of(question)
+    command.note(held.entries(question, found))
     if JSON in given:
-        print(json.dumps([row.as_json() for row in found], indent=2))
+        print(json.dumps([each.as_json() for each in found], indent=2))
     else:
-        _table(found, own["hardware"], room)
-    return 0 if any(row.parts for row in found) else 1
+        _table(found, question.hardware, room)
+    return 0 if any(each.parts for each in found) else 1
 
 
-def devices(text: str) -> list[int]:
-    """Read numbers of devices: `1..64` are the powers of two between them, `2,6` these; in order.
-
-    Raises:
-        ConfigError: for what is neither.
-    """
-    if not re.fullmatch(r"\d+(\.\.\d+)?(,\d+(\.\.\d+)?)*", text):
-        raise ConfigError(f"devices={text}: must be numbers, as 8 or 2,6, or powers of two, as 1..64")
-    found: set[int] = set()
-    for word in text.split(","):
-        first, _, last = word.partition("..")
-        numbers = [int(first)] if not last else [2**k for k in range(15) if int(first) <= 2**k <= int(last)]
-        found.update(numbers)
-    if not found or min(found) < 1 or max(found) > MOST_DEVICES:
-        raise ConfigError(f"devices={text}: must be from 1 to {MOST_DEVICES}")
-    return sorted(found)
-
-
-def _table(found: Sequence[Row], hardware: str, room: float) -> None:
+def _table(found: Sequence[Held], hardware: str, room: float) -> None:
     """Print the rows of a table, and below it what isn't there and why."""
     from rich.console import Console
     from rich.table import Table
@@ -97,27 +58,14 @@ def _table(found: Sequence[Row], hardware: str, room: float) -> None:
     titles = ("strategy", "devices", "samples", "GiB", "at start", "fits", "most samples")
     parts = ("weights", "gradients", "optimizer", "activations", "exchange", "other")
     table = Table(*titles, *parts, title=f"one device of {hardware}, {room:g} GiB", box=None)
-    for row in found:
-        if row.parts:
-            table.add_row(*row.cells(parts))
+    for each in found:
+        if each.parts:
+            table.add_row(*each.cells(parts))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     print("samples: of one micro-batch on a device; most samples: with which it still fits; parts in GiB")
-    for line in reasons(found):
+    for line in held.reasons(found):
         print(line)
-
-
-def reasons(found: Sequence[Row]) -> list[str]:
-    """Return a line for each reason why something can't be told, with all numbers of devices that have it."""
-    devices_of: dict[tuple[str, str], list[Row]] = {}
-    for row in found:
-        if row.reason:
-            alike = re.sub(r"workers=\d+|\d+ devices|\d+ samples", "", row.reason)
-            devices_of.setdefault((row.strategy, alike), []).append(row)
-    return [
-        f"{strategy} on {', '.join(str(row.devices) for row in alike)}: {alike[0].reason}"
-        for (strategy, _), alike in devices_of.items()
-    ]
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
     python -m src.predict --profile profile [--runs results/quick ...] strategy=ddp,fsdp model=resnet18
     python -m src.predict --ledger
+    python -m src.predict hardware=a100_80gb devices=1..64 network=infiniband_hdr model=gpt2_124m
     python -m src.predict --rows in.csv --out out.csv
 
-Words are those of a sweep of `src.train`. A profile is made by `python -m src.profile`; finished runs in the
-folders of `--runs` calibrate. In a table rows that have `seconds` do, and the others are predicted.
-`--what-if network=2x compute=1.3x` predicts a machine that is so many times as fast (docs/predict.md).
+Words are those of a sweep of `src.train`. A profile is made by `python -m src.profile`; finished runs in
+the folders of `--runs` calibrate. Words with the name of a data sheet ask of devices that it describes. In a
+table rows that have `seconds` calibrate, and the others are predicted. `--what-if network=2x compute=1.3x`
+predicts a machine that is so many times as fast (docs/predict.md).
 """
 
 from __future__ import annotations
@@ -31,8 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answer(options: argparse.Namespace) -> int:
     """Do what is asked; return the exit status."""
     asked = [name for name in ("rows", "profile", "ledger") if getattr(options, name)]
+    if not asked and options.words:
+        return _predict_described(options)
     if len(asked) != 1:
-        raise ConfigError("say one of --profile PROFILE with words, --rows IN --out OUT, and --ledger")
+        raise ConfigError(
+            "say one of --profile PROFILE with words, --rows IN --out OUT, --ledger, and words with "
+            "hardware=a100_80gb"
+        )
+    if options.json:
+        raise ConfigError("--json: is of words with hardware=a100_80gb")
     if options.ledger:
         return command.show_ledger()
     if options.profile:
@@ -48,6 +57,17 @@ def _answer(options: argparse.Namespace) -> int:
     if given:
         raise ConfigError(f"{given[0]}: is of --profile, not of --rows")
     return _predict(options)
+
+
+def _predict_described(options: argparse.Namespace) -> int:
+    """Predict on devices that are described; return the exit status."""
+    for name in ("out", "runs", "timelines"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name}: is of --{'rows' if name == 'out' else 'profile'}")
+    # It is of no use to whoever predicts from a profile.
+    from src.predict import described
+
+    return described.predict(options.words, what_if.parse(options.what_if), as_json=options.json)
 
 
 def _predict(options: argparse.Namespace) -> int:
@@ -83,6 +103,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", nargs="+", default=[], help="folders of runs that calibrate")
     parser.add_argument("--timelines", type=Path, help="a folder for simulated steps, as Chrome traces")
     parser.add_argument("--config-dir", help="a folder with further choices, as of src.train")
+    parser.add_argument("--json", action="store_true", help="print what words ask of described devices so")
     parser.add_argument("--ledger", action="store_true", help="show all predictions and what came of them")
     parser.add_argument("--rows", type=Path, help="a table, a configuration a row")
     parser.add_argument("--out", type=Path, help="the same table, with predictions")
@@ -96,7 +117,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_intermixed_args(arguments)
     # Words that follow the folders of `--runs`, or changes, are words all the same.
-    for name in ("runs", "what_if") if options.profile else ():
+    for name in ("runs", "what_if") if options.rows is None else ():
         given = getattr(options, name)
         taken = [each for each in given if _is_word(each, name)]
         setattr(options, name, [each for each in given if each not in taken])
@@ -109,9 +130,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _is_word(text: str, option: str) -> bool:
     """Return whether what follows an option sets a key, as `batch=64`."""
-    key, equals, _ = text.partition("=")
-    own = key in what_if.CONSTANTS if option == "what_if" else Path(text).is_dir()
-    return bool(equals) and not own
+    own = what_if.is_change(text) if option == "what_if" else Path(text).is_dir()
+    return "=" in text and not own
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from src.predict.constants import PRIORS, Constants
-from src.predict.step import Parts, Step
+from src.predict.step import Parts, Predictable, Step
 
 # Standard deviations, in logarithms: of a measured step from the right prediction, and of the factors, by
 # what they are of: how long a model and a machine compute, and how long a machine sums gradients.
@@ -40,17 +40,17 @@ class Fit:
     factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
     computing: float = 1.0
 
-    def parts(self, step: Step) -> Parts:
+    def parts(self, step: Predictable) -> Parts:
         """Return the predicted seconds of a step, by part."""
         model, machine_of, summing = (self.factors.get(key, 0.0) for key in keys(step))
         return step.parts(self.constants, self.computing * math.exp(model + machine_of), math.exp(summing))
 
-    def log_seconds(self, step: Step) -> float:
+    def log_seconds(self, step: Predictable) -> float:
         """Return the logarithm of a step's predicted seconds."""
         return math.log(self.parts(step).seconds)
 
 
-def machine(step: Step) -> str:
+def machine(step: Predictable) -> str:
     """Return what tells a step's machine, and the software on it, from others."""
     row, plan = step.row, step.layout
     between = row.network if plan.nodes > 1 else None
@@ -59,7 +59,7 @@ def machine(step: Step) -> str:
     return ", ".join(map(str, words))
 
 
-def keys(step: Step) -> tuple[tuple[str, str], ...]:
+def keys(step: Predictable) -> tuple[tuple[str, str], ...]:
     """Return the keys of the factors that a step has, in the order of `SPREADS`."""
     return ("model", step.row.family), ("machine", machine(step)), ("summing", machine(step))
 

@@ -22,6 +22,8 @@ class Prior:
 PRIORS: Mapping[str, Prior] = {
     "gemm_efficiency": Prior(0.82, 0.06),
     "gemm_inner": Prior(180.0, 0.4),
+    "convolution_efficiency": Prior(0.95, 0.15),
+    "winograd": Prior(0.4, 0.3),
     "memory_efficiency": Prior(0.73, 0.15),
     "attention_efficiency": Prior(0.36, 0.25),
     "launch_seconds": Prior(7e-6, 0.4),
@@ -42,7 +44,14 @@ PRIORS: Mapping[str, Prior] = {
 
 
 # They are parts of a whole, one at most.
-SHARES = ("gemm_efficiency", "memory_efficiency", "attention_efficiency", "shard_overlap", "exposed")
+SHARES = (
+    "gemm_efficiency",
+    "convolution_efficiency",
+    "memory_efficiency",
+    "attention_efficiency",
+    "shard_overlap",
+    "exposed",
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,8 @@ class Constants:
     Attributes:
         gemm_efficiency: share of the peak that large matrix products reach.
         gemm_inner: length of a product's inner dimension that takes as long again as its start.
+        convolution_efficiency: share of what matrix products reach that convolutions do.
+        winograd: what convolutions of 3x3 take of their time where multiplications are saved.
         memory_efficiency: share of the memory's bandwidth that is reached.
         attention_efficiency: share of the peak that flash attention reaches.
         launch_seconds: a kernel takes at least.
@@ -70,6 +81,8 @@ class Constants:
 
     gemm_efficiency: float = PRIORS["gemm_efficiency"].median
     gemm_inner: float = PRIORS["gemm_inner"].median
+    convolution_efficiency: float = PRIORS["convolution_efficiency"].median
+    winograd: float = PRIORS["winograd"].median
     memory_efficiency: float = PRIORS["memory_efficiency"].median
     attention_efficiency: float = PRIORS["attention_efficiency"].median
     launch_seconds: float = PRIORS["launch_seconds"].median

@@ -1,37 +1,43 @@
-"""Make the table of what fits: a row a strategy and number of devices."""
+"""Say what a device holds under each strategy and on each number of devices, and whether that fits."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from src.config import ConfigError, command_line, compose
+from src.config import Config, ConfigError, command_line, compose
 from src.data import available
-from src.fits.law import MOST_SAMPLES
+from src.predict import sheets
+from src.predict.asked import HERE, HYBRID, Asked
+from src.predict.law import MOST_SAMPLES
+from src.predict.ledger import Entry
+from src.predict.looked import Looked
 from src.predict.memory import GIB, RESERVED_GIB
+from src.predict.own import runs
 
-# Their steps can be looked at without running them (`looks`).
-STRATEGIES = ("single", "ddp", "fsdp", "tensor_parallel")
 # By what part of it a step may hold more than is said: what tests allow (docs/metrics.md).
 MARGIN = 0.06
 # How often the whole model's weights are there on each device before the first step, while it is looked at.
-AT_START = {"fsdp": 2.0, "tensor_parallel": 4.0}
+AT_START = {"fsdp": 2.0, "tensor_parallel": 4.0, "pipeline": 2.0}
 
 
 @dataclass(frozen=True)
-class Row:
+class Held:
     """The memory of one device of several under a strategy.
 
     Attributes:
-        strategy, devices: of the row.
+        strategy, devices: of which is told.
         samples: of one micro-batch on a device.
         parts: bytes by part at the moment of a step when it holds most; none where it can't be told.
         at_start: bytes of weights before the first step.
         fits: whether it has room for them.
         most_samples: with which it still has.
         reason: why it can't be told.
+        looked: the steps from which it is told.
+        config: of a run with so many samples.
     """
 
     strategy: str
@@ -42,6 +48,8 @@ class Row:
     fits: bool | None = None
     most_samples: int | None = None
     reason: str = ""
+    looked: Looked | None = field(default=None, repr=False, compare=False)
+    config: Config | None = field(default=None, repr=False, compare=False)
 
     @property
     def bytes(self) -> float:
@@ -49,7 +57,7 @@ class Row:
         return sum(self.parts.values())
 
     def cells(self, parts: Sequence[str]) -> list[str]:
-        """Return the row's texts, with its parts in this order."""
+        """Return the texts of a table's row, with parts in this order."""
         sizes = [self.bytes, self.at_start, *(self.parts[part] for part in parts)]
         whole, start, *each = [f"{size / GIB:.2f}" for size in sizes]
         fits = "yes" if self.fits else "no"
@@ -63,7 +71,7 @@ class Row:
         return [self.strategy, str(self.devices), *numbers, *each]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the row for programs; sizes are bytes."""
+        """Return what is held for programs; sizes are bytes."""
         return {
             "strategy": self.strategy,
             "devices": self.devices,
@@ -77,61 +85,109 @@ class Row:
         }
 
 
-def rows(words: Sequence[str], strategies: Sequence[str], devices: Sequence[int], room: float) -> list[Row]:
-    """Look at the steps of strategies, and say what fits into devices of `room` GiB.
-
-    Args:
-        words: of the command line, without strategy, devices and hardware.
-        strategies: names of `STRATEGIES`.
-        devices: how many there are, in order.
-        room: of a device, in GiB.
+def of(question: Asked) -> list[Held]:
+    """Look at the steps of strategies, and say what each holds and whether that fits.
 
     Raises:
         ConfigError: for a mistake in the words.
     """
-    line = command_line.parse([*words, "strategy=single"])
-    if line.multirun:
+    words = question.words
+    if command_line.parse([*words, "strategy=single"]).multirun:
         raise ConfigError("-m: one configuration is looked at; leave it away")
     for word in words:
         if word.lstrip("+").startswith(("workers=", "scaling=", "hardware.")):
             raise ConfigError(
                 f"{word}: say devices=8 and hardware=a100_80gb, of whom each has its part of batch"
             )
-    here = ["workers=1", "hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none"]
-    for strategy in strategies:
-        # A mistake is told before the first look.
-        (config,) = compose.cells(command_line.parse([*words, *here, f"strategy={strategy}"]))
+    # A mistake is told before the first look.
+    configs, found = {}, []
+    for strategy in question.strategies:
+        try:
+            configs[strategy] = _few(question, strategy)
+        except ConfigError as error:
+            # What one can't have, of several that nobody has named, others may.
+            if question.named or strategy == "single":
+                raise
+            found += [Held(strategy, n, reason=str(error)) for n in question.devices if n > 1]
+    config = next(iter(configs.values()))
     if config.framework != "torch" or config.model.get("own_training"):
         raise ConfigError(f"model={config.model['name']}: can't be looked at before it runs")
     if not config.dataset.get("in_memory"):
         available.ensure(config.dataset)
     # Frameworks are imported once nothing is mistyped.
-    from src.fits import looks
+    from src.predict import looks
 
-    batch, parts = config.batch, config.microbatches
-    usable = (room - RESERVED_GIB) * GIB / (1 + MARGIN)
-    for strategy in strategies:
-        looks.config_of(words, strategy, 1, looks.SAMPLES[0], parts)
-    found = []
-    for strategy in strategies:
+    for strategy, own in configs.items():
+        looks.config_of(words, strategy, own.workers, looks.SAMPLES[0], own.microbatches)
+    for strategy, own in configs.items():
         alone = strategy == "single"
-        if not alone and 1 in devices and "single" not in strategies:
-            found.append(Row(strategy, 1, reason="one device is strategy=single"))
-        counts = [1] if alone else [count for count in devices if count > 1]
+        if not alone and 1 in question.devices and "single" not in configs:
+            found.append(Held(strategy, 1, reason="one device is strategy=single"))
+        counts = [1] if alone else [count for count in question.devices if count > 1]
         print(f"looking at {strategy} ...", file=sys.stderr, flush=True)
-        for count, law, weights in looks.laws(words, strategy, counts, parts):
-            divided = 1 if strategy == "tensor_parallel" else count
-            if isinstance(law, str):
-                found.append(Row(strategy, count, reason=law))
-                continue
-            start = AT_START.get(strategy, 1.0) * weights
-            most = law.most_samples(count, usable) if start <= usable else 0
-            samples, left = divmod(batch, divided * parts)
-            if left or not samples:
-                reason = f"batch={batch} can't be divided by {divided} devices and {parts} micro-batches"
-                found.append(Row(strategy, count, most_samples=most, reason=f"{reason}; {most} samples fit"))
-                continue
-            held = law.most(count, samples)
-            fits = max(start, sum(held.values())) <= usable
-            found.append(Row(strategy, count, samples, held, start, fits, most))
+        for count, looked in looks.looked_at(question, strategy, counts, own):
+            made = _held(question, strategy, count, own, looked)
+            if made.samples is not None:
+                config = looks.config_of(words, strategy, count, made.samples, own.microbatches)
+                made = replace(made, config=config)
+            found.append(made)
     return found
+
+
+def entries(question: Asked, every: Sequence[Held]) -> list[Entry]:
+    """Return what is predicted of devices' memory as the ledger has it."""
+    return [
+        Entry(
+            command="fits",
+            kind=f"{each.strategy} on {question.hardware}",
+            what=question.called(each.config),
+            signature=runs.signature_on(each.config, question.hardware, "bytes"),
+            unit="bytes",
+            basis="data sheet",
+            predicted=each.bytes,
+            low=each.bytes,
+            high=each.bytes * (1 + MARGIN),
+        )
+        for each in every
+        if each.config is not None
+    ]
+
+
+def _few(question: Asked, strategy: str) -> Config:
+    """Compose a run on few devices: one, or as many as the smallest mesh that is asked for."""
+    several = [count for count in question.devices if count > 1]
+    workers = several[0] if strategy == HYBRID and several else 1
+    words = [*question.words, *HERE, f"workers={workers}", f"strategy={strategy}"]
+    (config,) = compose.cells(command_line.parse(words))
+    return config
+
+
+def _held(question: Asked, strategy: str, count: int, config: Config, looked: Looked | str) -> Held:
+    """Say what each of `count` devices holds, by the steps that were looked at."""
+    if isinstance(looked, str):
+        return Held(strategy, count, reason=looked)
+    usable = (sheets.device(question.hardware).memory_gib - RESERVED_GIB) * GIB / (1 + MARGIN)
+    batch, parts = config.batch, config.microbatches
+    divided = looked.copies or count
+    start = AT_START.get(strategy, 1.0) * looked.weights
+    most = looked.law.most_samples(count, usable) if start <= usable else 0
+    samples, left = divmod(batch, divided * parts)
+    if left or not samples:
+        reason = f"batch={batch} can't be divided by {divided} devices and {parts} micro-batches"
+        return Held(strategy, count, most_samples=most, reason=f"{reason}; {most} samples fit")
+    held = looked.law.most(count, samples)
+    fits = max(start, sum(held.values())) <= usable
+    return Held(strategy, count, samples, held, start, fits, most, looked=looked)
+
+
+def reasons(found: Sequence[Held]) -> list[str]:
+    """Return a line for each reason why something can't be told, with all numbers of devices that have it."""
+    devices_of: dict[tuple[str, str], list[Held]] = {}
+    for each in found:
+        if each.reason:
+            alike = re.sub(r"workers=\d+|\d+ devices|\d+ samples", "", each.reason)
+            devices_of.setdefault((each.strategy, alike), []).append(each)
+    return [
+        f"{strategy} on {', '.join(str(each.devices) for each in alike)}: {alike[0].reason}"
+        for (strategy, _), alike in devices_of.items()
+    ]

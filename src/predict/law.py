@@ -6,7 +6,7 @@ and some of which each of the devices has its part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,27 +39,37 @@ class Law:
     def of(cls, looked_at: Mapping[tuple[int, int], np.ndarray], share: Callable[[int], float]) -> Law:
         """Find the law of steps by (devices, samples of a micro-batch).
 
-        The first three are of as many devices, and tell whether what is held goes with samples; without a
-        fourth one, of more devices, nothing is divided.
+        Two at least are of the first one's number of devices, in order of samples; those between the first
+        and the last of these tell whether what is held goes with samples. One more, of more devices, tells
+        what is divided.
 
         Raises:
             ConfigError: for steps that have not the same moments, or don't go with samples.
         """
         if len({sizes.shape for sizes in looked_at.values()}) > 1:
             raise ConfigError("its steps do other things with other samples or devices")
-        ((devices, few), first), ((_, many), second), ((_, more), third), *last = looked_at.items()
+        devices = next(iter(looked_at))[0]
+        (few, first), *between, (more, third) = [
+            (samples, sizes) for (count, samples), sizes in looked_at.items() if count == devices
+        ]
         of_sample = (third - first) / (more - few)
-        between = first + (many - few) * of_sample
-        if abs(between - second).sum(axis=1).max() > STRAIGHT * second.sum(axis=1).max():
-            raise ConfigError("what it holds doesn't go with the samples of a micro-batch")
+        for many, second in between:
+            off = abs(first + (many - few) * of_sample - second).sum(axis=1).max()
+            if off > STRAIGHT * second.sum(axis=1).max():
+                raise ConfigError("what it holds doesn't go with the samples of a micro-batch")
+        last = [(count, sizes) for (count, _), sizes in looked_at.items() if count != devices]
         divided = np.zeros_like(first)
-        for (count, _), sizes in last:
+        for count, sizes in last:
             divided = (first - sizes) / (share(devices) - share(count))
         return cls(first - few * of_sample - divided * share(devices), of_sample, divided, share)
 
+    def sizes(self, devices: int, samples: int) -> np.ndarray:
+        """Return the bytes by part at each moment of a step [moments, parts]."""
+        return self.whole + samples * self.of_sample + self.divided * self.share(devices)
+
     def most(self, devices: int, samples: int) -> dict[str, float]:
         """Return the bytes by part at the moment when a device holds most."""
-        sizes = self.whole + samples * self.of_sample + self.divided * self.share(devices)
+        sizes = self.sizes(devices, samples)
         fullest = sizes[sizes.sum(axis=1).argmax()]
         return dict(zip(PARTS, map(float, np.maximum(fullest, 0.0)), strict=True))
 
@@ -76,6 +86,21 @@ class Law:
             middle = (low + high) // 2
             low, high = (middle, high) if sum(self.most(devices, middle).values()) <= room else (low, middle)
         return low
+
+
+@dataclass(frozen=True)
+class Fullest:
+    """Laws of several devices, of which the one counts that holds most."""
+
+    laws: Sequence[Law]
+
+    def most(self, devices: int, samples: int) -> dict[str, float]:
+        """Return the bytes by part of the one that holds most, when it does."""
+        return max((law.most(devices, samples) for law in self.laws), key=lambda parts: sum(parts.values()))
+
+    def most_samples(self, devices: int, room: float) -> int:
+        """Return the most samples with which each of them holds `room` bytes at most."""
+        return min(law.most_samples(devices, room) for law in self.laws)
 
 
 def _powers() -> list[int]:

@@ -28,11 +28,11 @@ class Entry:
     """A prediction in the ledger.
 
     Attributes:
-        command: that made it: `predict`.
-        kind: of prediction, whose errors are told together, as `ddp backend`.
+        command: that made it: `predict` or `fits`.
+        kind: of prediction, whose errors are told together, as `ddp backend`, or `ddp on a100_80gb`.
         what: the run's name.
         signature: what the run that answers it has.
-        unit: of the figures: `seconds` of a step.
+        unit: of the figures: `seconds` of a step, or `bytes` that a device holds.
         basis: on what it rests.
         predicted, low, high: the figure, and its 80 % interval.
         predicted_at: seconds since 1970.
@@ -57,6 +57,10 @@ class Entry:
     def error(self) -> float | None:
         """Return how far off it was, as a part of what came."""
         return None if self.came is None else abs(self.predicted / self.came - 1)
+
+    def shown(self, figure: float) -> str:
+        """Return one of its figures as text."""
+        return f"{figure / 2**30:.4g} GiB" if self.unit == "bytes" else f"{1e3 * figure:.4g} ms"
 
 
 # By signature, (when it began, what was measured, where) of runs, in any order.

@@ -5,34 +5,46 @@ A process is the first rank of as many as are asked for; exchanges send nothing.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from src.compat.torch import group_that_sends_nothing
 from src.config import Config, ConfigError, command_line, compose
 from src.config.mistakes import CommandError
 from src.data import prepared
-from src.fits.law import Law
-from src.measure.live_step import LiveBytes
 from src.measure.recorder import Recorder
+from src.predict.asked import DIVIDE_SAMPLES, HERE, HYBRID, Asked
+from src.predict.gpu_operators import GpuOperators
+from src.predict.law import Law
+from src.predict.layout import Layout, layout
+from src.predict.looked import Looked
+from src.predict.row import Row
+from src.predict.stage_looks import CutModel
+from src.predict.traced.programs import Traces
+from src.predict.traced.stages import Cut
 from src.runtime.common.context import RankContext
-from src.runtime.torch import dry_run, mesh, setup
+from src.runtime.torch import copies, dry_run, mesh, setup, update_rule
+from src.runtime.torch import shards as sharded
+from src.runtime.torch.dry_run import Look
+from src.runtime.torch.kernel_counter import KernelCounter
 from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.tensor import finding, plan
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
 
 # Samples of the micro-batches that are looked at: BatchNorm takes no single one of a single pixel.
 SAMPLES = (2, 4, 8)
-# What a run of it on this machine would be.
-HERE = ("hardware.device=cpu", "hardware.share_devices=true", "tracking.backend=none")
 CPU = torch.device("cpu")
 
 
@@ -42,11 +54,13 @@ def config_of(words: Sequence[str], strategy: str, devices: int, samples: int, m
     Raises:
         ConfigError: for a mistake, or for what isn't looked at.
     """
-    kept = [word for word in words if not word.startswith(("batch=", "microbatches=", "dataset.limit="))]
-    parts = microbatches * (devices if strategy in ("ddp", "fsdp") else 1)
-    own = [f"strategy={strategy}", f"workers={devices}", f"batch={parts * samples}"]
-    line = command_line.parse([*kept, *HERE, *own, f"microbatches={microbatches}"])
-    (config,) = compose.cells(line)
+    copies = devices if strategy in DIVIDE_SAMPLES else 1
+    if strategy == HYBRID:
+        copies = copies_of(_composed(tuple(words), strategy, devices, devices * microbatches, microbatches))
+    # What else there is goes with no number of samples.
+    few = SAMPLES[0] * copies * microbatches
+    config = _composed(tuple(words), strategy, devices, few, microbatches)
+    config = dataclasses.replace(config, batch=copies * microbatches * samples)
     for key, given, plain in (
         ("scaling", config.scaling, "strong"),
         ("batch_shares", config.batch_shares, "equal"),
@@ -57,6 +71,28 @@ def config_of(words: Sequence[str], strategy: str, devices: int, samples: int, m
         if given != plain:
             raise ConfigError(f"{key}={given}: isn't looked at; leave it away")
     return config
+
+
+@cache
+def _composed(words: tuple[str, ...], strategy: str, devices: int, batch: int, microbatches: int) -> Config:
+    kept = [word for word in words if not word.startswith(("batch=", "microbatches=", "dataset.limit="))]
+    own = [f"strategy={strategy}", f"workers={devices}", f"batch={batch}", f"microbatches={microbatches}"]
+    (found,) = compose.cells(command_line.parse([*kept, *HERE, *own]))
+    return found
+
+
+def copies_of(config: Config) -> int:
+    """Return among how many parts of the mesh a batch's samples are divided.
+
+    Raises:
+        ConfigError: for stages, which are looked at by themselves.
+    """
+    if config.degrees.pipeline > 1:
+        raise ConfigError(
+            f"strategy.pipeline={config.degrees.pipeline}: stages on a mesh aren't looked at; those of "
+            "strategy=pipeline are"
+        )
+    return config.degrees.data * config.degrees.shard
 
 
 def share_of(model: nn.Module) -> Callable[[int], float]:
@@ -71,22 +107,27 @@ def share_of(model: nn.Module) -> Callable[[int], float]:
     return lambda devices: sum(-(-rows // devices) * row for rows, row in shapes) / whole
 
 
-def copies(config: Config, *, buckets: bool) -> LiveBytes:
+def whole(config: Config, *, buckets: bool) -> Look:
     """Look at a step of a device that has the whole model, with gradients in `buckets` or by themselves."""
 
-    def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+    def divide(model: nn.Module, counter: KernelCounter) -> tuple[nn.Module, Callable[[], None]]:
         if buckets:
-            put_gradients_in_buckets(model, config.microbatches)
-        return model, lambda: None
+            put_gradients_in_buckets(model, config.microbatches, counter.gradient)
+        return model, lambda: clip(model)
 
-    with _context(config) as (context, _):
-        return dry_run.live_bytes(context, setup.make_task(context), CPU, divide, foreach=True)
+    def clip(model: nn.Module) -> None:
+        if (limit := config.optimizer["clip_norm"]) is not None:
+            update_rule.clip(model.parameters(), limit)
+
+    with _context(config) as (context, _), GpuOperators():
+        return dry_run.look(context, setup.make_task(context), CPU, divide, foreach=True)
 
 
-def put_gradients_in_buckets(model: nn.Module, microbatches: int) -> None:
+def put_gradients_in_buckets(model: nn.Module, microbatches: int, note: Callable[[int], None]) -> None:
     """Have a model's gradients be in buckets that stay, as DistributedDataParallel does.
 
-    Each is made apart, and copied into its bucket in the backward pass of a step's last micro-batch.
+    Each is made apart, and copied into its bucket in the backward pass of a step's last micro-batch, when
+    `note` is called with its bytes.
     """
     for parameter in (each for each in model.parameters() if each.requires_grad):
         bucket, passes = torch.zeros_like(parameter), itertools.count(1)
@@ -95,90 +136,201 @@ def put_gradients_in_buckets(model: nn.Module, microbatches: int) -> None:
             if next(passes) % microbatches == 0 and own.grad is not None:
                 bucket.copy_(own.grad)
                 own.grad = bucket
+                note(bucket.nbytes)
 
         parameter.register_post_accumulate_grad_hook(keep)
 
 
-def shards(config: Config) -> LiveBytes:
+def shards(config: Config) -> Look:
     """Look at a step of a device that has its shard of the model."""
     with _context(config) as (context, recorder), group_that_sends_nothing(config.workers):
         found = sharded_module.find_groups(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
-        return sharded_module.live_bytes(context, task, CPU, found, made, recorder, foreach=True)
+        with GpuOperators():
+            return sharded_module.look(context, task, CPU, found, made, recorder, foreach=True)
 
 
-def parts(config: Config) -> LiveBytes:
+def parts(config: Config) -> Look:
     """Look at a step of a device that has its part of each layer."""
     with _context(config) as (context, recorder), group_that_sends_nothing(config.workers):
         found = finding.find(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
 
-        def divide(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
+        def divide(model: nn.Module, _: KernelCounter) -> tuple[nn.Module, Callable[[], None]]:
             group = MeshTensorGroup(made[AXIS], recorder)
             # Nothing is drawn of tensors without data: generators are left alone.
             group.region.watches = False
             plan.parallelize(model, found, group)
-            return model, lambda: None
+            return model, lambda: settle(model)
+
+        def settle(model: nn.Module) -> None:
+            average(model)
+            if (limit := config.optimizer["clip_norm"]) is not None:
+                sharded.clip(model.parameters(), limit, summed, lambda _: True)
+
+        def summed(squares: Tensor) -> Tensor:
+            dist.all_reduce(squares, group=made.get_group(AXIS))
+            return squares
+
+        def average(model: nn.Module) -> None:
+            if config.degrees.data > 1:
+                gradients = [sharded.local(each.grad) for each in model.parameters() if each.grad is not None]
+                size = int(config.strategy["bucket_mb"] * 2**20)
+                copies.average(gradients, mesh.axis(made, "data"), recorder, size)
 
         try:
-            return dry_run.live_bytes(context, setup.make_task(context), CPU, divide, foreach=True)
+            with GpuOperators():
+                return dry_run.look(context, setup.make_task(context), CPU, divide, foreach=True)
+        except (ConfigError, MemoryError):
+            raise
         except Exception as error:
             raise ConfigError(finding.failure(context, found, error)) from error
 
 
+def on_a_mesh(config: Config) -> Look:
+    """Look at a step of a device on a mesh: of shards or parts, of which there may be copies."""
+    copies_of(config)
+    return parts(config) if config.degrees.tensor > 1 else shards(config)
+
+
 # How each strategy's step is looked at, and whether what is divided goes with the number of devices.
-LOOKS: dict[str, tuple[Callable[[Config], LiveBytes], bool]] = {
-    "single": (lambda config: copies(config, buckets=False), False),
-    "ddp": (lambda config: copies(config, buckets=True), False),
+LOOKS: dict[str, tuple[Callable[[Config], Look], bool]] = {
+    "single": (lambda config: whole(config, buckets=False), False),
+    "ddp": (lambda config: whole(config, buckets=True), False),
     "fsdp": (shards, True),
     "tensor_parallel": (parts, False),
+    HYBRID: (on_a_mesh, False),
 }
+# Their steps differ with the number of devices in more than what is divided.
+BY_NUMBER = ("tensor_parallel", HYBRID)
 
 
-def laws(
-    words: Sequence[str], strategy: str, devices: Sequence[int], microbatches: int
-) -> Iterator[tuple[int, Law | str, float]]:
-    """Yield for each number of devices the law by which they hold what they hold, or why it can't be had.
+def looked_at(
+    question: Asked, strategy: str, devices: Sequence[int], config: Config
+) -> Iterator[tuple[int, Looked | str]]:
+    """Yield for each number of devices the steps that tell of theirs, or why there are none.
 
-    Copies and shards have one for all of them; what layers are split into depends on the number. Beside it
-    stand the bytes of the whole model's weights.
+    Copies and shards have one law for all of them; what layers are split into depends on the number.
+
+    Args:
+        question: what is asked.
+        strategy: whose steps are looked at.
+        devices: how many there are.
+        config: of a run on one device.
     """
+    if strategy == "pipeline":
+        yield from _pipelines(question, devices, config)
+        return
+    words, microbatches = question.words, config.microbatches
     look, divided = LOOKS[strategy]
-    shared: tuple[Law | str, float] | None = None
+    shared: Looked | str | None = None
     fewest = 0
     for count in devices:
         # What can't be split among few can't be among a multiple of them.
-        fails = shared is not None and isinstance(shared[0], str) and count % fewest == 0
-        if shared is None or (strategy == "tensor_parallel" and not fails):
+        fails = isinstance(shared, str) and count % fewest == 0
+        if shared is None or (strategy in BY_NUMBER and not fails):
             fewest = count
             points = [(count, samples) for samples in SAMPLES]
             points += [(2 * count, SAMPLES[0])] if divided else []
-            configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
-            shared = _law(configs, look)
-        yield count, *shared
+            try:
+                configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
+                shared = _looked(count, configs, look)
+            except ConfigError as error:
+                # A mesh can't be laid out of any number of devices.
+                shared = str(error)
+        yield count, shared
 
 
-def _law(
-    configs: Mapping[tuple[int, int], Config], look: Callable[[Config], LiveBytes]
-) -> tuple[Law | str, float]:
+def _looked(
+    devices: int, configs: Mapping[tuple[int, int], Config], look: Callable[[Config], Look]
+) -> Looked | str:
     try:
         with warnings.catch_warnings():
             # What a run prints once is of no use here.
             warnings.simplefilter("ignore")
             with _context(next(iter(configs.values()))) as (context, _):
                 model = setup.build(context, _ignore)
-            whole = float(sum(each.nbytes for each in model.parameters()))
-            looked_at = {point: look(config).sizes for point, config in configs.items()}
-            return Law.of(looked_at, share_of(model)), whole
-    except ConfigError as error:
-        return str(error), 0.0
-    except (CommandError, OSError, MemoryError):
-        raise
+            weights = float(sum(each.nbytes for each in model.parameters()))
+            looks = {point: look(config) for point, config in configs.items()}
+            law = Law.of({point: each.live.sizes for point, each in looks.items()}, share_of(model))
     except Exception as error:
-        # Whatever a model's code makes of tensors without data, it can't be looked at.
-        said = (str(error).strip().splitlines() or [""])[0]
-        return f"it can't be looked at without data: {type(error).__name__}: {said}", 0.0
+        return _reason(error)
+    traces: Traces | str
+    try:
+        own = {samples: each.trace for (count, samples), each in looks.items() if count == devices}
+        more = {count: each.trace for (count, _), each in looks.items() if count != devices}
+        traces = Traces.of(own, devices, more, share_of(model))
+    except ConfigError as error:
+        traces = str(error)
+    first = next(iter(configs.values()))
+    name = first.strategy["name"]
+    copies = None if name in DIVIDE_SAMPLES else copies_of(first) if name == HYBRID else 1
+    return Looked(devices, law, weights, traces, first.strategy.get("bucket_mb", 0.0) * 2**20, copies)
+
+
+def _pipelines(question: Asked, devices: Sequence[int], config: Config) -> Iterator[tuple[int, Looked | str]]:
+    """Yield for each number of devices the stages that they would have."""
+    words, parts = question.words, config.microbatches
+    samples = max(1, config.batch // parts)
+    if not devices:
+        return
+    with contextlib.ExitStack() as contexts, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            given = {n: _first(words, devices, n, parts) for n in SAMPLES}
+            made = {n: contexts.enter_context(_context(each))[0] for n, each in given.items()}
+            model = CutModel(made)
+        except Exception as error:
+            reason = _reason(error)
+            yield from ((count, reason) for count in devices)
+            return
+        for count in devices:
+            try:
+                own = config_of(words, "pipeline", count, samples, parts)
+                plan = model.plan(own, _nearby(question.row(own, "pipeline", count)))
+                points = _around(samples, len(next(iter(made.values())).arrays.train))
+                law = model.law(plan, {n: config_of(words, "pipeline", count, n, parts) for n in points})
+                cut = Cut(own, model.kernels, model.profile(samples), plan)
+                yield count, Looked(count, law, model.weights, cut)
+            except Exception as error:
+                yield count, _reason(error)
+
+
+def _around(samples: int, there: int) -> tuple[int, int]:
+    """Return two numbers of samples, of those that are asked for and of as many again, or half of them.
+
+    `there` are no more in the dataset.
+    """
+    samples = min(samples, there)
+    return (samples, 2 * samples) if 2 * samples <= there or samples == 1 else (samples // 2, samples)
+
+
+def _first(words: Sequence[str], devices: Sequence[int], samples: int, parts: int) -> Config:
+    """Compose a pipeline on the first number of devices that its options go with."""
+    *others, last = devices
+    for count in others:
+        with contextlib.suppress(ConfigError):
+            return config_of(words, "pipeline", count, samples, parts)
+    return config_of(words, "pipeline", last, samples, parts)
+
+
+def _nearby(row: Row) -> Layout:
+    """Lay a row out, on one node where nobody says what lies between nodes."""
+    if row.network is None:
+        row = row.model_copy(update={"devices_per_node": row.devices})
+    return layout(row)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a step can't be looked at; raise what is no fault of the model's."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    if isinstance(error, CommandError | OSError | MemoryError):
+        raise error
+    # Whatever a model's code makes of tensors without data, it can't be looked at.
+    said = (str(error).strip().splitlines() or [""])[0]
+    return f"it can't be looked at without data: {type(error).__name__}: {said}"
 
 
 @contextmanager

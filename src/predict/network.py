@@ -49,10 +49,14 @@ def gather(layout: Layout, ranks: int, stride: int, size: float, constants: Cons
     return (ranks - 1) / ranks * size / rate + constants.latency_seconds / 2
 
 
-def sent_to_next(layout: Layout, size: float, constants: Constants) -> float:
-    """Return the seconds in which `size` bytes go from one stage of a pipeline to the next."""
+def sent_to_next(layout: Layout, size: float, constants: Constants, *, within: bool | None = None) -> float:
+    """Return the seconds in which `size` bytes go from one stage of a pipeline to the next.
+
+    By default these lie `within` one node where a node has devices of several stages.
+    """
     rate = min(constants.point_to_point, inside(layout, constants))
-    within = layout.devices // layout.pipeline < layout.per_node
+    if within is None:
+        within = layout.devices // layout.pipeline < layout.per_node
     if not within and layout.network is not None:
         rate = min(rate, layout.network.bandwidth * GIGA * math.sqrt(constants.adapter_efficiency))
         if layout.network.shared:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from src.config.mistakes import ConfigError
+from src.measure.kernels import UPDATE, WAIT
 
-UPDATE, WAIT = "update", "wait"
 # How many times as large, or as small, as any that was profiled a micro-batch may be.
 FAR = 2
 # Intervals as a timeline has them: step, activity, micro-batch, start, end.
@@ -30,6 +30,7 @@ class Event:
         ranks: that take part.
         call: the number of the exchange, to which a wait refers.
         seconds: that the rank has computed since the last event.
+        stride: how far apart the ranks' numbers are.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Event:
     ranks: int
     call: int
     seconds: float
+    stride: int = 1
 
 
 # The seconds of an exchange.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ class Device(_Sheet):
     """A device as its maker describes it.
 
     Attributes:
+        reported: the name that drivers report, as a regular expression for the whole of it.
         memory_gib: of the device, in GiB.
         bandwidth: of its memory, in GB/s.
         peak: TFLOP/s by precision, dense; a precision that it has no units for is left away.
@@ -32,6 +35,7 @@ class Device(_Sheet):
         node: devices of a node, where a row doesn't say.
     """
 
+    reported: str
     memory_gib: float = Field(gt=0)
     bandwidth: float = Field(gt=0)
     peak: dict[str, float]
@@ -60,6 +64,15 @@ Sheet = TypeVar("Sheet", bound=_Sheet)
 def device(name: str) -> Device:
     """Return a device's data sheet; raise `ConfigError` where there is none of that name."""
     return _sheet(Device, data_sheets.DEVICE, "device", name)
+
+
+def reported_as(names: Sequence[str]) -> str | None:
+    """Return the data sheet of a machine's GPUs, whose names drivers report; `None` where none is of them."""
+    known = data_sheets.names(data_sheets.DEVICE)
+    found = {
+        next((sheet for sheet in known if re.fullmatch(device(sheet).reported, name)), None) for name in names
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 @cache

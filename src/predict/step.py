@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
+from typing import Protocol
 
 from src.config.mistakes import ConfigError
 from src.predict import network
@@ -38,6 +39,27 @@ class Parts:
     def seconds(self) -> float:
         """Return the whole step's."""
         return self.compute + self.exchange + self.bubble + self.other
+
+
+class Predictable(Protocol):
+    """A step that can be predicted.
+
+    Attributes:
+        row, layout: its configuration.
+        by_shapes: whether a data sheet tells how long it takes, and no rate that was measured.
+    """
+
+    @property
+    def row(self) -> Row: ...
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def by_shapes(self) -> bool: ...
+
+    def parts(self, constants: Constants, computing: float = 1.0, summing: float = 1.0) -> Parts:
+        """Return the seconds by part, of a model and machine that compute and sum so many times as long."""
 
 
 class Step:

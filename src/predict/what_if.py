@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from src.config import data_sheets
 from src.config.mistakes import ConfigError, nearest
 from src.predict.calibrate import Fit
 
@@ -15,6 +16,12 @@ CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "network": ("adapter_efficiency",),
     "link": ("link_efficiency", "host_efficiency", "point_to_point", "host_bandwidth"),
 }
+
+
+def is_change(word: str) -> bool:
+    """Return whether a word is a change as `network=2x`, and no name, as in `network=ethernet_1g`."""
+    key, _, text = word.partition("=")
+    return key in CONSTANTS and text not in data_sheets.names(data_sheets.NETWORK)
 
 
 def parse(words: Sequence[str]) -> dict[str, float]:

@@ -3,58 +3,75 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from src.config.mistakes import ConfigError
-from src.fits.__main__ import devices, reasons
-from src.fits.rows import Row
+from src.predict.asked import devices
+from src.predict.held import Held, reasons
 from tests.support import ROOT
 
 WORDS = ["model=gpt", "model.layers=1", "dataset=gcide", "dataset.source=generated", "optimizer.name=adamw"]
 # Steps by themselves, of other samples and devices than a law is made of, and what the law says of them.
 LOOK = """
 import json, sys
-from src.fits import looks
+from src.predict import asked, looks
 from src.runtime.torch import predicted_memory, setup
-words, found = sys.argv[1:], {}
+words = sys.argv[1:]
 for strategy, first, count, samples, parts in (
     ("single", 1, 1, 7, 1), ("ddp", 2, 4, 7, 2), ("fsdp", 2, 6, 5, 1), ("tensor_parallel", 2, 2, 7, 1)
 ):
     look, _ = looks.LOOKS[strategy]
-    alone = look(looks.config_of(words, strategy, count, samples, parts)).most()
-    laws = {n: law for n, law, _ in looks.laws(words, strategy, sorted({first, count}), parts)}
-    found[strategy] = alone, laws[count].most(count, samples)
-# A run of so many samples predicts its own step by adding up passes.
-with looks._context(looks.config_of(words, "ddp", 4, 300, 1)) as (context, _):
+    alone = look(looks.config_of(words, strategy, count, samples, parts))
+    question = asked.read([*words, "hardware=k80"])
+    config = looks.config_of(words, strategy, first, 2, parts)
+    every = dict(looks.looked_at(question, strategy, sorted({first, count}), config))
+    # Two moments may be nearly as full as each other: all of them are compared.
+    by_law, seen = every[count].law.sizes(count, samples), alone.live.sizes
+    off = abs(by_law - seen).max() / seen.sum(axis=1).max()
+    assert by_law.shape == seen.shape and off < 0.01, (strategy, off)
+    # What it computes, and what it exchanges, too.
+    by_law, seen = every[count].traces.at(samples, count), alone.trace
+    sizes = seen.kernels.values.sum(axis=0).clip(1)
+    off = abs(by_law.kernels.values - seen.kernels.values).sum(axis=0) / sizes
+    assert off.max() < 0.01, (strategy, off)
+    assert len(by_law.marks) == len(seen.marks), strategy
+    for one, other in zip(by_law.marks, seen.marks):
+        assert abs(one.size - other.size) <= 0.02 * other.size, (strategy, one, other)
+# A run of so many samples predicts its own step by adding up passes; here they are of a GPU's operations.
+with looks._context(looks.config_of(words, "ddp", 4, 300, 1)) as (context, _), looks.GpuOperators():
     model, task = setup.build(context, lambda _: None), setup.make_task(context)
     memory = predicted_memory.CopyMemory(buckets=True)
     summed = predicted_memory.of_copy(context, model, task, looks.CPU, memory).most()
-((_, law, _),) = looks.laws(words, "ddp", [4], 1)
-found["ddp, 300 samples"] = summed, law.most(4, 300)
-print(json.dumps(found))
+question = asked.read([*words, "hardware=k80"])
+((_, only),) = looks.looked_at(question, "ddp", [4], looks.config_of(words, "ddp", 4, 2, 1))
+print(json.dumps([summed, only.law.most(4, 300)]))
 """
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 def test_the_law_is_what_a_look_at_that_very_step_tells() -> None:
     looked = run("-c", LOOK, *WORDS)
     assert looked.returncode == 0, looked.stderr
-    for strategy, (alone, by_law) in json.loads(looked.stdout.splitlines()[-1]).items():
-        for part, size in alone.items():
-            assert by_law[part] == pytest.approx(size, abs=0.01 * sum(alone.values())), (strategy, part)
+    summed, by_law = json.loads(looked.stdout.splitlines()[-1])
+    for part, size in summed.items():
+        assert by_law[part] == pytest.approx(size, abs=0.01 * sum(summed.values())), part
 
 
 @pytest.mark.slow
-def test_the_command_says_what_fits_and_why_not() -> None:
+def test_the_command_says_what_fits_and_why_not(tmp_path: Path) -> None:
     words = [*WORDS, "strategy=ddp", "devices=2,4,5", "batch=32", "hardware=k80"]
-    said = run("-m", "src.fits", *words, "--json")
+    said = run("-m", "src.fits", *words, "--json", cwd=tmp_path)
     assert said.returncode == 0, said.stderr
     two, four, five = json.loads(said.stdout)
     assert (two["samples"], four["samples"], two["fits"]) == (16, 8, True)
@@ -72,10 +89,10 @@ def test_numbers_of_devices() -> None:
 
 def test_one_reason_for_several_numbers_of_devices_is_one_line() -> None:
     rows = [
-        Row("ddp", count, reason=f"batch=6 can't be divided by {count} devices; {count} samples")
+        Held("ddp", count, reason=f"batch=6 can't be divided by {count} devices; {count} samples")
         for count in (4, 8)
     ]
-    assert reasons([*rows, Row("ddp", 2)]) == [
+    assert reasons([*rows, Held("ddp", 2)]) == [
         "ddp on 4, 8: batch=6 can't be divided by 4 devices; 4 samples"
     ]
 
@@ -85,7 +102,7 @@ def test_one_reason_for_several_numbers_of_devices_is_one_line() -> None:
     [
         ([], "hardware=: name a data sheet"),
         (["hardware=a100"], "hardware=a100: nobody has described it"),
-        (["hardware=k80", "strategy=pipeline"], "strategy=pipeline: can't be looked at before it runs"),
+        (["hardware=k80", "strategy=pipedream"], "strategy=pipedream: can't be looked at before it runs"),
         (["hardware=k80", "strategy=ddp", "batch_shares=[1,3]"], "batch_shares="),
         (["hardware=k80", "strategy=ddp", "strategy.compression=topk"], "compression=topk: isn't looked at"),
         (["hardware=k80", "strategy=single", "strategy.compile=true"], "compile=True: isn't looked at"),

@@ -7,9 +7,9 @@ import pytest
 from torch import nn
 
 from src.config.mistakes import ConfigError
-from src.fits.law import MOST_SAMPLES, Law
-from src.fits.looks import share_of
 from src.measure.live_bytes import PARTS
+from src.predict.law import MOST_SAMPLES, Law
+from src.predict.looks import share_of
 
 WEIGHTS, ACTIVATIONS = PARTS.index("weights"), PARTS.index("activations")
 

@@ -114,6 +114,12 @@ def predict(
     return 0 if predictions else 1
 
 
+def note(entries: Sequence[Entry]) -> list[Entry]:
+    """Add predictions for described devices to the ledger; return all of which it is known what came."""
+    past = ledger.add(entries, _answers(cost_profile.machine())) if entries else []
+    return [entry for entry in past if entry.came is not None]
+
+
 def show_ledger() -> int:
     """Print the ledger of predictions, with what has come of them."""
     from rich.console import Console
@@ -122,10 +128,10 @@ def show_ledger() -> int:
     every = ledger.add([], _answers(cost_profile.machine())) if ledger.PATH.exists() else []
     table = Table("what", "kind", "basis", "predicted", "low", "high", "came", "off by", box=None)
     for entry in every:
-        came = "" if entry.came is None else f"{1e3 * entry.came:.4g} ms"
+        came = "" if entry.came is None else entry.shown(entry.came)
         off = "" if entry.error is None else f"{100 * entry.error:.1f} %"
-        milliseconds = [f"{1e3 * each:.4g} ms" for each in (entry.predicted, entry.low, entry.high)]
-        table.add_row(entry.what, entry.kind, entry.basis, *milliseconds, came, off)
+        figures = map(entry.shown, (entry.predicted, entry.low, entry.high))
+        table.add_row(entry.what, entry.kind, entry.basis, *figures, came, off)
     if every:
         Console(width=None if sys.stdout.isatty() else 200).print(table)
     for kind in sorted({entry.kind for entry in every}):
@@ -161,8 +167,9 @@ def _write_timelines(predictions: Sequence[Prediction], fit: Fit, folder: Path) 
 
 
 def _answers(machine: str) -> dict[str, list[tuple[float, float, str]]]:
-    """Return what the runs of this folder have measured on a machine, by signature."""
-    return runs.answers([folder for folder in RUNS if folder.is_dir()], machine)
+    """Return what the runs of this folder have measured, here or on described devices, by signature."""
+    there = [folder for folder in RUNS if folder.is_dir()]
+    return {**runs.answers(there, machine), **runs.answers_described(there)}
 
 
 def _table(predictions: Sequence[Prediction], past: Sequence[Entry]) -> None:

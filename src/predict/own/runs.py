@@ -16,6 +16,7 @@ import yaml
 
 from src.config import Config, ConfigError, load
 from src.launch.finished_cells import by_this_software
+from src.predict import sheets
 from src.predict.own import cost_profile, steps
 from src.predict.own.calibration import Run
 from src.predict.own.constants import Constants
@@ -34,12 +35,14 @@ class Finished:
         seconds: the median of its timed steps.
         began: when it was first sampled, in seconds since 1970; 0 where that isn't known.
         environment: in which it ran.
+        live_bytes: of its live tensors at most, where they were followed.
     """
 
     config: Config
     seconds: float
     began: float
     environment: Mapping[str, Any]
+    live_bytes: float | None = None
 
     @property
     def folder(self) -> Path:
@@ -97,7 +100,8 @@ def finished(given: Iterable[Path]) -> list[Finished]:
         except (ConfigError, yaml.YAMLError, TypeError, KeyError, ValueError):
             continue
         environment = read_mapping(folder / files.ENVIRONMENT)
-        found.append(Finished(config, float(seconds), _began(folder), environment))
+        live = metrics.get("live_peak_bytes")
+        found.append(Finished(config, float(seconds), _began(folder), environment, live))
     return found
 
 
@@ -120,6 +124,28 @@ def signature(config: Config) -> str:
         "links": config.hardware.links,
     }
     return hashlib.sha256(json.dumps(every, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def signature_on(config: Config, hardware: str, unit: str) -> str:
+    """Return what runs have in common of which predictions for a described device tell.
+
+    Args:
+        config: of a run.
+        hardware: name of the device's data sheet.
+        unit: of what is predicted: `seconds` of a step, or `bytes` that a device holds.
+    """
+    alike = dict(cost_profile.identity(config))
+    for key in ("device", "cores_per_device"):
+        alike.pop(key)
+    alike |= {
+        "strategy": cost_profile.options_of(config),
+        "workers": config.workers,
+        "batch": config.global_batch,
+        "microbatches": config.microbatches,
+        "hardware": hardware,
+        "unit": unit,
+    }
+    return hashlib.sha256(json.dumps(alike, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def measured(runs: Sequence[Finished], profile: Profile) -> tuple[list[Run], list[str]]:
@@ -158,6 +184,21 @@ def answers(given: Iterable[Path], machine: str) -> dict[str, list[tuple[float, 
         if not _reason(run, machine):
             row = run.began, run.seconds, str(run.folder)
             found.setdefault(signature(run.config), []).append(row)
+    return found
+
+
+def answers_described(given: Iterable[Path]) -> dict[str, list[tuple[float, float, str]]]:
+    """Return what runs on devices of which there are data sheets have measured, as `answers` does."""
+    found: dict[str, list[tuple[float, float, str]]] = {}
+    for run in finished(given):
+        hardware = sheets.reported_as(run.environment.get("gpus") or ())
+        machine = cost_profile.machine_of(run.environment)
+        if hardware is None or run.config.hardware.device != "gpu" or _reason(run, machine):
+            continue
+        for unit, came in (("seconds", run.seconds), ("bytes", run.live_bytes)):
+            if came is not None:
+                row = run.began, float(came), str(run.folder)
+                found.setdefault(signature_on(run.config, hardware, unit), []).append(row)
     return found
 
 

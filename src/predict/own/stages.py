@@ -15,33 +15,16 @@ from src.config.schedules import SCHEDULES
 from src.partition import plan as planning
 from src.partition.model_profile import Costs, LiveTensor, ModelProfile
 from src.partition.plan import CutOptions, Plan
-from src.partition.schedules import simulation, tables
 from src.partition.schedules.simulation import Simulated
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import Point
 from src.predict.own.exchange_times import ExchangeTimes
 from src.predict.program import Interval, neighbours
+from src.predict.stage_seconds import StageSeconds
 from src.predict.step import Parts
 
 # How long passes take, and how busy devices are, depend on each other.
 BUSY_ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class _StageSeconds:
-    """The seconds of passes, by stage, of updates, by device, and of transfers, by boundary."""
-
-    forward: np.ndarray
-    for_inputs: np.ndarray
-    for_weights: np.ndarray
-    update: np.ndarray
-    sent: np.ndarray
-    sent_back: np.ndarray
-
-    @property
-    def whole(self) -> np.ndarray:
-        """Return the seconds of each stage's passes of one micro-batch."""
-        return self.forward + self.for_inputs + self.for_weights
 
 
 @dataclass(frozen=True)
@@ -175,30 +158,9 @@ class StageStep:
         return self._simulated(self._as_busy(constants))
 
     def _simulated(self, constants: Constants) -> Simulated | None:
-        if self.options.schedule is None:
-            return None
-        taken = self._seconds(constants)
-        # Nobody waits for gradients of the model's inputs: the first stage's whole pass is one for weights.
-        first = np.arange(len(taken.forward)) == 0
-        return simulation.simulate(
-            tables.table(
-                self.options.schedule,
-                self.config.degrees.pipeline,
-                self.config.virtual_stages,
-                self.config.microbatches,
-            ),
-            SCHEDULES[self.options.schedule].placement,
-            simulation.Costs(
-                forward=taken.forward,
-                input_backward=np.where(first, 0.0, taken.for_inputs),
-                weight_backward=np.where(first, taken.for_inputs + taken.for_weights, taken.for_weights),
-                sent=taken.sent,
-                sent_back=taken.sent_back,
-                optimizer=taken.update,
-            ),
-        )
+        return self._seconds(constants).simulated(self.config)
 
-    def _seconds(self, constants: Constants) -> _StageSeconds:
+    def _seconds(self, constants: Constants) -> StageSeconds:
         plan, costs, workers = self.plan, self.costs, self.config.degrees.pipeline
         ends = [0, *plan.boundaries, len(self.model.names)]
         once, for_inputs, for_weights = (
@@ -212,7 +174,7 @@ class StageStep:
         # Stages of one device are updated one after another.
         share = np.bincount(plan.devices or list(range(workers)), weights=shares, minlength=workers)
         sent, sent_back = self._sent(plan.boundaries, constants)
-        return _StageSeconds(
+        return StageSeconds(
             forward=forward,
             for_inputs=for_inputs + self._again(once, constants) + constants.pass_seconds,
             for_weights=for_weights * (constants.split if self.splits else 1.0),
@@ -221,7 +183,7 @@ class StageStep:
             sent_back=sent_back,
         )
 
-    def _always_busy(self, taken: _StageSeconds) -> float:
+    def _always_busy(self, taken: StageSeconds) -> float:
         """Return the seconds of a step whose stages never wait for the next step (PipeDream)."""
         crossing = np.zeros(len(taken.whole))
         crossing[:-1] += taken.sent + taken.sent_back

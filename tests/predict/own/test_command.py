@@ -134,7 +134,7 @@ def test_a_faster_machine_takes_less_time(folder: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "error: say one of --profile PROFILE with words, --rows IN --out OUT, and --ledger"),
+        ([], "error: say one of --profile PROFILE with words, --rows IN --out OUT, --ledger, and words with"),
         (["--ledger", "--rows", "a.csv"], "error: say one of --profile"),
         (["--rows", "a.csv"], "error: --rows: needs --out"),
         (["--rows", "a.csv", "--out", "b.csv", "batch=8"], "error: batch=8: is of --profile, not of --rows"),

@@ -1,0 +1,31 @@
+"""Keep what looks at steps have found of a strategy's devices: what they hold, and what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from src.predict.law import Fullest, Law
+from src.predict.traced.programs import Traces
+from src.predict.traced.stages import Cut
+
+
+@dataclass(frozen=True)
+class Looked:
+    """The steps of a strategy that were looked at.
+
+    Attributes:
+        devices: how many were looked at.
+        law: by which so many, or others, hold what they hold.
+        weights: bytes of the whole model's weights.
+        traces: of what one of them does, or the stages among which they lie; a line where that doesn't go
+            with samples.
+        bucket_bytes: of the gradients that are summed at a time.
+        copies: among how many a batch's samples are divided; `None` for all devices.
+    """
+
+    devices: int
+    law: Law | Fullest
+    weights: float
+    traces: Traces | Cut | str
+    bucket_bytes: float = 0.0
+    copies: int | None = 1
