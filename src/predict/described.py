@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +19,8 @@ from src.predict.layout import layout
 from src.predict.ledger import Entry
 from src.predict.memory import GIB
 from src.predict.own import command, runs
-from src.predict.predictions import LEVEL, Calibration, Prediction
-from src.predict.traced import programs
-from src.predict.traced.intervals import SCORES
+from src.predict.predictions import LEVEL, Prediction
+from src.predict.traced import intervals, programs
 from src.predict.traced.stages import Cut, TracedStages
 from src.predict.traced.steps import TracedStep
 
@@ -66,8 +66,8 @@ def predict(words: Sequence[str], changes: Mapping[str, float], *, as_json: bool
     # What a model's builder prints is not part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
         every = held.of(question)
-    calibration = Calibration(what_if.changed(Fit(), changes), SCORES)
-    found = [_found(each, question, calibration) for each in every]
+    fit = what_if.changed(Fit(), changes)
+    found = [_found(each, question, fit) for each in every]
     past = command.note([] if changes else _entries(question, found))
     if as_json:
         print(json.dumps([each.as_json() for each in found], indent=2))
@@ -99,14 +99,18 @@ def _entries(question: Asked, found: Sequence[Found]) -> list[Entry]:
     return [*seconds, *held.entries(question, [each.held for each in found])]
 
 
-def _found(each: Held, question: Asked, calibration: Calibration) -> Found:
+def _found(each: Held, question: Asked, fit: Fit) -> Found:
     if not each.parts:
         return Found(each, None, None, each.reason)
     try:
         step = step_of(each, question)
-        prediction = replace(calibration.predict(step), held=each.bytes, fits=each.fits)
+        parts = fit.parts(step)
     except ConfigError as error:
         return Found(each, None, None, str(error))
+    off = math.exp(intervals.width(parts, LEVEL))
+    prediction = Prediction(
+        parts, parts.seconds / off, parts.seconds * off, each.bytes, each.fits, "data sheet", ""
+    )
     return Found(each, prediction, step.row.global_batch / prediction.parts.seconds, "")
 
 

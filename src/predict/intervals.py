@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from src.predict.calibrate import Fit, fit, keys
-from src.predict.step import Predictable, Step
+from src.predict.step import Step
 
 FOLDS = 5
 MODEL_FOLDS = 6
@@ -38,7 +38,7 @@ class Scores:
     apart: tuple[float, ...]
     known: frozenset[tuple[str, str]]
 
-    def width(self, step: Predictable, level: float) -> tuple[float, str]:
+    def width(self, step: Step, level: float) -> tuple[float, str]:
         """Return how far a prediction's logarithm may be off at a level as 0.8, and on what that rests."""
         (model, machine, _), known = keys(step), self.known
         few = "" if len(self.alike) >= FEW else f"{len(self.alike)} rows were measured, which are few"

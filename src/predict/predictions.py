@@ -12,7 +12,7 @@ from src.predict.calibrate import Fit, fit, keys
 from src.predict.constants import Constants
 from src.predict.intervals import Scores, scores
 from src.predict.row import parse
-from src.predict.step import Parts, Predictable, Step
+from src.predict.step import Parts, Step
 
 LEVEL = 0.8
 
@@ -52,19 +52,19 @@ class Calibration:
         found = fit(steps)
         return cls(found, scores(steps, found, seed))
 
-    def predict(self, step: Predictable, level: float = LEVEL) -> Prediction:
+    def predict(self, step: Step, level: float = LEVEL) -> Prediction:
         """Predict a step, with an interval that holds in `level` of cases."""
         parts = self.fit.parts(step)
         width, why = self.scores.width(step, level)
         note = "; ".join(filter(None, (why, uneven(step))))
-        held = memory.predicted_bytes(step) if isinstance(step, Step) else None
+        held = memory.predicted_bytes(step)
         known = keys(step)[1] in self.scores.known
         return Prediction(
             parts,
             parts.seconds * math.exp(-width),
             parts.seconds * math.exp(width),
             held,
-            None if held is None or not isinstance(step, Step) else memory.fits(step, held),
+            None if held is None else memory.fits(step, held),
             "calibrated" if known else "data sheet" if step.by_shapes else "measured",
             note,
         )
@@ -95,7 +95,7 @@ def predict(
     return found
 
 
-def uneven(step: Predictable) -> str:
+def uneven(step: Step) -> str:
     """Return a line where micro-batches have no whole number of samples, which no run can have."""
     samples = step.layout.samples
     return (
