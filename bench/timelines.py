@@ -106,7 +106,7 @@ def simulated(schedule: Schedule, step: Step, sent: np.ndarray) -> float:
 
 
 def held(folders: Sequence[Path]) -> Iterator[tuple[str, bool, float]]:
-    """Yield each run's name, whether it is in order, and its simulated steps over its recorded ones."""
+    """Yield what each run is, whether it is in order, and its simulated steps over its recorded ones."""
     for folder in folders:
         for path in sorted(folder.glob(f"**/{files.TIMELINE}")):
             config = load(path.parent / files.CONFIG)
@@ -115,15 +115,20 @@ def held(folders: Sequence[Path]) -> Iterator[tuple[str, bool, float]]:
             events = [each for each in json.loads(path.read_text())["traceEvents"] if each["ph"] == "X"]
             schedule = schedule_of(config)
             steps = list(steps_of(schedule, events))
-            ordered = bool(steps) and all(action.stage >= 0 for each in steps for action in each.seconds)
+            if not steps:
+                continue
+            ordered = all(action.stage >= 0 for each in steps for action in each.seconds)
             sent = transfers(json.loads((path.parent / files.PARTITION).read_text()))
             ratio = median(simulated(schedule, each, sent) / (each.end - each.begin) for each in steps)
-            yield path.parent.name, ordered, ratio
+            yield f"{config.model['name']} {schedule.name} m={schedule.microbatches}", ordered, ratio
 
 
 def main() -> int:
     """Print a line a run; return whether some rank did something else."""
     found = list(held([Path(each) for each in sys.argv[1:]]))
+    if not found:
+        print("there is no run of a pipeline that was recorded")
+        return 1
     for name, ordered, ratio in found:
         print(f"{ratio:.3f} {'in order' if ordered else 'NOT IN ORDER'} {name}")
     off = np.abs([ratio - 1 for _, _, ratio in found])

@@ -42,11 +42,12 @@ def _print(given: Sequence[str]) -> int:
     # What a model's builder prints is not part of the answer.
     with contextlib.redirect_stdout(sys.stderr):
         found = held.of(question)
-    command.note(held.entries(question, found))
     if JSON in given:
         print(json.dumps([each.as_json() for each in found], indent=2))
     else:
         _table(found, question.hardware, room)
+    sys.stdout.flush()
+    command.note(held.entries(question, found))
     return 0 if any(each.parts for each in found) else 1
 
 

@@ -64,10 +64,6 @@ class Kernels:
         found: np.ndarray = self.values[:, FIELDS.index(name)]
         return found
 
-    def part(self, start: int, stop: int) -> Kernels:
-        """Return those from `start` to `stop` - 1."""
-        return Kernels(self.values[start:stop])
-
 
 class Mark(NamedTuple):
     """An event between two kernels of a step.

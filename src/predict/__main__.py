@@ -64,6 +64,10 @@ def _predict_described(options: argparse.Namespace) -> int:
     for name in ("out", "runs", "timelines"):
         if getattr(options, name):
             raise ConfigError(f"--{name}: is of --{'rows' if name == 'out' else 'profile'}")
+    if not any(word.startswith("hardware=") for word in options.words):
+        raise ConfigError(
+            "hardware=: name a data sheet of conf/hardware/, as hardware=a100_80gb, or say --profile PROFILE"
+        )
     # It is of no use to whoever predicts from a profile.
     from src.predict import described
 

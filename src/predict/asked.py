@@ -16,6 +16,8 @@ AXES = {"single": "data", "ddp": "data", "fsdp": "shard", "tensor_parallel": "te
 STRATEGIES = tuple(AXES)
 # It is looked at where it is named, by the degrees that it is given.
 HYBRID = "hybrid"
+# What their options ask for goes with some numbers of devices alone.
+BY_WORKERS = ("pipeline", HYBRID)
 # Their devices have different samples; those of others see the same ones.
 DIVIDE_SAMPLES = ("ddp", "fsdp")
 # What a run of them on this machine would be.
@@ -49,7 +51,15 @@ class Asked:
 
     def called(self, config: Config) -> str:
         """Return what a configuration on the devices is called in the ledger."""
-        return f"{config.workers} x {self.hardware}, {config.model['name']}, batch {config.global_batch}"
+        joined = f", {network}" if (network := self.between(config)) else ""
+        return (
+            f"{config.workers} x {self.hardware}{joined}, {config.model['name']}, batch {config.global_batch}"
+        )
+
+    def between(self, config: Config) -> str | None:
+        """Return the network between the nodes of a configuration; `None` on one node."""
+        per_node = self.per_node or sheets.device(self.hardware).node
+        return self.network if config.workers > per_node else None
 
     def row(self, config: Config, strategy: str, devices: int) -> Row:
         """Return a configuration on so many of the devices as a table has it.

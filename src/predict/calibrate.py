@@ -45,7 +45,7 @@ class Fit:
         model, machine_of, summing = (self.factors.get(key, 0.0) for key in keys(step))
         return step.parts(self.constants, self.computing * math.exp(model + machine_of), math.exp(summing))
 
-    def log_seconds(self, step: Predictable) -> float:
+    def log_seconds(self, step: Step) -> float:
         """Return the logarithm of a step's predicted seconds."""
         return math.log(self.parts(step).seconds)
 

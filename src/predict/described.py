@@ -68,11 +68,13 @@ def predict(words: Sequence[str], changes: Mapping[str, float], *, as_json: bool
         every = held.of(question)
     fit = what_if.changed(Fit(), changes)
     found = [_found(each, question, fit) for each in every]
-    past = command.note([] if changes else _entries(question, found))
     if as_json:
-        print(json.dumps([each.as_json() for each in found], indent=2))
+        print(json.dumps([each.as_json() for each in found], indent=2), flush=True)
     else:
         _table(found, question, room)
+    # What is asked of a machine that nobody has can't come.
+    past = command.note([] if changes else _entries(question, found))
+    if not as_json:
         for strategy in dict.fromkeys(each.held.strategy for each in found if each.prediction):
             kind = f"{strategy} on {question.hardware}"
             print(f"{kind}: {ledger.so_far(past, kind)}")
@@ -86,7 +88,7 @@ def _entries(question: Asked, found: Sequence[Found]) -> list[Entry]:
             command="predict",
             kind=f"{each.held.strategy} on {question.hardware}",
             what=question.called(config),
-            signature=runs.signature_on(config, question.hardware, "seconds"),
+            signature=runs.signature_on(config, question.hardware, "seconds", question.between(config)),
             unit="seconds",
             basis=made.basis,
             predicted=made.parts.seconds,

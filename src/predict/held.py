@@ -11,7 +11,7 @@ from typing import Any
 from src.config import Config, ConfigError, command_line, compose
 from src.data import available
 from src.predict import sheets
-from src.predict.asked import HERE, HYBRID, Asked
+from src.predict.asked import BY_WORKERS, HERE, Asked
 from src.predict.law import MOST_SAMPLES
 from src.predict.ledger import Entry
 from src.predict.looked import Looked
@@ -20,8 +20,6 @@ from src.predict.own import runs
 
 # By what part of it a step may hold more than is said: what tests allow (docs/metrics.md).
 MARGIN = 0.06
-# How often the whole model's weights are there on each device before the first step, while it is looked at.
-AT_START = {"fsdp": 2.0, "tensor_parallel": 4.0, "pipeline": 2.0}
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def entries(question: Asked, every: Sequence[Held]) -> list[Entry]:
     return [
         Entry(
             command="fits",
-            kind=f"{each.strategy} on {question.hardware}",
+            kind=f"{each.strategy} on {question.hardware}, memory",
             what=question.called(each.config),
             signature=runs.signature_on(each.config, question.hardware, "bytes"),
             unit="bytes",
@@ -154,12 +152,23 @@ def entries(question: Asked, every: Sequence[Held]) -> list[Entry]:
 
 
 def _few(question: Asked, strategy: str) -> Config:
-    """Compose a run on few devices: one, or as many as the smallest mesh that is asked for."""
+    """Compose a run on one device, or on the first number of them that cuts and meshes go with.
+
+    Raises:
+        ConfigError: for a mistake, and where they go with none.
+    """
     several = [count for count in question.devices if count > 1]
-    workers = several[0] if strategy == HYBRID and several else 1
-    words = [*question.words, *HERE, f"workers={workers}", f"strategy={strategy}"]
-    (config,) = compose.cells(command_line.parse(words))
-    return config
+    tried = several if several and strategy in BY_WORKERS else [1]
+    errors: list[ConfigError] = []
+    for workers in tried:
+        words = [*question.words, *HERE, f"workers={workers}", f"strategy={strategy}"]
+        try:
+            (config,) = compose.cells(command_line.parse(words))
+        except ConfigError as error:
+            errors.append(error)
+        else:
+            return config
+    raise errors[0]
 
 
 def _held(question: Asked, strategy: str, count: int, config: Config, looked: Looked | str) -> Held:
@@ -169,7 +178,7 @@ def _held(question: Asked, strategy: str, count: int, config: Config, looked: Lo
     usable = (sheets.device(question.hardware).memory_gib - RESERVED_GIB) * GIB / (1 + MARGIN)
     batch, parts = config.batch, config.microbatches
     divided = looked.copies or count
-    start = AT_START.get(strategy, 1.0) * looked.weights
+    start = looked.at_start * looked.weights
     most = looked.law.most_samples(count, usable) if start <= usable else 0
     samples, left = divmod(batch, divided * parts)
     if left or not samples:

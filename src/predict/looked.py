@@ -21,6 +21,8 @@ class Looked:
             with samples.
         bucket_bytes: of the gradients that are summed at a time.
         copies: among how many a batch's samples are divided; `None` for all devices.
+        at_start: how often the whole model's weights are there on a device before the first step, while it
+            is looked at.
     """
 
     devices: int
@@ -29,3 +31,4 @@ class Looked:
     traces: Traces | Cut | str
     bucket_bytes: float = 0.0
     copies: int | None = 1
+    at_start: float = 1.0

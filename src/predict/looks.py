@@ -66,6 +66,7 @@ def config_of(words: Sequence[str], strategy: str, devices: int, samples: int, m
         ("batch_shares", config.batch_shares, "equal"),
         ("batchnorm", config.batchnorm, "local"),
         ("strategy.compile", config.strategy.get("compile", False), False),
+        ("strategy.speeds", config.strategy.get("speeds"), None),
         ("strategy.compression", config.strategy.get("compression", "none"), "none"),
     ):
         if given != plain:
@@ -191,6 +192,8 @@ def parts(config: Config) -> Look:
 def on_a_mesh(config: Config) -> Look:
     """Look at a step of a device on a mesh: of shards or parts, of which there may be copies."""
     copies_of(config)
+    if config.degrees.tensor == config.degrees.shard == 1:
+        raise ConfigError("strategy.tensor=1 strategy.shard=1: a mesh of copies alone is strategy=ddp")
     return parts(config) if config.degrees.tensor > 1 else shards(config)
 
 
@@ -217,7 +220,7 @@ def looked_at(
         question: what is asked.
         strategy: whose steps are looked at.
         devices: how many there are.
-        config: of a run on one device.
+        config: of a run on few devices.
     """
     if strategy == "pipeline":
         yield from _pipelines(question, devices, config)
@@ -228,7 +231,7 @@ def looked_at(
     fewest = 0
     for count in devices:
         # What can't be split among few can't be among a multiple of them.
-        fails = isinstance(shared, str) and count % fewest == 0
+        fails = isinstance(shared, str) and count % fewest == 0 and strategy != HYBRID
         if shared is None or (strategy in BY_NUMBER and not fails):
             fewest = count
             points = [(count, samples) for samples in SAMPLES]
@@ -266,7 +269,10 @@ def _looked(
     first = next(iter(configs.values()))
     name = first.strategy["name"]
     copies = None if name in DIVIDE_SAMPLES else copies_of(first) if name == HYBRID else 1
-    return Looked(devices, law, weights, traces, first.strategy.get("bucket_mb", 0.0) * 2**20, copies)
+    # Each device builds the whole model and looks at it, or holds it against the split one.
+    start = 4.0 if first.degrees.tensor > 1 else 2.0 if first.degrees.shard > 1 else 1.0
+    buckets = first.strategy.get("bucket_mb", 0.0) * 2**20
+    return Looked(devices, law, weights, traces, buckets, copies, start)
 
 
 def _pipelines(question: Asked, devices: Sequence[int], config: Config) -> Iterator[tuple[int, Looked | str]]:
@@ -289,10 +295,11 @@ def _pipelines(question: Asked, devices: Sequence[int], config: Config) -> Itera
             try:
                 own = config_of(words, "pipeline", count, samples, parts)
                 plan = model.plan(own, _nearby(question.row(own, "pipeline", count)))
-                points = _around(samples, len(next(iter(made.values())).arrays.train))
+                points = _around(samples, max(1, len(next(iter(made.values())).arrays.train) // parts))
                 law = model.law(plan, {n: config_of(words, "pipeline", count, n, parts) for n in points})
                 cut = Cut(own, model.kernels, model.profile(samples), plan)
-                yield count, Looked(count, law, model.weights, cut)
+                # Each device holds the whole model against the cut one.
+                yield count, Looked(count, law, model.weights, cut, at_start=2.0)
             except Exception as error:
                 yield count, _reason(error)
 

@@ -60,7 +60,8 @@ def sent_to_next(layout: Layout, size: float, constants: Constants, *, within: b
     if not within and layout.network is not None:
         rate = min(rate, layout.network.bandwidth * GIGA * math.sqrt(constants.adapter_efficiency))
         if layout.network.shared:
-            rate /= layout.per_node
+            # All devices of a stage that a node has send at once.
+            rate /= max(1, min(layout.per_node, layout.devices // layout.pipeline))
     return size / rate
 
 

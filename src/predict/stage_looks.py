@@ -55,12 +55,12 @@ class CutModel:
         self._contexts = contexts
         few, *_, many = contexts
         first, config = contexts[few], contexts[few].config
-        self._whole = setup.build(first, lambda _: None)
-        self.weights = float(sum(each.nbytes for each in self._whole.parameters()))
+        whole = setup.build(first, lambda _: None)
+        self.weights = float(sum(each.nbytes for each in whole.parameters()))
         self._task = setup.make_task(first)
         inputs = {samples: cutting.example_inputs(each, samples, CPU) for samples, each in contexts.items()}
         tied, precision = CutOptions.of(config).tied, config.precision
-        self._graph = operations(self._whole, inputs[many], self._task.outputs, tied=tied)
+        self._graph = operations(whole, inputs[many], self._task.outputs, tied=tied)
         self._values = {n: self._graph.values(each, precision=precision) for n, each in inputs.items()}
         counts, sizes = cost.weights(self._graph)
         kept = [cost.kept_bytes(self._graph, inputs[each], precision=precision) for each in (few, many)]

@@ -42,21 +42,13 @@ class Parts:
 
 
 class Predictable(Protocol):
-    """A step that can be predicted.
-
-    Attributes:
-        row, layout: its configuration.
-        by_shapes: whether a data sheet tells how long it takes, and no rate that was measured.
-    """
+    """A step that can be predicted, of a configuration `row` that is laid out as `layout`."""
 
     @property
     def row(self) -> Row: ...
 
     @property
     def layout(self) -> Layout: ...
-
-    @property
-    def by_shapes(self) -> bool: ...
 
     def parts(self, constants: Constants, computing: float = 1.0, summing: float = 1.0) -> Parts:
         """Return the seconds by part, of a model and machine that compute and sum so many times as long."""

@@ -47,7 +47,7 @@ def test_strategies_on_described_devices(tmp_path: Path) -> None:
     # A pipeline's stages do the same work, a part each, in smaller micro-batches, and wait for each other.
     pipeline = found["pipeline", 2]
     assert 0.4 < pipeline["compute_seconds"] / alone["compute_seconds"] < 1.2
-    assert pipeline["bubble_seconds"] > 0 and pipeline["exchange_seconds"] == 0
+    assert pipeline["bubble_seconds"] > 0 and pipeline["exchange_seconds"] > 0
     assert pipeline["bytes"] < alone["bytes"]
     # Each rank of a split layer has its part of the products.
     assert 0.4 < found["tensor_parallel", 2]["compute_seconds"] / alone["compute_seconds"] < 0.9

@@ -116,7 +116,8 @@ def predict(
 
 def note(entries: Sequence[Entry]) -> list[Entry]:
     """Add predictions for described devices to the ledger; return all of which it is known what came."""
-    past = ledger.add(entries, _answers(cost_profile.machine())) if entries else []
+    known = entries or ledger.PATH.exists()
+    past = ledger.add(entries, _answers(cost_profile.machine())) if known else []
     return [entry for entry in past if entry.came is not None]
 
 
@@ -166,9 +167,9 @@ def _write_timelines(predictions: Sequence[Prediction], fit: Fit, folder: Path) 
             print(path)
 
 
-def _answers(machine: str) -> dict[str, list[tuple[float, float, str]]]:
+def _answers(machine: str) -> runs.Answers:
     """Return what the runs of this folder have measured, here or on described devices, by signature."""
-    there = [folder for folder in RUNS if folder.is_dir()]
+    there = runs.finished([folder for folder in RUNS if folder.is_dir()])
     return {**runs.answers(there, machine), **runs.answers_described(there)}
 
 

@@ -115,37 +115,33 @@ def _began(folder: Path) -> float:
 
 def signature(config: Config) -> str:
     """Return what two runs have in common whose steps are the same work, on one machine."""
-    every: dict[str, Any] = cost_profile.identity(config)
-    every |= {
-        "strategy": cost_profile.options_of(config),
-        "workers": config.workers,
-        "batch": config.global_batch,
-        "microbatches": config.microbatches,
-        "links": config.hardware.links,
-    }
-    return hashlib.sha256(json.dumps(every, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return _signature(config, cost_profile.identity(config) | {"links": config.hardware.links})
 
 
-def signature_on(config: Config, hardware: str, unit: str) -> str:
+def signature_on(config: Config, hardware: str, unit: str, network: str | None = None) -> str:
     """Return what runs have in common of which predictions for a described device tell.
 
     Args:
         config: of a run.
         hardware: name of the device's data sheet.
         unit: of what is predicted: `seconds` of a step, or `bytes` that a device holds.
+        network: between nodes, where there are several.
     """
     alike = dict(cost_profile.identity(config))
     for key in ("device", "cores_per_device"):
         alike.pop(key)
-    alike |= {
+    return _signature(config, alike | {"hardware": hardware, "unit": unit, "network": network})
+
+
+def _signature(config: Config, alike: Mapping[str, Any]) -> str:
+    every = {
+        **alike,
         "strategy": cost_profile.options_of(config),
         "workers": config.workers,
         "batch": config.global_batch,
         "microbatches": config.microbatches,
-        "hardware": hardware,
-        "unit": unit,
     }
-    return hashlib.sha256(json.dumps(alike, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(every, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def measured(runs: Sequence[Finished], profile: Profile) -> tuple[list[Run], list[str]]:
@@ -177,29 +173,43 @@ def measured(runs: Sequence[Finished], profile: Profile) -> tuple[list[Run], lis
     return found, left
 
 
-def answers(given: Iterable[Path], machine: str) -> dict[str, list[tuple[float, float, str]]]:
-    """Return what runs on a machine have measured: when they began, seconds and folder, by signature."""
-    found: dict[str, list[tuple[float, float, str]]] = {}
-    for run in finished(given):
+# By signature: when a run began, what it measured, and its folder.
+Answers = dict[str, list[tuple[float, float, str]]]
+
+
+def answers(there: Sequence[Finished], machine: str) -> Answers:
+    """Return what runs on a machine have measured, in seconds."""
+    found: Answers = {}
+    for run in there:
         if not _reason(run, machine):
             row = run.began, run.seconds, str(run.folder)
             found.setdefault(signature(run.config), []).append(row)
     return found
 
 
-def answers_described(given: Iterable[Path]) -> dict[str, list[tuple[float, float, str]]]:
-    """Return what runs on devices of which there are data sheets have measured, as `answers` does."""
-    found: dict[str, list[tuple[float, float, str]]] = {}
-    for run in finished(given):
+def answers_described(there: Sequence[Finished]) -> Answers:
+    """Return what runs on the devices of one host have measured of which there are data sheets."""
+    found: Answers = {}
+    for run in there:
         hardware = sheets.reported_as(run.environment.get("gpus") or ())
-        machine = cost_profile.machine_of(run.environment)
-        if hardware is None or run.config.hardware.device != "gpu" or _reason(run, machine):
+        if hardware is None:
             continue
         for unit, came in (("seconds", run.seconds), ("bytes", run.live_bytes)):
-            if came is not None:
-                row = run.began, float(came), str(run.folder)
-                found.setdefault(signature_on(run.config, hardware, unit), []).append(row)
+            try:
+                if came is not None and _is_plain(run):
+                    row = run.began, float(came), str(run.folder)
+                    found.setdefault(signature_on(run.config, hardware, unit), []).append(row)
+            except (ConfigError, KeyError, TypeError, AttributeError):
+                # It was configured in another way than runs are now.
+                continue
     return found
+
+
+def _is_plain(run: Finished) -> bool:
+    """Return whether a run is one of which a prediction for described devices tells."""
+    config = run.config
+    alone = config.hardware.device == "gpu" and not (config.across_hosts or run.shares_devices)
+    return alone and bool(by_this_software(config))
 
 
 def _reason(run: Finished, machine: str) -> str:

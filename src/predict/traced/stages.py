@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -96,9 +96,6 @@ class TracedStages:
     layout: Layout
     model: Cut
 
-    # Operations tell how long it takes, no rate that was measured.
-    by_shapes = True
-
     def parts(self, constants: Constants, computing: float = 1.0, summing: float = 1.0) -> Parts:
         """Return the seconds by part.
 
@@ -108,12 +105,17 @@ class TracedStages:
             summing: how many times as long gradients are summed; a pipeline's aren't.
         """
         taken = self._taken(constants, computing)
+        nothing = np.zeros_like(taken.sent)
+        both = (taken, replace(taken, sent=nothing, sent_back=nothing))
+        whole, without = (self._seconds(each) for each in both)
+        count = self.model.config.microbatches
+        work = count * float(taken.whole.sum()) / self.row.pipeline + float(taken.update.mean())
+        return Parts(work, max(0.0, whole - without), max(0.0, without - work), constants.fixed_seconds)
+
+    def _seconds(self, taken: StageSeconds) -> float:
         simulated = taken.simulated(self.model.config)
         assert simulated is not None
-        work = self.model.config.microbatches * float(taken.whole.sum()) / self.row.pipeline
-        updating = float(taken.update.mean())
-        idle = max(0.0, float(simulated.step_seconds) - work - updating)
-        return Parts(work, 0.0, idle, updating + constants.fixed_seconds)
+        return float(simulated.step_seconds)
 
     def _taken(self, constants: Constants, computing: float) -> StageSeconds:
         both = self.model.kernels.seconds(self.model.config.microbatch, self.layout.device, constants)
@@ -136,18 +138,18 @@ class TracedStages:
         sent, sent_back = self._sent(constants)
         return StageSeconds(
             forward=forward,
-            for_inputs=np.minimum(for_inputs, backward) + self._again(forward, constants),
+            for_inputs=np.minimum(for_inputs, backward) + self._again(forward, computing),
             for_weights=np.maximum(0.0, backward - for_inputs),
             update=max(busy[0, -1], started[0, -1]) * share,
             sent=sent,
             sent_back=sent_back,
         )
 
-    def _again(self, forward: np.ndarray, constants: Constants) -> np.ndarray:
+    def _again(self, forward: np.ndarray, computing: float) -> np.ndarray:
         """Return the seconds in which each stage's `forward` pass is computed again."""
         options, count = CutOptions.of(self.model.config), self.model.config.microbatches
         if options.recompute == "selective":
-            return np.array([stage.again_seconds for stage in self.model.plan.stages])
+            return np.array([stage.again_seconds for stage in self.model.plan.stages]) * computing
         return forward * {"full": 1.0, "except_last": (count - 1) / count}.get(options.recompute, 0.0)
 
     def _sent(self, constants: Constants) -> tuple[np.ndarray, np.ndarray]:

@@ -27,9 +27,6 @@ class TracedStep:
     layout: Layout
     trace: Trace
 
-    # Operations tell how long it takes, no rate that was measured.
-    by_shapes = True
-
     def parts(self, constants: Constants, computing: float = 1.0, summing: float = 1.0) -> Parts:
         """Return the seconds by part.
 

@@ -1,7 +1,7 @@
 """Look at a rank's step by a dry run of it, on tensors without data: what is live, and what is computed.
 
-It is for ranks that hold shards of a model, or parts of its layers: what divides the model, gathers it and
-exchanges gradients is the strategy's own code. Collective calls of tensors without data send nothing.
+What divides the model into shards, or its layers into parts, gathers it and exchanges gradients is the
+strategy's own code. Collective calls of tensors without data send nothing.
 """
 
 from __future__ import annotations

@@ -166,7 +166,8 @@ def _moving(name: str, given: Sequence[Given], made: Sequence[Tensor]) -> Kernel
         # A tensor that is given twice is read once.
         tensors = {id(each.tensor): each.tensor for each in given if each.read and not unread}
         read = sum(map(_bytes, tensors.values()))
-    launches = math.ceil(max(1, len(given)) / TENSORS_OF_A_LAUNCH) if "_foreach" in name else 1
+    together = max(1, len(made), sum(each.written for each in given)) if "_foreach" in name else 1
+    launches = math.ceil(together / TENSORS_OF_A_LAUNCH)
     return Kernel(memory=(read + written) * READ_AGAIN.get(name, 1.0), launches=launches)
 
 
