@@ -2,8 +2,8 @@
 
 python -m bench.transformer_steps FOLDER
 
-FOLDER has MosaicML's table of MPT under FSDP. Taken are its rows of eight A100s without recomputation: what lies
-beside computing in them, gathers within a node, is hidden for the most part, so that the seconds that are
+FOLDER has MosaicML's table of MPT under FSDP. Taken are its rows of eight A100s without recomputation: what
+lies beside computing in them, gathers within a node, is hidden for the most part, so that the seconds that are
 predicted of computing alone are to be somewhat below those that were measured.
 """
 
@@ -50,8 +50,8 @@ class Block(nn.Module):
         """Return the next features of x [samples, tokens, features]."""
         samples, tokens, features = x.shape
         parts = self.attend(self.norms[0](x)).chunk(3, -1)
-        heads = [each.view(samples, tokens, self.heads, -1).transpose(1, 2) for each in parts]
-        seen = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        query, key, value = (each.view(samples, tokens, self.heads, -1).transpose(1, 2) for each in parts)
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(samples, tokens, features))
         made: Tensor = x + self.down(functional.gelu(self.up(self.norms[1](x))))
         return made
