@@ -2,9 +2,9 @@
 
 python -m bench.transformer_steps FOLDER
 
-FOLDER has MosaicML's table of MPT under FSDP. Taken are its rows of eight A100s without recomputation. Gathers
-within a node are hidden for the most part, so that the seconds that are predicted of computing alone are to be
-somewhat below those that were measured.
+FOLDER has MosaicML's table of MPT under FSDP. Taken are its rows of eight A100s without recomputation.
+Gathers within a node are hidden for the most part, so that the seconds that are predicted of computing
+alone are to be somewhat below those that were measured.
 """
 
 from __future__ import annotations
