@@ -163,8 +163,9 @@ def _table(found: Sequence[Found], question: Asked, room: float) -> None:
             f"{own.bytes / GIB:.2f}",
             "yes" if own.fits else "no",
         )
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-    print(f"samples: of one micro-batch on a device; GiB: of {room:g}; all of it rests on data sheets")
+    if table.row_count:
+        Console(width=None if sys.stdout.isatty() else 160).print(table)
+        print(f"samples: of one micro-batch on a device; GiB: of {room:g}; all of it rests on data sheets")
     lines = [replace(each.held, reason=each.reason) for each in found]
     for text in held.reasons(lines):
         print(text)
