@@ -24,12 +24,14 @@ import numpy as np
 from src.config import Config, load
 from src.config.schedules import SCHEDULES
 from src.partition.schedules import tables
-from src.partition.schedules.actions import Action, Table
+from src.partition.schedules.actions import Action, Kind, Table
 from src.partition.schedules.measured import PASSES, Schedule
 from src.partition.schedules.simulation import ACTIVITIES, Costs, simulate
 from src.run import files
 
 GOAL = 0.03
+# What is expected of a rank that has done all that its table has.
+NOTHING = Action(-1, Kind.FORWARD, -1)
 Event = Mapping[str, Any]
 
 
@@ -52,14 +54,14 @@ class Step:
 
 
 def steps_of(schedule: Schedule, events: Sequence[Event]) -> Iterator[Step]:
-    """Yield the recorded steps of which each rank has recorded all passes."""
+    """Yield the recorded steps of which each rank has recorded as many passes as its table has, or more."""
     orders = tables.table(schedule.name, schedule.ranks, schedule.virtual, schedule.microbatches)
     found: dict[int, Step] = defaultdict(Step)
     for event in sorted(events, key=lambda each: each["ts"]):
         step, rank = found[event["args"]["step"]], event["pid"]
         seconds, done = event["dur"] / 1e6, step.seen[event["pid"]]
-        if event["cat"] in PASSES and len(done) < len(orders[rank]):
-            expected = orders[rank][len(done)]
+        if event["cat"] in PASSES:
+            expected = orders[rank][len(done)] if len(done) < len(orders[rank]) else NOTHING
             kinds = [kind for kind, name in ACTIVITIES.items() if name == event["cat"]]
             # The table alone tells of which stage a pass is.
             same = expected.kind in kinds and expected.microbatch == event["args"]["microbatch"]
@@ -77,7 +79,7 @@ def steps_of(schedule: Schedule, events: Sequence[Event]) -> Iterator[Step]:
 
 
 def _is_whole(step: Step, orders: Table) -> bool:
-    return all(len(step.seen[rank]) == len(own) for rank, own in enumerate(orders))
+    return all(len(step.seen[rank]) >= len(own) for rank, own in enumerate(orders))
 
 
 def transfers(partition: Mapping[str, Any]) -> np.ndarray:
