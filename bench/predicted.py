@@ -39,11 +39,11 @@ GROUPS: dict[str, Callable[[Run], str]] = {
 }
 
 
-def cells() -> list[Config]:
-    """Return the configurations of the study."""
+def cells(study: str) -> list[Config]:
+    """Return the configurations of a study."""
     found = {
         cell["configuration"]: shlex.split(cell["overrides"])
-        for cell in plan.composed(STUDY, None)["cells"].values()
+        for cell in plan.composed(study, None)["cells"].values()
     }
     lines = [command_line.parse(words) for words in found.values()]
     return [config for line in lines for config in compose.cells(line)]
@@ -152,7 +152,7 @@ def main() -> None:
     if sys.argv[1] == "memory":
         memory()
     elif sys.argv[1] == "profile":
-        model.measure(cells(), Path(sys.argv[2]))
+        model.measure(cells(sys.argv[3] if len(sys.argv) > 3 else STUDY), Path(sys.argv[2]))
     else:
         report(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else f"results/{STUDY}"))
 

@@ -46,7 +46,10 @@ def profile(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         (("network", "hardware.probe_seconds=0"), "error: hardware.probe_seconds=0: must be at least 0.1"),
         (("network", "out=file"), "error: out=file: is no folder"),
         (("model=mlp", "out=file"), "error: out=file: is no folder"),
-        (("model=mlp", "strategy=tf_single"), "error: strategy=tf_single: its steps can't be predicted yet"),
+        (
+            ("model=mlp", "strategy=sandblaster_lbfgs"),
+            "error: strategy=sandblaster_lbfgs: its steps can't be predicted yet",
+        ),
         (("model=mpl",), "error: model=mpl: no such model"),
     ],
 )

@@ -31,6 +31,8 @@ NAMED = {
     "modules": "modules, as [layer1,layer2]",
     "splits": "layers and how each is split, as [layers.*.w1:colwise,layers.*.w2:rowwise]",
 }
+# What `predicted` asks of another strategy's options is no choice by this one's.
+OPTIONS = "options"
 # The first step, those that are profiled, and one in which the trace is written.
 LEAST_FOR_PROFILER = 5
 # The optimizer's state is made in the first step, and DistributedDataParallel's buckets in the second.
@@ -66,7 +68,7 @@ def resolve(raw: Mapping[str, Any], out: str) -> Config:
         "out": out,
     }
     filled["dataset"] = datasets.filled(raw["dataset"])
-    filled["strategy"] = {**strategy, **_decided_by_options(strategy), **_virtual_stages(strategy)}
+    filled["strategy"] = {**strategy, **decided_by_options(strategy), **_virtual_stages(strategy)}
     config = Config(**{**raw, **filled})
     for check in (
         _check_supported,
@@ -130,17 +132,21 @@ def _repetitions(study: str | None) -> int:
         return 1
 
 
-def _decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
+def decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a strategy's keys that options decide, under the chosen ones."""
     synchronous = _under_options(strategy, strategy["synchronous"])
     parity = _under_options(strategy, strategy.get("parity"))
     if parity is None and not synchronous:
         raise ConfigError(f"conf/strategy/{strategy['name']}.yaml: `parity` lacks words for these options")
     parity = parity or SYNCHRONOUS
-    exchange = {
-        key: _under_options(strategy, value) for key, value in (strategy.get("exchange") or {}).items()
-    }
-    return {"synchronous": synchronous, "parity": parity, "exchange": exchange or None}
+    found: dict[str, Any] = {"synchronous": synchronous, "parity": parity, "exchange": None}
+    for key in ("exchange", "predicted"):
+        if described := strategy.get(key):
+            found[key] = {
+                each: value if each == OPTIONS else _under_options(strategy, value)
+                for each, value in described.items()
+            }
+    return found
 
 
 def _under_options(strategy: Mapping[str, Any], value: Any) -> Any:

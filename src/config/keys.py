@@ -171,7 +171,7 @@ KEYS: dict[str, Key] = {
     "strategy.max_restarts": Key(Changes.WATCH),
     **_described("strategy", "framework", "entry", "serve", "launcher", "exchange", "loopback"),
     **_described("strategy", "synchronous", "parity", "reference", "baseline", "capacity"),
-    **_described("strategy", "supports", "allowed"),
+    **_described("strategy", "supports", "allowed", "predicted"),
     # Options of models and tasks.
     **_options("model", Changes.WORK, "hidden", "layers", "prior", "options", "trunk", "width", "dropout"),
     **_options(

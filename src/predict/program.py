@@ -31,6 +31,7 @@ class Event:
         call: the number of the exchange, to which a wait refers.
         seconds: that the rank has computed since the last event.
         stride: how far apart the ranks' numbers are.
+        share: in which part of the steps it happens.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Event:
     call: int
     seconds: float
     stride: int = 1
+    share: float = 1.0
 
 
 # The seconds of an exchange.
@@ -128,7 +130,7 @@ class Program:
                 for call in [*ends]:
                     wait(ends.pop(call))
             else:
-                seconds = exchange(event)
+                seconds = exchange(event) * event.share
                 exchanging += seconds
                 free = max(now, free) + seconds
                 ends[event.call] = free
@@ -144,7 +146,7 @@ class Program:
         return bool(following) and following[0].kind == WAIT and following[0].call == self.events[number].call
 
 
-def neighbours(sizes: Sequence[int], wanted: int) -> tuple[int, int]:
+def neighbours(sizes: Sequence[int], wanted: float) -> tuple[int, int]:
     """Return the places of the two sizes of micro-batches from which steps of another size are predicted.
 
     Raises:
@@ -160,7 +162,7 @@ def neighbours(sizes: Sequence[int], wanted: int) -> tuple[int, int]:
     return above - 1, above
 
 
-def between(few: Program, many: Program, samples: tuple[int, int], wanted: int) -> Program:
+def between(few: Program, many: Program, samples: tuple[int, int], wanted: float) -> Program:
     """Return the program of micro-batches of `wanted` samples, from those of fewer and of more.
 
     Raises:

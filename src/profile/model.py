@@ -15,17 +15,20 @@ from typing import Any
 from src.config import Config, ConfigError
 from src.config.mistakes import CommandError
 from src.data import available
-from src.launch.supervise import inspection, substitute
+from src.launch.supervise import exchange_benchmark, inspection, substitute
 from src.machine import devices
 from src.machine.device_locks import Lease
 from src.machine.file_locks import alone
 from src.predict.own import cells as own_cells
-from src.predict.own import cost_profile, exchange_times
+from src.predict.own import cost_profile, exchange_times, stand_in
 from src.predict.own.cost_profile import ENTRIES, STEPS, Point, Profile
 from src.profile import network
 from src.run import files, leases
+from src.run.variables import new_token
 
-EXCHANGES = "src.runtime.torch.exchange_profile.train_every"
+# Ranks that exchange by torch, and processes that rehearse, find each other so.
+TORCH_RANKS = "src.launch.torch_ranks.TorchRanks"
+TORCH_EXCHANGES, EVERY_EXCHANGE = "src.runtime.torch.exchange_profile", "train_every"
 DEFAULT = "profile"
 
 
@@ -54,10 +57,14 @@ def measure(cells: Sequence[Config], out: Path) -> None:
     needed: dict[str, Config] = {}
     for cell in cells:
         cost_profile.kind_of(cell)
-        needed.setdefault(json.dumps([cost_profile.identity(cell), cell.microbatch], sort_keys=True), cell)
+        rehearsed = stand_in.of(cell)
+        place = [cost_profile.identity(rehearsed), rehearsed.microbatch, stand_in.beside(cell)]
+        needed.setdefault(json.dumps(place, sort_keys=True), cell)
     local = {id(cell): _here(cell) for cell in cells}
     between = {
-        (exchange_times.between(each), each.workers): each for each in local.values() if each.workers > 1
+        (exchange_times.between(each), each.workers): _exchanging(each)
+        for each in local.values()
+        if each.workers > 1
     }
     for each in between.values():
         network.check_runs_here(each)
@@ -71,7 +78,9 @@ def measure(cells: Sequence[Config], out: Path) -> None:
             _add(path, machine, functools.partial(Profile.with_point, point=point))
             print(_line(cell, point), flush=True)
         for (ends, ranks), here in between.items():
-            rows = {"ranks": ranks, "device": ends[0], "links": ends[1], "rows": _exchanges(here, lease)}
+            device, links, by = ends
+            rows = {"ranks": ranks, "device": device, "links": links, "by": by}
+            rows["rows"] = _exchanges(here, lease)
             _add(path, machine, functools.partial(Profile.with_exchanges, exchanges=rows))
     print(path)
 
@@ -94,41 +103,58 @@ def _here(cell: Config) -> Config:
 
 def _measured(cell: Config, here: Config, lease: Lease) -> Point:
     """Profile a cell by processes on this machine."""
-    kind = cost_profile.kind_of(cell)
-    rehearsal = {"entry": cell.strategy["entry"], "workers": cell.workers, "links": cell.hardware.links}
+    kind, whole = cost_profile.kind_of(cell), stand_in.of(cell)
+    rehearsal = {
+        "entry": whole.strategy["entry"],
+        "workers": whole.workers,
+        "links": whole.hardware.links,
+        "token": new_token(),
+    }
     # Nothing is sent: hosts needn't be emulated.
-    alone = dataclasses.replace(here, hardware=dataclasses.replace(here.hardware, links=None))
+    alone = dataclasses.replace(
+        whole,
+        strategy={**whole.strategy, "launcher": TORCH_RANKS},
+        workers=min(here.workers, stand_in.beside(cell)),
+        hardware=dataclasses.replace(here.hardware, links=None, speeds=None),
+    )
     doing = f"profiling {cell.strategy['name']} of {cell.model['name']}, {cell.microbatch} samples"
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
         out = Path(folder, "job")
-        changes = {"entry": f"{ENTRIES[kind]}.train", "rehearsal": rehearsal}
+        changes = {"entry": f"{ENTRIES[cell.framework, kind]}.train", "rehearsal": rehearsal}
         substitute.run(alone, out, lease.of(leases.request_of(alone)), changes, doing, "the steps")
         ranks = [json.loads(path.read_text()) for path in files.of_every_rank(out, files.REHEARSAL).values()]
-    if len(ranks) < here.workers:
-        raise CommandError(f"{doing}: {here.workers - len(ranks)} of {here.workers} processes left nothing")
+    if len(ranks) < alone.workers:
+        raise CommandError(f"{doing}: {alone.workers - len(ranks)} of {alone.workers} processes left nothing")
     return Point(
         kind=kind,
         model=cell.model["name"],
-        identity=cost_profile.identity(cell),
-        code=cost_profile.code_of(cell),
-        microbatch=cell.microbatch,
-        beside=here.workers,
+        identity=cost_profile.identity(whole),
+        code=cost_profile.code_of(whole),
+        microbatch=whole.microbatch,
+        beside=alone.workers,
         ranks=ranks,
     )
 
 
+def _exchanging(here: Config) -> Config:
+    """Return the job whose ranks measure the exchanges of a job."""
+    hardware = dataclasses.replace(here.hardware, speeds=None)
+    found = dataclasses.replace(here, batch_shares="equal", hardware=hardware)
+    name = exchange_times.measured_by(here)
+    if name == here.strategy["name"]:
+        return found
+    return dataclasses.replace(found, strategy=stand_in.strategy_like(name, here.strategy, {}))
+
+
 def _exchanges(here: Config, lease: Lease) -> list[dict[str, Any]]:
     """Measure all kinds of exchange between a job's ranks."""
+    module = exchange_benchmark.profile_of(here)
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
-        out = Path(folder, "job")
-        substitute.run(
-            here,
-            out,
-            lease.of(leases.request_of(here)),
-            {"entry": EXCHANGES},
-            "measuring exchanges",
-            "the exchanges",
-        )
+        out, devices = Path(folder, "job"), lease.of(leases.request_of(here))
+        if module != TORCH_EXCHANGES:
+            return exchange_benchmark.measure(here, out, devices)
+        changes = {"entry": f"{module}.{EVERY_EXCHANGE}"}
+        substitute.run(here, out, devices, changes, "measuring exchanges", "the exchanges")
         rows: dict[tuple[str, ...], dict[str, Any]] = {}
         for path in files.of_every_rank(out, files.EXCHANGE).values():
             for row in json.loads(path.read_text()):

@@ -19,6 +19,7 @@ PRIORS: Mapping[str, Prior] = {
     "sending": Prior(1.5, 0.4),
     "wake_seconds": Prior(1e-3, 1.0),
     "split": Prior(1.3, 0.3),
+    "serving": Prior(0.7, 0.5),
 }
 
 
@@ -37,6 +38,7 @@ class Constants:
         between_seconds: between two steps of stages.
         wake_seconds: that an exchange by the backend takes at least, until threads of a CPU are awake.
         split: how many times as long a backward pass for weights takes that is done apart.
+        serving: by which part of what one worker waits for a server it waits longer for each other worker.
         sending: how many times as long a transfer between stages takes in a step as by itself.
     """
 
@@ -51,6 +53,7 @@ class Constants:
     sending: float = PRIORS["sending"].median
     wake_seconds: float = PRIORS["wake_seconds"].median
     split: float = PRIORS["split"].median
+    serving: float = PRIORS["serving"].median
 
     def changed(self, values: Mapping[str, float]) -> Constants:
         """Return the constants with other values of some; `slowed` is below one."""

@@ -21,11 +21,16 @@ from src.config.keys import Changes, key_of
 from src.machine.devices import processor
 from src.measure.environment import gpu_names
 from src.measure.software import software_of
+from src.predict.own import stand_in
 from src.run.tables import write_text
 
 STEPS, OPERATIONS = "steps", "operations"
-# The modules whose `train` profiles in the place of a training.
-ENTRIES = {STEPS: "src.runtime.torch.rehearsal", OPERATIONS: "src.runtime.torch.operations_profile"}
+# The modules whose `train` profiles in the place of a training, by framework and kind.
+ENTRIES = {
+    ("torch", STEPS): "src.runtime.torch.rehearsal",
+    ("torch", OPERATIONS): "src.runtime.torch.operations_profile",
+    ("tensorflow", STEPS): "src.runtime.tensorflow.rehearsal",
+}
 VERSION = 1
 
 
@@ -93,18 +98,18 @@ class Profile:
     def of(self, config: Config) -> list[Point]:
         """Return the points from which a run's steps are predicted, those of fewer samples first.
 
-        There is one of each size of micro-batch, measured beside as many others as the run has, or nearly so.
+        There is one of each size of micro-batch, measured beside as many others as compute at once, or so.
 
         Raises:
             ConfigError: where there are none, with what there is instead.
         """
-        kind = kind_of(config)
-        wanted = identity(config)
+        kind, rehearsed = kind_of(config), stand_in.of(config)
+        wanted = identity(rehearsed)
         named = [point for point in self.points if point.kind == kind]
         alike = [point for point in named if point.identity == wanted]
         if not alike:
             raise ConfigError(f"{self.path}: {_missing(config, wanted, named, self.points)}")
-        code = code_of(config)
+        code = code_of(rehearsed)
         known = [point for point in alike if point.code == code]
         if not known:
             raise ConfigError(
@@ -112,7 +117,7 @@ class Profile:
                 "now; make it again"
             )
         best: dict[int, Point] = {}
-        for point in sorted(known, key=lambda each: -abs(each.beside - config.workers)):
+        for point in sorted(known, key=lambda each: -abs(each.beside - stand_in.beside(config))):
             best[point.microbatch] = point
         return [best[size] for size in sorted(best)]
 
@@ -142,13 +147,12 @@ def kind_of(config: Config) -> str:
     Raises:
         ConfigError: where none does.
     """
-    name = config.strategy["name"]
-    if config.framework != "torch" or not (config.cuts or config.supports.rehearsal):
+    name, rehearsed = config.strategy["name"], stand_in.of(config)
+    kind = OPERATIONS if rehearsed.cuts else STEPS
+    if (config.framework, kind) not in ENTRIES or not (rehearsed.cuts or rehearsed.supports.rehearsal):
         raise ConfigError(f"strategy={name}: its steps can't be predicted yet")
     for key, given, plain in (
-        ("batch_shares", config.batch_shares, "equal"),
         ("model.own_training", config.model.get("own_training"), None),
-        ("hardware.speeds", config.hardware.speeds, None),
         ("hardware.engine", config.hardware.engine, None),
         ("resume", config.resume, None),
         ("audit", config.audit, None),
@@ -157,25 +161,29 @@ def kind_of(config: Config) -> str:
             raise ConfigError(f"{key}={given}: steps of such a run can't be predicted yet")
     if config.hardware.device == "gpu" and config.degrees.shard > 1:
         raise ConfigError(f"strategy={name}: what shards overlap on GPUs can't be predicted yet")
-    return OPERATIONS if _is_cut(config) else STEPS
+    if rehearsed.cuts:
+        _check_cut(config)
+    return kind
 
 
-def _is_cut(config: Config) -> bool:
-    """Return whether a run's model is cut; raise `ConfigError` where that can't be predicted."""
-    if not config.cuts:
-        return False
+def _check_cut(config: Config) -> None:
+    """Raise `ConfigError` where the steps of a run whose model is cut can't be predicted."""
     name = config.strategy["name"]
-    if config.workers == 1:
+    if config.degrees.pipeline == 1:
         raise ConfigError("workers=1: a single stage is strategy=single, whose steps can be predicted")
-    if config.degrees.pipeline < config.workers:
-        raise ConfigError(f"strategy={name}: stages with copies, shards or parts can't be predicted yet")
+    if config.degrees.tensor > 1:
+        raise ConfigError(f"strategy={name}: stages of parts can't be predicted yet")
+    if config.degrees.pipeline < config.workers and config.hardware.speeds:
+        raise ConfigError(
+            f"hardware.speeds={config.hardware.speeds}: copies of stages on such devices can't be predicted "
+            "yet"
+        )
     if config.strategy.get("compile"):
         raise ConfigError("strategy.compile=true: steps of compiled stages can't be predicted yet")
     if config.optimizer["clip_norm"] is not None:
         raise ConfigError(
             f"optimizer.clip_norm={config.optimizer['clip_norm']}: can't be predicted of stages yet"
         )
-    return True
 
 
 def identity(config: Config) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def code_of(config: Config) -> str:
     """Return the digest of the code that computes a run's steps."""
     strategy = dict(config.strategy)
     if config.cuts:
-        strategy["entry"] = f"{ENTRIES[OPERATIONS]}.train"
+        strategy["entry"] = f"{ENTRIES[config.framework, OPERATIONS]}.train"
     # Where ranks are, and who watches them, changes nothing of what they compute.
     hardware = dataclasses.replace(config.hardware, links=None, probe=False)
     plain = dataclasses.replace(
@@ -275,13 +283,27 @@ def _missing(
     )
     if nearest is None:
         return f"has nothing of model={model} for strategy={config.strategy['name']}; profile that, too"
-    differ = [key for key, value in wanted.items() if nearest.identity.get(key) != value]
-    shown = ", ".join(f"{key}={_short(nearest.identity.get(key))}" for key in differ)
-    asked = ", ".join(f"{key}={_short(wanted[key])}" for key in differ)
+    there, here = _by_key(nearest.identity), _by_key(wanted)
+    differ = [key for key, value in here.items() if there.get(key) != value]
+    # Options of another strategy are others anyway.
+    if "strategy" in differ:
+        differ = [key for key in differ if not key.startswith("strategy.")]
+    shown = ", ".join(f"{key}={_short(there.get(key))}" for key in differ)
+    asked = ", ".join(f"{key}={_short(here[key])}" for key in differ)
     return f"model={model} was profiled with {shown}, not with {asked}; profile that, too"
 
 
+def _by_key(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity by the keys that a user types, as `strategy.bucket_mb`."""
+    found: dict[str, Any] = {}
+    for key, value in identity.items():
+        if isinstance(value, Mapping):
+            inner = {f"{key}.{name}": each for name, each in value.items() if name != "name"}
+            found |= {key: value["name"], **inner} if "name" in value else inner
+        else:
+            found[key] = value
+    return found
+
+
 def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return str(value.get("name", "other options"))
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -13,11 +13,13 @@ import numpy as np
 
 from src.config import Config, ConfigError
 from src.partition.model_profile import Link
+from src.predict.own.added import ALL_REDUCE, FETCH, PUSH
 from src.predict.own.cost_profile import Profile
 from src.predict.program import Event
 
 SHARED_MEMORY = "all_reduce_in_shared_memory"
 SEND = "send_receive"
+DDP, TORCH = "ddp", "src.runtime.torch.exchange_profile"
 # What an exchange takes that isn't measured itself, as one of these, is that of another one.
 ALL_GATHER = "all_gather"
 LIKE_ALL_GATHER = ("broadcast", "gather", "all_to_all", "barrier")
@@ -49,12 +51,13 @@ class ExchangeTimes:
         wanted = between(config)
         measured: dict[int, list[Any]] = {}
         for each in profile.exchanges:
-            if (each["device"], each["links"]) == wanted:
+            if (each["device"], each["links"], each.get("by", DDP)) == wanted:
                 measured.setdefault(each["ranks"], []).append(each["rows"])
         if not measured:
             raise ConfigError(
-                f"{profile.path}: has no exchanges of hardware={config.hardware.name} on a {wanted[0]}; "
-                "profile several workers with that, for which it takes several devices"
+                f"{profile.path}: has no exchanges of strategy={config.strategy['name']} with hardware="
+                f"{config.hardware.name} on a {wanted[0]}; profile several workers with that, for which it "
+                "takes several devices"
             )
         return cls({ranks: _points(sets) for ranks, sets in measured.items()}, profile.path, network)
 
@@ -63,11 +66,13 @@ class ExchangeTimes:
         ranks = min(self.points, key=lambda count: abs(count - event.ranks))
         shared = event.kind == "all_reduce" and shared_memory
         operation = SHARED_MEMORY if shared else ALL_GATHER if event.kind in LIKE_ALL_GATHER else event.kind
+        if event.kind in (FETCH, PUSH):
+            # A worker and a server are two, however many there are; where nobody sends, two add up.
+            operation = SEND if SEND in self.points[ranks] else ALL_REDUCE
+            return self._at(*self._measured(ranks, operation), event.size) / self.network
         size = event.size * event.ranks if event.kind in GATHERS else event.size
         sizes, seconds = self._measured(ranks, operation)
-        found = float(np.interp(size, sizes, seconds))
-        if size > sizes[-1]:
-            found *= size / sizes[-1]
+        found = self._at(sizes, seconds, size)
         if shared:
             # Each rank adds up all ranks' slots.
             return found * event.ranks / ranks / self.network
@@ -76,6 +81,11 @@ class ExchangeTimes:
         sent = (event.ranks - 1) / event.ranks / ((ranks - 1) / ranks)
         steps = (event.ranks - 1) / (ranks - 1)
         return (latency * steps + (found - latency) * sent) / self.network
+
+    @staticmethod
+    def _at(sizes: np.ndarray, seconds: np.ndarray, size: float) -> float:
+        found = float(np.interp(size, sizes, seconds))
+        return found * size / sizes[-1] if size > sizes[-1] else found
 
     @property
     def link(self) -> Link:
@@ -97,14 +107,27 @@ class ExchangeTimes:
         return self.points[ranks][operation]
 
 
-def between(config: Config) -> tuple[str, str | None]:
-    """Return on what a run's workers are, and what lies between them: links, or `None` on one host."""
+def measured_by(config: Config) -> str:
+    """Return the name of the strategy by whose exchanges a run's are predicted.
+
+    Those of torch's process groups are measured by `ddp`, whichever strategy makes them.
+    """
+    like = (config.strategy.get("predicted") or {}).get("exchanges_like")
+    module = (config.strategy.get("exchange") or {}).get("profile")
+    return like or (DDP if module in (None, TORCH) else config.strategy["name"])
+
+
+def between(config: Config) -> tuple[str, str | None, str]:
+    """Return on what a run's workers are, what lies between them, and what measures that.
+
+    What lies between them are links, or `None` on one host.
+    """
     hardware = config.hardware
     links = None if hardware.links is None else json.dumps(hardware.links, sort_keys=True, default=str)
     device = (
         hardware.device if hardware.device == "gpu" else f"cpu device of {hardware.cores_per_device} core(s)"
     )
-    return device, links
+    return device, links, measured_by(config)
 
 
 def _points(sets: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

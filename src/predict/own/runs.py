@@ -93,16 +93,24 @@ def finished(given: Iterable[Path]) -> list[Finished]:
         seconds = metrics.get("step_seconds_median")
         if metrics.get("status") not in MEASURED or not isinstance(seconds, int | float):
             continue
-        if not 0 < seconds < math.inf:
-            continue
         try:
             config = dataclasses.replace(load(folder / files.CONFIG), out=str(folder))
         except (ConfigError, yaml.YAMLError, TypeError, KeyError, ValueError):
             continue
+        if not 0 < (seconds := _seconds(config, metrics)) < math.inf:
+            continue
         environment = read_mapping(folder / files.ENVIRONMENT)
         live = metrics.get("live_peak_bytes")
-        found.append(Finished(config, float(seconds), _began(folder), environment, live))
+        found.append(Finished(config, seconds, _began(folder), environment, live))
     return found
+
+
+def _seconds(config: Config, metrics: Mapping[str, Any]) -> float:
+    """Return the seconds of a run's step: the median, or the mean where not all steps are alike."""
+    rate = metrics.get("samples_per_second")
+    if config.strategy.get("predicted") and not config.synchronous and isinstance(rate, int | float) and rate:
+        return config.global_batch / rate
+    return float(metrics["step_seconds_median"])
 
 
 def _began(folder: Path) -> float:
@@ -134,7 +142,9 @@ def signature_on(config: Config, hardware: str, unit: str, network: str | None =
 
 
 def _signature(config: Config, alike: Mapping[str, Any]) -> str:
+    unequal = {"batch_shares": config.batch_shares, "speeds": config.hardware.speeds}
     every = {
+        **{key: value for key, value in unequal.items() if value not in ("equal", None)},
         **alike,
         "strategy": cost_profile.options_of(config),
         "workers": config.workers,

@@ -19,7 +19,7 @@ from src.partition.schedules.simulation import Simulated
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import Point
 from src.predict.own.exchange_times import ExchangeTimes
-from src.predict.program import Interval, neighbours
+from src.predict.program import Event, Interval, neighbours
 from src.predict.stage_seconds import StageSeconds
 from src.predict.step import Parts
 
@@ -116,6 +116,7 @@ class StageStep:
     def constants(self) -> frozenset[str]:
         """Return the names of the constants on which the step's seconds may depend."""
         always = {"computing", "pass_seconds", "between_seconds", "sending", "wake_seconds"}
+        always |= {"exchanging"} if self.config.degrees.batch > 1 else set()
         return frozenset(
             always | ({"beside"} if self.overlaps else set()) | ({"split"} if self.splits else set())
         )
@@ -150,8 +151,26 @@ class StageStep:
             moved = float(count * (taken.sent.sum() + taken.sent_back.sum()))
             return Parts(compute, moved, compute * (workers - 1), float(taken.update.max()) + other)
         seconds = self._always_busy(taken) if simulated is None else float(simulated.step_seconds)
-        updating = float(taken.update.mean())
-        return Parts(compute, 0.0, max(0.0, seconds - compute - updating), updating + other)
+        updating, summed = float(taken.update.mean()), self._summed(constants)
+        return Parts(compute, summed, max(0.0, seconds - compute - updating), updating + other)
+
+    def _summed(self, constants: Constants) -> float:
+        """Return the seconds in which copies and shards of a stage exchange once in a step."""
+        degrees, costs = self.config.degrees, self.costs
+        ends = [0, *self.plan.boundaries, len(self.model.names)]
+        sizes = np.array([costs.weight_bytes[a:b].sum() for a, b in itertools.pairwise(ends)])
+        placed = self.plan.devices or list(range(degrees.pipeline))
+        size = float(np.bincount(placed, weights=sizes).max())
+        found = 0.0
+        for kind, part, ranks in (
+            ("all_gather", size / degrees.shard, degrees.shard),
+            ("reduce_scatter", size, degrees.shard),
+            ("all_reduce", size / degrees.shard, degrees.data),
+        ):
+            if ranks > 1:
+                event = Event(kind, round(part), ranks, 0, 0.0)
+                found += self.times.seconds(event, shared_memory=False) * constants.exchanging
+        return found
 
     def simulated(self, constants: Constants) -> Simulated | None:
         """Simulate a step by its schedule's table; `None` where there is none."""
@@ -174,11 +193,13 @@ class StageStep:
         # Stages of one device are updated one after another.
         share = np.bincount(plan.devices or list(range(workers)), weights=shares, minlength=workers)
         sent, sent_back = self._sent(plan.boundaries, constants)
+        slower = 1 / np.array(self.config.hardware.speeds or np.ones(workers))
+        of_stages = slower[plan.devices or list(range(workers))]
         return StageSeconds(
-            forward=forward,
-            for_inputs=for_inputs + self._again(once, constants) + constants.pass_seconds,
-            for_weights=for_weights * (constants.split if self.splits else 1.0),
-            update=(self.step["update"] + self.step["clear"]) * constants.computing * share,
+            forward=forward * of_stages,
+            for_inputs=(for_inputs + self._again(once, constants) + constants.pass_seconds) * of_stages,
+            for_weights=for_weights * (constants.split if self.splits else 1.0) * of_stages,
+            update=(self.step["update"] + self.step["clear"]) * constants.computing * share * slower,
             sent=sent,
             sent_back=sent_back,
         )

@@ -23,6 +23,7 @@ from src.run import files
 from src.run.status import Status
 from src.run.tables import write_text
 from src.runtime.common.context import RankContext
+from src.runtime.common.rehearsed import rehearsed
 from src.runtime.torch import rehearsal, scoring, setup, update_rule
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.tensors import first_samples
@@ -37,7 +38,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
     Raises:
         ConfigError: when the model can't be cut.
     """
-    config, _ = rehearsal.rehearsed(context.config)
+    config, _ = rehearsed(context.config)
     own = dataclasses.replace(context, config=config, rank=0, world_size=config.workers)
     device = setup.root_device(own)
     export.load()

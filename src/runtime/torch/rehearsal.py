@@ -26,19 +26,15 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from src.compat.alike_ranks import alike_ranks
-from src.config import Config, ConfigError
+from src.config import ConfigError
 from src.measure.kernels import UPDATE, WAIT
 from src.measure.recorder import Recorder
 from src.run import files
 from src.run.status import Status
 from src.run.tables import write_text
 from src.runtime.common.context import RankContext
+from src.runtime.common.rehearsed import LEAST, Rehearsed, is_enough, rehearsed, too_few
 from src.runtime.torch import process_group, setup
-
-# Steps that are kept after the warm-up, and seconds after which fewer are enough.
-STEPS, LEAST, SECONDS = 24, 6, 10.0
-LEAST_RATE = 1e-12
-MOST_MINUTES = 60
 
 
 @dataclass
@@ -69,22 +65,20 @@ class Step:
         return [*(event[-1] for event in self.events), self.last]
 
 
-class Rehearsed(BaseException):
-    """Ends a rehearsal from within Lightning's loop."""
-
-
 class StepObserver:
     """An observer of a rank's steps, from the end of one update to the end of the next.
 
     Attributes:
         steps: those that were seen.
         warmup: how many come before these.
+        trained_bytes: of the parameters that the optimizer updates.
     """
 
     def __init__(self, device: torch.device, warmup: int) -> None:
         """Observe steps on a device, from after `warmup` of them, two at least."""
         self.steps: list[Step] = []
         self.warmup = max(2, warmup)
+        self.trained_bytes = 0
         # A first step has no beginning, and buckets are made anew after it.
         self._device, self._left, self._calls = device, self.warmup, 0
         self._step = Step()
@@ -124,8 +118,11 @@ class StepObserver:
             yield
         self._step, self._last = step, last + self._moment() - began
 
-    def step_begins(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have the update noted: at once, or where the gradients are computed within it, after that."""
+        if not self.trained_bytes:
+            groups = optimizer.param_groups
+            self.trained_bytes = sum(each.nbytes for group in groups for each in group["params"])
         closure = kwargs.get("closure") or next(iter(args[1:]), None)
         if closure is None:
             self._add((UPDATE, 0, 0, 0))
@@ -147,8 +144,7 @@ class StepObserver:
             self._began = now
         else:
             self.steps.append(self._step)
-        enough = len(self.steps) >= LEAST and now - self._began > SECONDS
-        if len(self.steps) >= STEPS or enough:
+        if is_enough(len(self.steps), now - self._began):
             raise Rehearsed
         self._step, self._last, self._between = Step(), self._moment(), True
 
@@ -182,34 +178,11 @@ def train(context: RankContext, recorder: Recorder) -> None:
     with alone, _following(observer), contextlib.suppress(Rehearsed):
         resolve_name(entry)(own, recorder)
     if len(observer.steps) < LEAST:
-        raise ConfigError(
-            f"epochs={config.epochs}: the training ended after {recorder.steps} steps, which are too few to "
-            f"be rehearsed; give it {observer.warmup + LEAST}"
-        )
-    write_text(recorder.folder / files.REHEARSAL, json.dumps(summary(observer.steps)))
+        raise ConfigError(too_few(config.epochs, recorder.steps, observer.warmup + LEAST))
+    found = {**summary(observer.steps), "trained_bytes": observer.trained_bytes}
+    write_text(recorder.folder / files.REHEARSAL, json.dumps(found))
     if not recorder.finished:
         recorder.finish(Status.OK)
-
-
-def rehearsed(config: Config) -> tuple[Config, str]:
-    """Return the configuration of the training that a process rehearses, and its strategy's entry."""
-    rehearsal = config.strategy["rehearsal"]
-    strategy = {key: value for key, value in config.strategy.items() if key != "rehearsal"}
-    strategy["entry"] = rehearsal["entry"]
-    hardware = dataclasses.replace(config.hardware, links=rehearsal["links"])
-    whole = dataclasses.replace(
-        config,
-        strategy=strategy,
-        workers=rehearsal["workers"],
-        hardware=hardware,
-        # Weights stay as they are: what ranks that aren't there would send is made up.
-        optimizer={**config.optimizer, "lr": LEAST_RATE, "scale_lr": "none", "warmup_steps": 0},
-        max_minutes=MOST_MINUTES,
-        evaluate_every=None,
-        checkpoint_every=None,
-        target_accuracy=None,
-    )
-    return whole, rehearsal["entry"]
 
 
 def summary(steps: list[Step]) -> dict[str, Any]:

@@ -35,7 +35,10 @@ def test_what_was_profiled_is_predicted() -> None:
         (("precision=bf16",), "model=mlp was profiled with precision=fp32, not with precision=bf16"),
         (("workers=4",), "model=mlp was profiled with workers=2, not with workers=4"),
         (("strategy=fsdp",), "model=mlp was profiled with strategy=ddp, not with strategy=fsdp"),
-        (("strategy.bucket_mb=1",), "model=mlp was profiled with strategy=ddp, not with strategy=ddp"),
+        (
+            ("strategy.bucket_mb=1",),
+            "model=mlp was profiled with strategy.bucket_mb=25, not with strategy.bucket_mb=1;",
+        ),
         (("microbatches=2",), "model=mlp was profiled with microbatches=1, not with microbatches=2"),
         (("strategy=pipeline",), "has nothing of model=mlp for strategy=pipeline; profile that, too"),
         (
@@ -43,8 +46,16 @@ def test_what_was_profiled_is_predicted() -> None:
             "micro-batches of 4 samples were profiled, not of 8; profile these, or sizes around it",
         ),
         (("hardware=lan",), "model=mlp was profiled with across_hosts=false, not with across_hosts=true"),
-        (("strategy=mpi",), "strategy=mpi: its steps can't be predicted yet"),
-        (("batch_shares=[5,3]",), "batch_shares=[5, 3]: steps of such a run can't be predicted yet"),
+        (("strategy=sandblaster_lbfgs",), "strategy=sandblaster_lbfgs: its steps can't be predicted yet"),
+        (
+            ("strategy=local_sgd",),
+            "model=mlp was profiled with strategy=ddp, workers=2, not with strategy=single",
+        ),
+        (("strategy=mpi",), "strategy.all_reduce=auto, not with strategy.all_reduce=backend; profile that"),
+        (
+            ("strategy=hybrid", "workers=4", "strategy.pipeline=2", "strategy.tensor=2"),
+            "strategy=hybrid: stages of parts can't be predicted yet",
+        ),
         (("optimizer.momentum=0",), "model=mlp was profiled with momentum=true, not with momentum=false"),
     ],
 )

@@ -73,5 +73,7 @@ def test_stages_send_over_a_link_with_latency_and_rate() -> None:
 
 
 def test_links_that_were_not_measured_are_said() -> None:
-    with pytest.raises(ConfigError, match="has no exchanges of hardware=lan on a cpu device of 1 core"):
+    with pytest.raises(
+        ConfigError, match="has no exchanges of strategy=ddp with hardware=lan on a cpu device of 1 core"
+    ):
         times("hardware=lan")
