@@ -31,8 +31,8 @@ NAMED = {
     "modules": "modules, as [layer1,layer2]",
     "splits": "layers and how each is split, as [layers.*.w1:colwise,layers.*.w2:rowwise]",
 }
-# What `predicted` asks of another strategy's options is no choice by this one's.
-OPTIONS = "options"
+# Keys of `predicted` that hold options by name, and no choices by them.
+OPTIONS = ("options", "only")
 # The first step, those that are profiled, and one in which the trace is written.
 LEAST_FOR_PROFILER = 5
 # The optimizer's state is made in the first step, and DistributedDataParallel's buckets in the second.
@@ -143,7 +143,7 @@ def decided_by_options(strategy: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("exchange", "predicted"):
         if described := strategy.get(key):
             found[key] = {
-                each: value if each == OPTIONS else _under_options(strategy, value)
+                each: value if each in OPTIONS else _under_options(strategy, value)
                 for each, value in described.items()
             }
     return found

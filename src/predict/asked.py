@@ -71,8 +71,8 @@ class Asked:
         """
         axes = {AXES[strategy]: str(devices)} if strategy in AXES else {}
         if strategy == HYBRID:
-            axes = {name: str(getattr(config.degrees, name)) for name in ("data", "shard", "tensor")}
-        if strategy == "pipeline":
+            axes = {name: str(degree) for name, degree in vars(config.degrees).items()}
+        if config.cuts:
             axes |= {"schedule": config.strategy["schedule"], "virtual_stages": str(config.virtual_stages)}
         return parse(
             {

@@ -86,14 +86,16 @@ def copies_of(config: Config) -> int:
     """Return among how many parts of the mesh a batch's samples are divided.
 
     Raises:
-        ConfigError: for stages, which are looked at by themselves.
+        ConfigError: for stages of shards or parts, which aren't looked at.
     """
-    if config.degrees.pipeline > 1:
+    degrees = config.degrees
+    if degrees.pipeline > 1 and (degrees.tensor > 1 or degrees.shard > 1):
+        name = "tensor" if degrees.tensor > 1 else "shard"
         raise ConfigError(
-            f"strategy.pipeline={config.degrees.pipeline}: stages on a mesh aren't looked at; those of "
-            "strategy=pipeline are"
+            f"strategy.pipeline={degrees.pipeline} strategy.{name}={getattr(degrees, name)}: stages of "
+            "shards or parts aren't looked at; copies of stages are"
         )
-    return config.degrees.data * config.degrees.shard
+    return degrees.batch
 
 
 def share_of(model: nn.Module) -> Callable[[int], float]:
@@ -222,8 +224,8 @@ def looked_at(
         devices: how many there are.
         config: of a run on few devices.
     """
-    if strategy == "pipeline":
-        yield from _pipelines(question, devices, config)
+    if config.cuts:
+        yield from _pipelines(question, strategy, devices, config)
         return
     words, microbatches = question.words, config.microbatches
     look, divided = LOOKS[strategy]
@@ -275,16 +277,17 @@ def _looked(
     return Looked(devices, law, weights, traces, buckets, copies, start)
 
 
-def _pipelines(question: Asked, devices: Sequence[int], config: Config) -> Iterator[tuple[int, Looked | str]]:
-    """Yield for each number of devices the stages that they would have."""
+def _pipelines(
+    question: Asked, strategy: str, devices: Sequence[int], config: Config
+) -> Iterator[tuple[int, Looked | str]]:
+    """Yield for each number of devices the stages that they would have, of which there may be copies."""
     words, parts = question.words, config.microbatches
-    samples = max(1, config.batch // parts)
     if not devices:
         return
     with contextlib.ExitStack() as contexts, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            given = {n: _first(words, devices, n, parts) for n in SAMPLES}
+            given = {n: _first(words, strategy, devices, n, parts) for n in SAMPLES}
             made = {n: contexts.enter_context(_context(each))[0] for n, each in given.items()}
             model = CutModel(made)
         except Exception as error:
@@ -293,13 +296,15 @@ def _pipelines(question: Asked, devices: Sequence[int], config: Config) -> Itera
             return
         for count in devices:
             try:
-                own = config_of(words, "pipeline", count, samples, parts)
-                plan = model.plan(own, _nearby(question.row(own, "pipeline", count)))
+                few = config_of(words, strategy, count, 1, parts)
+                samples = max(1, config.batch // (parts * few.degrees.batch))
+                own = config_of(words, strategy, count, samples, parts)
+                plan = model.plan(own, _nearby(question.row(own, strategy, count)))
                 points = _around(samples, max(1, len(next(iter(made.values())).arrays.train) // parts))
-                law = model.law(plan, {n: config_of(words, "pipeline", count, n, parts) for n in points})
+                law = model.law(plan, {n: config_of(words, strategy, count, n, parts) for n in points})
                 cut = Cut(own, model.kernels, model.profile(samples), plan)
                 # Each device holds the whole model against the cut one.
-                yield count, Looked(count, law, model.weights, cut, at_start=2.0)
+                yield count, Looked(count, law, model.weights, cut, copies=own.degrees.batch, at_start=2.0)
             except Exception as error:
                 yield count, _reason(error)
 
@@ -313,13 +318,13 @@ def _around(samples: int, there: int) -> tuple[int, int]:
     return (samples, 2 * samples) if 2 * samples <= there or samples == 1 else (samples // 2, samples)
 
 
-def _first(words: Sequence[str], devices: Sequence[int], samples: int, parts: int) -> Config:
+def _first(words: Sequence[str], strategy: str, devices: Sequence[int], samples: int, parts: int) -> Config:
     """Compose a pipeline on the first number of devices that its options go with."""
     *others, last = devices
     for count in others:
         with contextlib.suppress(ConfigError):
-            return config_of(words, "pipeline", count, samples, parts)
-    return config_of(words, "pipeline", last, samples, parts)
+            return config_of(words, strategy, count, samples, parts)
+    return config_of(words, strategy, last, samples, parts)
 
 
 def _nearby(row: Row) -> Layout:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,8 +20,8 @@ from src.launch.supervise import exchange_benchmark, inspection, substitute
 from src.machine import devices
 from src.machine.device_locks import Lease
 from src.machine.file_locks import alone
+from src.predict.own import added, cost_profile, exchange_times, stand_in
 from src.predict.own import cells as own_cells
-from src.predict.own import cost_profile, exchange_times, stand_in
 from src.predict.own.cost_profile import ENTRIES, STEPS, Point, Profile
 from src.profile import network
 from src.run import files, leases
@@ -55,16 +56,16 @@ def measure(cells: Sequence[Config], out: Path) -> None:
         raise ConfigError(f"{path}: was made on another machine ({known.machine}); choose another out")
     # Cells that differ in what a profile doesn't depend on, as schedules, have one point.
     needed: dict[str, Config] = {}
-    for cell in cells:
+    for cell in itertools.chain.from_iterable(map(_shares, cells)):
         cost_profile.kind_of(cell)
         rehearsed = stand_in.of(cell)
         place = [cost_profile.identity(rehearsed), rehearsed.microbatch, stand_in.beside(cell)]
         needed.setdefault(json.dumps(place, sort_keys=True), cell)
-    local = {id(cell): _here(cell) for cell in cells}
+    local = [_here(cell) for cell in cells]
     between = {
-        (exchange_times.between(each), each.workers): _exchanging(each)
-        for each in local.values()
-        if each.workers > 1
+        (exchange_times.between(here), here.workers): _exchanging(here)
+        for cell, here in zip(cells, local, strict=True)
+        if added.anything(here, stand_in.of(here))
     }
     for each in between.values():
         network.check_runs_here(each)
@@ -72,9 +73,9 @@ def measure(cells: Sequence[Config], out: Path) -> None:
         available.ensure(cell.dataset)
     # Mistakes in a model of the user's own are told as before a training.
     inspection.inspect([*needed.values()])
-    with contextlib.closing(leases.take([*local.values()])) as lease:
+    with contextlib.closing(leases.take([*local])) as lease:
         for cell in needed.values():
-            point = _measured(cell, local[id(cell)], lease)
+            point = _measured(cell, _here(cell), lease)
             _add(path, machine, functools.partial(Profile.with_point, point=point))
             print(_line(cell, point), flush=True)
         for (ends, ranks), here in between.items():
@@ -91,6 +92,20 @@ def _add(path: Path, machine: str, change: Callable[[Profile], Profile]) -> None
     with alone(path.absolute(), "the profile"):
         known = cost_profile.read(path) if path.exists() else Profile(machine=machine, path=path)
         change(known).write(path)
+
+
+def _shares(cell: Config) -> list[Config]:
+    """Return a cell, and where its workers have unequal shares of a batch, runs whose workers have those."""
+    if cell.batch_shares == "equal":
+        return [cell]
+    equal = dataclasses.replace(cell, batch_shares="equal", scaling="strong")
+    typed = not isinstance(cell.batch_shares, str)
+    shares = list(cell.batch_shares) if typed else [cell.worker_batch // 2, 3 * cell.worker_batch // 2]
+    parts = sorted({max(1, share // cell.microbatches) for share in (cell.worker_batch, *shares)})
+    return [
+        dataclasses.replace(equal, batch=part * cell.microbatches * cell.data_parallel_degree)
+        for part in (parts[0], parts[-1], *parts[1:-1])
+    ]
 
 
 def _here(cell: Config) -> Config:

@@ -10,9 +10,8 @@ from src.measure.kernels import UPDATE, WAIT
 from src.predict.program import Event, Program
 
 ALL_REDUCE, SERVERS = "all_reduce", "servers"
-FETCH, PUSH = "fetch", "push"
-# The part of a gradient's bytes that is pushed (src/runtime/torch/parameter_server/pushes.py); elements of
-# `topk` have their places with them.
+ASK, FETCH, PUSH = "ask", "fetch", "push"
+# The part of a gradient's bytes that is pushed (src/runtime/torch/parameter_server/pushes.py).
 PUSHED = {"none": 1.0, "fp16": 0.5, "bf16": 0.5}
 
 
@@ -40,6 +39,19 @@ def exchanges(config: Config) -> str | None:
     return found
 
 
+def anything(config: Config, rehearsed: Config) -> bool:
+    """Return whether a run's workers exchange anything, with each other or with servers.
+
+    Args:
+        config: the run's.
+        rehearsed: the run that is rehearsed for it (`stand_in.of`).
+    """
+    kind = exchanges(config)
+    # Servers are others even where there is one worker.
+    within = config.workers > 1 and (kind is not None or rehearsed.workers > 1)
+    return kind == SERVERS or within
+
+
 def added(program: Program, config: Config, trained_bytes: float) -> Program:
     """Return the program of one device with what a run's workers exchange besides.
 
@@ -48,21 +60,38 @@ def added(program: Program, config: Config, trained_bytes: float) -> Program:
         config: the run's.
         trained_bytes: of all trained parameters, and so of their gradients.
     """
-    kind = exchanges(config)
+    kind, predicted = exchanges(config), config.strategy.get("predicted") or {}
     if kind is None or (config.workers == 1 and kind == ALL_REDUCE):
         return program
     first, second = every(config)
     if kind == ALL_REDUCE:
-        return _before_update(program, _exchange(ALL_REDUCE, trained_bytes, config.workers, 1, 1 / first))
-    servers = config.strategy["servers"]
+        summed = _exchange(ALL_REDUCE, trained_bytes, config.workers, 1, 1 / first)
+        losses = predicted.get("loss_bytes")
+        further = _exchange(ALL_REDUCE, losses, config.workers, 2, 1.0) if losses else ()
+        return _before_update(program, [*summed, *further])
     options = config.strategy
-    share = PUSHED.get(options.get("compression", "none"), 2 * options.get("compression_ratio", 0.0))
-    fetch = _exchange(FETCH, trained_bytes / servers, config.workers, 1, 1 / first)
-    push = _exchange(PUSH, share * trained_bytes / servers, config.workers, 2, 1 / second)
-    found = _before_update(dataclasses.replace(program, events=(*fetch, *program.events)), push)
-    # Each server updates its own part.
+    share = PUSHED[options.get("compression", "none")]
+    # The coordinator's round trip comes first.
+    asked = _exchange(ASK, 0, 1, 1, 1.0)
+    fetch = _exchange(FETCH, trained_bytes, config.workers, 2, 1 / first)
+    push = _exchange(PUSH, share * trained_bytes, config.workers, 3, 1 / second)
+    found = _before_update(dataclasses.replace(program, events=(*asked, *fetch, *program.events)), push)
+    # Each server updates its own part, on a core of a worker's.
     updates = any(event.kind == UPDATE for event in program.events)
-    return dataclasses.replace(found, last_seconds=found.last_seconds / (servers * second if updates else 1))
+    at_once = min(options["servers"], config.workers) if updates else 1
+    return dataclasses.replace(found, last_seconds=found.last_seconds / at_once)
+
+
+def waited_for(program: Program) -> Program:
+    """Return a program in which each exchange is waited for at once."""
+    events: list[Event] = []
+    for number, event in enumerate(program.events):
+        events.append(event)
+        following = program.events[number + 1 : number + 2]
+        waits = bool(following) and following[0].kind == WAIT and following[0].call == event.call
+        if event.kind not in (WAIT, UPDATE) and not waits:
+            events.append(Event(WAIT, 0, 0, event.call, 0.0))
+    return dataclasses.replace(program, events=tuple(events))
 
 
 def _exchange(kind: str, size: float, ranks: int, call: int, share: float) -> tuple[Event, Event]:

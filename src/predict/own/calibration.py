@@ -20,7 +20,7 @@ from src.predict.own.steps import OwnStep
 from src.predict.step import Parts
 
 # Standard deviations, in logarithms, of the factors.
-SPREADS = {"strategy": 0.05, "model": 0.03}
+SPREADS = {"strategy": 0.05, "model": 0.03, "apart": 0.15}
 FITTED = tuple(PRIORS)
 ALIKE_FOLDS = 8
 
@@ -80,12 +80,20 @@ def strategy_of(step: OwnStep) -> str:
         words += [f"{name}={degree}" for name, degree in vars(config.degrees).items() if degree > 1]
     elif "all_reduce" in config.strategy:
         words.append("shared memory" if step.shared_memory else "backend")
+    if config.strategy.get("predicted"):
+        words += [str(config.strategy[key]) for key in ("mode", "sync", "loop") if key in config.strategy]
+    if config.strategy.get("compression", "none") != "none":
+        words.append(config.strategy["compression"])
+    if config.hardware.speeds or config.batch_shares != "equal":
+        words.append("unequal")
     return " ".join(filter(None, words))
 
 
 def keys(step: OwnStep) -> tuple[tuple[str, str], ...]:
     """Return the keys of the factors that a step has."""
-    return ("strategy", strategy_of(step)), ("model", str(step.config.model["name"]))
+    model = str(step.config.model["name"])
+    framework = "" if step.config.framework == "torch" else f" in {step.config.framework}"
+    return ("strategy", strategy_of(step)), ("model", f"{model}{framework}")
 
 
 def fit(runs: Sequence[Run], start: Fit | None = None) -> Fit:
@@ -93,7 +101,10 @@ def fit(runs: Sequence[Run], start: Fit | None = None) -> Fit:
     if not runs:
         return Fit()
     effects = sorted({key for run in runs for key in keys(run.step)})
-    spreads = np.array([PRIORS[name].spread for name in FITTED] + [SPREADS[kind] for kind, _ in effects])
+    # A device that computes what another strategy's does may be further off.
+    apart = {key for run in runs if run.step.config.strategy.get("predicted") for key in keys(run.step)[:1]}
+    own = [SPREADS["apart" if key in apart else key[0]] for key in effects]
+    spreads = np.array([PRIORS[name].spread for name in FITTED] + own)
     measured = np.array([math.log(run.seconds) for run in runs])
 
     def gaps(values: np.ndarray, rows: np.ndarray) -> np.ndarray:

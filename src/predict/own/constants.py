@@ -20,6 +20,7 @@ PRIORS: Mapping[str, Prior] = {
     "wake_seconds": Prior(1e-3, 1.0),
     "split": Prior(1.3, 0.3),
     "serving": Prior(0.7, 0.5),
+    "exchanging_apart": Prior(1.2, 0.4),
 }
 
 
@@ -38,6 +39,7 @@ class Constants:
         between_seconds: between two steps of stages.
         wake_seconds: that an exchange by the backend takes at least, until threads of a CPU are awake.
         split: how many times as long a backward pass for weights takes that is done apart.
+        exchanging_apart: how many times as long as that exchanges of other libraries than torch's take.
         serving: by which part of what one worker waits for a server it waits longer for each other worker.
         sending: how many times as long a transfer between stages takes in a step as by itself.
     """
@@ -54,6 +56,7 @@ class Constants:
     wake_seconds: float = PRIORS["wake_seconds"].median
     split: float = PRIORS["split"].median
     serving: float = PRIORS["serving"].median
+    exchanging_apart: float = PRIORS["exchanging_apart"].median
 
     def changed(self, values: Mapping[str, float]) -> Constants:
         """Return the constants with other values of some; `slowed` is below one."""

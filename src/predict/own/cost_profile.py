@@ -18,6 +18,7 @@ from typing import Any
 
 from src.config import Config, ConfigError
 from src.config.keys import Changes, key_of
+from src.machine import devices
 from src.machine.devices import processor
 from src.measure.environment import gpu_names
 from src.measure.software import software_of
@@ -98,7 +99,8 @@ class Profile:
     def of(self, config: Config) -> list[Point]:
         """Return the points from which a run's steps are predicted, those of fewer samples first.
 
-        There is one of each size of micro-batch, measured beside as many others as compute at once, or so.
+        There is one of each size of micro-batch, all measured beside as many others as compute at once, or as
+        this machine has devices.
 
         Raises:
             ConfigError: where there are none, with what there is instead.
@@ -116,9 +118,15 @@ class Profile:
                 f"{self.path}: its model={config.model['name']} was computed by other code than there is "
                 "now; make it again"
             )
-        best: dict[int, Point] = {}
-        for point in sorted(known, key=lambda each: -abs(each.beside - stand_in.beside(config))):
-            best[point.microbatch] = point
+        wanted_beside = stand_in.beside(config)
+        # What computes beside others takes longer: sizes that were measured otherwise don't go together.
+        found = min({each.beside for each in known}, key=lambda count: (abs(count - wanted_beside), -count))
+        if found < min(wanted_beside, _devices(config)):
+            raise ConfigError(
+                f"{self.path}: model={config.model['name']} was profiled on {found} device(s) at once, not "
+                f"on {wanted_beside}; profile strategy={config.strategy['name']} with so many workers, too"
+            )
+        best = {each.microbatch: each for each in known if each.beside == found}
         return [best[size] for size in sorted(best)]
 
 
@@ -159,6 +167,11 @@ def kind_of(config: Config) -> str:
     ):
         if given != plain and not (plain is None and not given):
             raise ConfigError(f"{key}={given}: steps of such a run can't be predicted yet")
+    one_process = config.strategy["launcher"].endswith(".SingleProcess")
+    if config.hardware.speeds and one_process and config.workers > 1:
+        raise ConfigError(
+            f"hardware.speeds={config.hardware.speeds}: strategy {name} has all its devices in one process"
+        )
     if config.hardware.device == "gpu" and config.degrees.shard > 1:
         raise ConfigError(f"strategy={name}: what shards overlap on GPUs can't be predicted yet")
     if rehearsed.cuts:
@@ -236,6 +249,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(json.dumps(software_of(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _devices(config: Config) -> int:
+    """Return how many devices of a run's kind this machine has."""
+    hardware = config.hardware
+    return len(devices.find(hardware.device, hardware.cores_per_device, hardware.devices))
+
+
 def machine() -> str:
     """Return what tells this machine from others: its processor and its GPUs."""
     return _named(processor(), gpu_names())
@@ -276,6 +295,12 @@ def _missing(
     if model not in {point.model for point in every}:
         there = ", ".join(sorted({point.model for point in every})) or "nothing"
         return f"has no model={model}, but {there}"
+    if config.strategy.get("predicted") and wanted.get("strategy", {}).get("name") != config.strategy["name"]:
+        words = f"strategy={config.strategy['name']}, workers={config.workers}, batch={config.batch}"
+        return (
+            f"model={model} wasn't profiled for {words}, microbatches={config.microbatches}; profile that, "
+            "too"
+        )
     nearest = max(
         named,
         key=lambda point: sum(point.identity.get(key) == value for key, value in wanted.items()),
@@ -283,13 +308,13 @@ def _missing(
     )
     if nearest is None:
         return f"has nothing of model={model} for strategy={config.strategy['name']}; profile that, too"
-    there, here = _by_key(nearest.identity), _by_key(wanted)
-    differ = [key for key, value in here.items() if there.get(key) != value]
+    known, own = _by_key(nearest.identity), _by_key(wanted)
+    differ = [key for key, value in own.items() if known.get(key) != value]
     # Options of another strategy are others anyway.
     if "strategy" in differ:
         differ = [key for key in differ if not key.startswith("strategy.")]
-    shown = ", ".join(f"{key}={_short(there.get(key))}" for key in differ)
-    asked = ", ".join(f"{key}={_short(here[key])}" for key in differ)
+    shown = ", ".join(f"{key}={_short(known.get(key))}" for key in differ)
+    asked = ", ".join(f"{key}={_short(own[key])}" for key in differ)
     return f"model={model} was profiled with {shown}, not with {asked}; profile that, too"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from src.config import Config, ConfigError
 from src.partition.model_profile import Link
-from src.predict.own.added import ALL_REDUCE, FETCH, PUSH
+from src.predict.own.added import ASK, FETCH, PUSH
 from src.predict.own.cost_profile import Profile
 from src.predict.program import Event
 
@@ -66,10 +66,11 @@ class ExchangeTimes:
         ranks = min(self.points, key=lambda count: abs(count - event.ranks))
         shared = event.kind == "all_reduce" and shared_memory
         operation = SHARED_MEMORY if shared else ALL_GATHER if event.kind in LIKE_ALL_GATHER else event.kind
-        if event.kind in (FETCH, PUSH):
-            # A worker and a server are two, however many there are; where nobody sends, two add up.
-            operation = SEND if SEND in self.points[ranks] else ALL_REDUCE
-            return self._at(*self._measured(ranks, operation), event.size) / self.network
+        if event.kind in (ASK, FETCH, PUSH):
+            # A worker and a server are two, however many there are. What is sent is there and back, with next
+            # to nothing one way.
+            known = self._measured(min(self.points), SEND)
+            return (self._at(*known, event.size) + self._at(*known, 0.0)) / self.network
         size = event.size * event.ranks if event.kind in GATHERS else event.size
         sizes, seconds = self._measured(ranks, operation)
         found = self._at(sizes, seconds, size)
@@ -103,7 +104,7 @@ class ExchangeTimes:
 
     def _measured(self, ranks: int, operation: str) -> tuple[np.ndarray, np.ndarray]:
         if operation not in self.points[ranks]:
-            raise ConfigError(f"{self.path}: has no {operation} between {ranks} ranks; make it again")
+            raise ConfigError(f"{self.path}: has no {operation} between {ranks} ranks")
         return self.points[ranks][operation]
 
 
@@ -117,6 +118,16 @@ def measured_by(config: Config) -> str:
     return like or (DDP if module in (None, TORCH) else config.strategy["name"])
 
 
+def library(config: Config) -> str:
+    """Return by what a run's workers exchange: whose exchanges that are, and options that change them."""
+    default = {"backend": "gloo"} if config.hardware.device == "cpu" else {}
+    options = {key: config.strategy.get(key) for key in ("mpiexec", "backend", "communication")}
+    chosen = [
+        f"{key}={value}" for key, value in options.items() if value not in (None, "auto", default.get(key))
+    ]
+    return " ".join([measured_by(config), *chosen])
+
+
 def between(config: Config) -> tuple[str, str | None, str]:
     """Return on what a run's workers are, what lies between them, and what measures that.
 
@@ -127,7 +138,7 @@ def between(config: Config) -> tuple[str, str | None, str]:
     device = (
         hardware.device if hardware.device == "gpu" else f"cpu device of {hardware.cores_per_device} core(s)"
     )
-    return device, links, measured_by(config)
+    return device, links, library(config)
 
 
 def _points(sets: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -9,10 +9,10 @@ from functools import cached_property
 from src.config import Config, ConfigError
 from src.config.batch_shares import apportion
 from src.predict import program
-from src.predict.own import added
+from src.predict.own import added, stand_in
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import Point
-from src.predict.own.exchange_times import SHARED_MEMORY, ExchangeTimes
+from src.predict.own.exchange_times import DDP, SHARED_MEMORY, ExchangeTimes, measured_by
 from src.predict.program import Event, Interval, Program, SimulatedStep
 from src.predict.step import Parts, expected_maximum
 
@@ -52,6 +52,8 @@ class RehearsedStep:
                 found = program.between(programs[below], programs[above], ends, samples)
         except ValueError as error:
             raise ConfigError(f"{error}; profile micro-batches of {samples:g} samples again") from error
+        if not self._overlaps:
+            found = added.waited_for(found)
         if added.exchanges(self.config) is None:
             return found
         return added.added(found, self.config, self._trained_bytes)
@@ -88,8 +90,10 @@ class RehearsedStep:
             return frozenset({"computing"})
         found = {"computing", "beside", "wake_seconds"}
         found.add("shared_memory" if self.shared_memory else "exchanging")
+        if self._apart:
+            found.add("exchanging_apart")
         found |= {"straggling"} if self.config.synchronous else set()
-        found |= {"slowed"} if self._overlaps else set()
+        found |= {"slowed"} if self._overlaps and added.exchanges(self.config) is None else set()
         found |= {"serving"} if added.exchanges(self.config) == added.SERVERS else set()
         return frozenset(found)
 
@@ -97,7 +101,12 @@ class RehearsedStep:
     def _overlaps(self) -> bool:
         """Return whether exchanges go on while a worker computes."""
         exchange = self.config.strategy.get("exchange") or {}
-        return exchange.get("overlaps", True) and added.exchanges(self.config) is None
+        return bool(exchange.get("overlaps", True))
+
+    @property
+    def _apart(self) -> bool:
+        """Return whether workers exchange by something else than torch's ranks do."""
+        return measured_by(self.config) != DDP or self.config.framework != "torch"
 
     @cached_property
     def speeds(self) -> Sequence[float]:
@@ -139,32 +148,33 @@ class RehearsedStep:
     @property
     def _waits(self) -> bool:
         """Return whether workers wait for the slowest one."""
-        waits: bool | None = (self.config.strategy.get("predicted") or {}).get("waits")
-        return self.config.synchronous if waits is None else waits
+        return (self.config.strategy.get("predicted") or {}).get("waits") is not False
 
     def _simulated(self, constants: Constants, samples: float, speed: float) -> SimulatedStep:
         shared = self.shared_memory
         times = constants.shared_memory if shared else constants.exchanging
+        times *= constants.exchanging_apart if self._apart else 1.0
         least = constants.wake_seconds if self.config.hardware.device == "cpu" else 0.0
 
         def seconds(event: Event) -> float:
             assert self.times is not None
             found = self.times.seconds(event, shared_memory=shared) * times
             if event.kind in (added.FETCH, added.PUSH):
-                return max(found, least) * (1 + (event.ranks - 1) * constants.serving)
+                others = (event.ranks - 1) / self.config.strategy["servers"]
+                return max(found, least) * (1 + others * constants.serving)
             return found if shared and event.kind == "all_reduce" else max(found, least)
 
         slowed = constants.slowed if self.config.hardware.device == "cpu" else 0.0
         computing = constants.computing * (constants.beside if self.times is not None else 1.0) / speed
         own = self.program if samples == self.config.microbatch else self._program(samples)
-        return own.simulate(seconds, computing=computing, slowed=slowed if self._overlaps else 1.0)
+        return own.simulate(seconds, computing=computing, slowed=slowed)
 
     def parts(self, constants: Constants) -> Parts:
         """Return the seconds of a step by part; of workers that don't wait for each other, their mean."""
         if not self._waits and len(set(self._kinds)) > 1:
             return self._unequal(constants)
         found = self.simulated(constants)
-        exchanges = any(event.ranks for event in self.program.events)
+        exchanges = any(event.ranks for event in self._program(self.shares[0]).events)
         # All wait for the rank that happens to be slowest.
         waits = (
             constants.straggling * expected_maximum(self.config.workers) * found.computing
@@ -182,6 +192,8 @@ class RehearsedStep:
         return Parts(computing, seconds - computing, 0.0, 0.0)
 
     def timelines(self, constants: Constants) -> dict[int, list[Interval]] | None:
-        """Return what each rank does when, as `Timeline` records it; all do the same."""
-        intervals = list(self.simulated(constants).intervals)
-        return dict.fromkeys(range(self.config.workers), intervals)
+        """Return what each rank does when, as `Timeline` records it; `None` where stages take turns."""
+        if stand_in.beside(self.config) < self.config.workers:
+            return None
+        every = {kind: list(self._simulated(constants, *kind).intervals) for kind in set(self._kinds)}
+        return {rank: every[kind] for rank, kind in enumerate(self._kinds)}

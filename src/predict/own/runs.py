@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -9,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import yaml
@@ -17,7 +18,7 @@ import yaml
 from src.config import Config, ConfigError, load
 from src.launch.finished_cells import by_this_software
 from src.predict import sheets
-from src.predict.own import cost_profile, steps
+from src.predict.own import added, cost_profile, steps
 from src.predict.own.calibration import Run
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import Profile
@@ -32,14 +33,14 @@ class Finished:
 
     Attributes:
         config: the run's, with its directory.
-        seconds: the median of its timed steps.
+        seconds: of a step; `None` where too few were timed.
         began: when it was first sampled, in seconds since 1970; 0 where that isn't known.
         environment: in which it ran.
         live_bytes: of its live tensors at most, where they were followed.
     """
 
     config: Config
-    seconds: float
+    seconds: float | None
     began: float
     environment: Mapping[str, Any]
     live_bytes: float | None = None
@@ -63,6 +64,8 @@ class Finished:
     def why_not(self, machine: str) -> str:
         """Return why its steps tell nothing of runs on a machine by this software; nothing where they do."""
         cost_profile.kind_of(self.config)
+        if self.seconds is None:
+            return "too few of its steps were timed"
         if self.shares_devices:
             return "its workers shared devices"
         where = cost_profile.machine_of(self.environment)
@@ -97,7 +100,7 @@ def finished(given: Iterable[Path]) -> list[Finished]:
             config = dataclasses.replace(load(folder / files.CONFIG), out=str(folder))
         except (ConfigError, yaml.YAMLError, TypeError, KeyError, ValueError):
             continue
-        if not 0 < (seconds := _seconds(config, metrics)) < math.inf:
+        if (seconds := _seconds(config, metrics, folder)) is not None and not 0 < seconds < math.inf:
             continue
         environment = read_mapping(folder / files.ENVIRONMENT)
         live = metrics.get("live_peak_bytes")
@@ -105,12 +108,24 @@ def finished(given: Iterable[Path]) -> list[Finished]:
     return found
 
 
-def _seconds(config: Config, metrics: Mapping[str, Any]) -> float:
-    """Return the seconds of a run's step: the median, or the mean where not all steps are alike."""
-    rate = metrics.get("samples_per_second")
-    if config.strategy.get("predicted") and not config.synchronous and isinstance(rate, int | float) and rate:
-        return config.global_batch / rate
-    return float(metrics["step_seconds_median"])
+def _seconds(config: Config, metrics: Mapping[str, Any], folder: Path) -> float | None:
+    """Return the seconds of a run's step: the median, or a mean where not all steps are alike.
+
+    They aren't where workers of unequal speed go on by themselves, or where something is exchanged in some
+    steps: there it is the mean over these, of each the median. It is `None` where too few steps were timed.
+    """
+    if config.hardware.speeds and not config.synchronous and config.supports.shares_batch:
+        rate = metrics.get("samples_per_second")
+        return config.global_batch / rate if isinstance(rate, int | float) and rate > 0 else None
+    if (period := math.lcm(*added.every(config))) == 1:
+        return float(metrics["step_seconds_median"])
+    alike: dict[int, list[float]] = {}
+    with contextlib.suppress(OSError, KeyError, ValueError), (folder / files.STEPS).open(newline="") as file:
+        for row in parse_rows(file):
+            # What is exchanged with needs memory, which the first ones make.
+            if int(row["rank"]) == 0 and int(row["step"]) > config.warmup_steps + period:
+                alike.setdefault(int(row["step"]) % period, []).append(float(row["seconds"]))
+    return mean(map(median, alike.values())) if len(alike) == period else None
 
 
 def _began(folder: Path) -> float:
@@ -178,7 +193,7 @@ def measured(runs: Sequence[Finished], profile: Profile) -> tuple[list[Run], lis
         except ConfigError as error:
             left.append(f"{own[0].folder}: {error}")
             continue
-        seconds = [run.seconds for run in own]
+        seconds = [run.seconds for run in own if run.seconds is not None]
         found.append(Run(step, median(seconds), (max(seconds) - min(seconds)) / 2))
     return found, left
 
@@ -191,7 +206,7 @@ def answers(there: Sequence[Finished], machine: str) -> Answers:
     """Return what runs on a machine have measured, in seconds."""
     found: Answers = {}
     for run in there:
-        if not _reason(run, machine):
+        if not _reason(run, machine) and run.seconds is not None:
             row = run.began, run.seconds, str(run.folder)
             found.setdefault(signature(run.config), []).append(row)
     return found

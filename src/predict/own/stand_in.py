@@ -17,12 +17,18 @@ from src.config.choices import read, strategies
 from src.config.keys import key_of
 from src.config.run_config import CONF, Supports
 
+# The keys of `predicted` (docs/extending.md).
+KEYS = (
+    "as", "options", "exchanges", "exchanges_like", "every", "through", "waits", "only", "loss_bytes",
+    "one_at_a_time",
+)  # fmt: skip
+
 
 def of(config: Config) -> Config:
     """Return the run that is rehearsed, whose workers have equal devices and equal parts of a batch.
 
     Raises:
-        ConfigError: where `predicted` names no strategy.
+        ConfigError: where `predicted` isn't what it should be, or doesn't hold of the run.
     """
     plain = dataclasses.replace(
         config, batch_shares="equal", hardware=dataclasses.replace(config.hardware, speeds=None)
@@ -30,6 +36,7 @@ def of(config: Config) -> Config:
     predicted = config.strategy.get("predicted")
     if not predicted:
         return plain
+    _check(config, predicted)
     strategy = strategy_like(predicted["as"], config.strategy, predicted.get("options") or {})
     if Supports.of(strategy).workers.max != 1:
         return dataclasses.replace(plain, strategy=strategy)
@@ -38,6 +45,34 @@ def of(config: Config) -> Config:
     return dataclasses.replace(
         plain, strategy=strategy, workers=1, batch=config.worker_batch, scaling="strong", hardware=alone
     )
+
+
+def _check(config: Config, predicted: Mapping[str, Any]) -> None:
+    name = config.strategy["name"]
+    if "as" not in predicted or (unknown := sorted(predicted.keys() - set(KEYS))):
+        wrong = "has no `as`" if "as" not in predicted else f"has {unknown[0]}"
+        raise ConfigError(f"strategy={name}: its `predicted` {wrong}; keys are {', '.join(KEYS)}")
+    every = predicted.get("every") or []
+    options = [every] if isinstance(every, str) else list(every)
+    options += [
+        *(predicted.get("only") or {}),
+        *(["servers"] if predicted.get("exchanges") == "servers" else []),
+    ]
+    for option in options:
+        if option not in config.strategy:
+            raise ConfigError(f"strategy={name}: its `predicted` names {option}, which is no option of it")
+    for option, choices in (predicted.get("only") or {}).items():
+        if (given := config.strategy[option]) not in choices:
+            shown = str(given).lower() if isinstance(given, bool) else given
+            raise ConfigError(f"strategy.{option}={shown}: steps with it can't be predicted yet")
+    if config.batchnorm != "local":
+        raise ConfigError(
+            f"batchnorm={config.batchnorm}: steps of strategy={name} with it can't be predicted yet"
+        )
+    if config.hardware.device == "gpu":
+        raise ConfigError(
+            f"strategy={name}: what it copies between GPUs and their hosts can't be predicted yet"
+        )
 
 
 def beside(config: Config) -> int:

@@ -24,10 +24,7 @@ def of(config: Config, profile: Profile, network: float = 1.0) -> OwnStep:
         ConfigError: where the profile has nothing from which it can be predicted.
     """
     points = profile.of(config)
-    kind = added.exchanges(config)
-    # Servers are others even where there is one worker.
-    alone = kind is None and stand_in.of(config).workers == 1
-    exchanges = kind == added.SERVERS or (config.workers > 1 and not alone)
+    exchanges = added.anything(config, stand_in.of(config))
     times = ExchangeTimes.of(profile, config, network) if exchanges else None
     if cost_profile.kind_of(config) == OPERATIONS:
         assert times is not None

@@ -102,7 +102,7 @@ class TracedStages:
         Args:
             constants: of the machine and its software.
             computing: how many times as long this model and machine compute as the constants say.
-            summing: how many times as long gradients are summed; a pipeline's aren't.
+            summing: how many times as long as they say copies sum gradients.
         """
         taken = self._taken(constants, computing)
         nothing = np.zeros_like(taken.sent)
@@ -110,7 +110,25 @@ class TracedStages:
         whole, without = (self._seconds(each) for each in both)
         count = self.model.config.microbatches
         work = count * float(taken.whole.sum()) / self.row.pipeline + float(taken.update.mean())
-        return Parts(work, max(0.0, whole - without), max(0.0, without - work), constants.fixed_seconds)
+        exchange = max(0.0, whole - without) + summing * self._summed(constants)
+        return Parts(work, exchange, max(0.0, without - work), constants.fixed_seconds)
+
+    def _summed(self, constants: Constants) -> float:
+        """Return the seconds in which copies of stages sum gradients, once all passes are done."""
+        sizes = self._of_devices(self._weight_bytes)
+        return network.summed_gradients(self.layout, float(sizes.max()), constants)
+
+    @property
+    def _weight_bytes(self) -> np.ndarray:
+        """Return the bytes of each stage's weights."""
+        ends = [0, *self.model.plan.boundaries, len(self.model.profile.names)]
+        sizes = self.model.kernels.weight_bytes
+        return np.array([sizes[a:b].sum() for a, b in itertools.pairwise(ends)])
+
+    def _of_devices(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums of stages' values, by the device that has these stages."""
+        placed = self.model.plan.devices or range(len(values))
+        return np.bincount(placed, weights=values, minlength=self.row.pipeline)
 
     def _seconds(self, taken: StageSeconds) -> float:
         simulated = taken.simulated(self.model.config)
@@ -130,11 +148,8 @@ class TracedStages:
             return np.array([max(each) for each in spans])
 
         forward, for_inputs, backward = map(of_stages, (FORWARD, FOR_INPUTS, BACKWARD))
-        sizes = self.model.kernels.weight_bytes
-        shares = np.array([sizes[a:b].sum() for a, b in itertools.pairwise(ends)]) / max(1.0, sizes.sum())
-        share = np.bincount(
-            self.model.plan.devices or range(len(shares)), weights=shares, minlength=self.row.pipeline
-        )
+        sizes = self._of_devices(self._weight_bytes)
+        share = sizes / max(1.0, sizes.sum())
         sent, sent_back = self._sent(constants)
         return StageSeconds(
             forward=forward,
@@ -157,7 +172,8 @@ class TracedStages:
         plan, sent, back = self.model.plan, [], []
         placed = plan.devices or list(range(len(plan.stages)))
         for boundary, (one, other) in zip(plan.boundaries, itertools.pairwise(placed), strict=True):
-            nodes = one // self.layout.per_node, other // self.layout.per_node
+            # A stage's copies are neighbours.
+            nodes = [place * self.layout.replicas // self.layout.per_node for place in (one, other)]
             link = link_of(self.layout, constants, within=nodes[0] == nodes[1])
             there = self.model.profile.crossing[boundary]
             sent.append(link.seconds([value.nbytes for value in there]) if one != other else 0.0)

@@ -46,6 +46,7 @@ class StepTimes:
         self.warmup = max(1, warmup)
         self._recorder, self._meet, self._tick = recorder, meet, recorder.tick
         self._began: float | None = None
+        self._calls = 0
         recorder.tick = self.tick  # type: ignore[method-assign]
 
     def tick(self, count: int = 1, ended: float | None = None) -> Interval:
@@ -53,11 +54,13 @@ class StepTimes:
         interval = self._tick(count, ended)
         if self._recorder.trained_steps - count >= self.warmup:
             self.seconds += [float(interval)] * count
+            self._calls += 1
         elif self._recorder.trained_steps >= self.warmup:
             with self._recorder.off_clock():
                 self._meet()
             self._began = time.perf_counter()
-        if self._began is not None and is_enough(len(self.seconds), time.perf_counter() - self._began):
+        # Steps of one call are timed together.
+        if self._began is not None and is_enough(self._calls, time.perf_counter() - self._began):
             raise Rehearsed
         return interval
 
@@ -70,7 +73,7 @@ def train(context: RankContext, recorder: Recorder) -> None:
     """
     config, entry = rehearsed(context.config)
     own = dataclasses.replace(context, config=config, rank=0, world_size=1)
-    steps = StepTimes(recorder, config.warmup_steps, lambda: together(context))
+    steps = StepTimes(recorder, config.warmup_steps, meeting(context))
     with contextlib.suppress(Rehearsed):
         resolve_name(entry)(own, recorder)
     if len(steps.seconds) < LEAST:
@@ -87,15 +90,14 @@ def train(context: RankContext, recorder: Recorder) -> None:
         recorder.finish(Status.OK)
 
 
-def together(context: RankContext) -> None:
-    """Wait until all processes that rehearse side by side have come as far."""
+def meeting(context: RankContext) -> Callable[[], None]:
+    """Return a function that waits until all processes that rehearse side by side have called it."""
     if context.world_size == 1:
-        return
+        return lambda: None
     os.environ[TOKEN] = context.config.strategy["rehearsal"]["token"]
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     if context.rank > 0:
-        messages.connect(address, seconds=MEETING_SECONDS).ask("here")
-        return
+        return lambda: _report(address)
     everybody = threading.Barrier(context.world_size)
 
     def answer(connection: Connection) -> None:
@@ -103,6 +105,15 @@ def together(context: RankContext) -> None:
         everybody.wait()
         connection.send("go")
 
+    # It listens from the beginning: the others may come first.
     listening = Listener(address, answer)
-    everybody.wait()
-    listening.close()
+
+    def meet() -> None:
+        everybody.wait()
+        listening.close()
+
+    return meet
+
+
+def _report(address: str) -> None:
+    messages.connect(address, seconds=MEETING_SECONDS).ask("here")

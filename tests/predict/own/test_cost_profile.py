@@ -49,9 +49,12 @@ def test_what_was_profiled_is_predicted() -> None:
         (("strategy=sandblaster_lbfgs",), "strategy=sandblaster_lbfgs: its steps can't be predicted yet"),
         (
             ("strategy=local_sgd",),
-            "model=mlp was profiled with strategy=ddp, workers=2, not with strategy=single",
+            "model=mlp wasn't profiled for strategy=local_sgd, workers=2, batch=8, micro",
         ),
-        (("strategy=mpi",), "strategy.all_reduce=auto, not with strategy.all_reduce=backend; profile that"),
+        (
+            ("strategy=mpi",),
+            "model=mlp wasn't profiled for strategy=mpi, workers=2, batch=8, microbatches=1;",
+        ),
         (
             ("strategy=hybrid", "workers=4", "strategy.pipeline=2", "strategy.tensor=2"),
             "strategy=hybrid: stages of parts can't be predicted yet",

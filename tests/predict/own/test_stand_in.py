@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from src.config import Config, ConfigError
 from src.config.choices import strategies
+from src.machine import devices
 from src.predict.own import added, cost_profile, stand_in, steps
 from src.predict.own.constants import Constants
 from src.predict.own.cost_profile import Point
@@ -18,7 +20,13 @@ from tests.support import config
 
 # What is measured, and nothing else.
 PLAIN = Constants(
-    beside=1.0, straggling=0.0, shared_memory=1.0, exchanging=1.0, wake_seconds=0.0, serving=0.5
+    beside=1.0,
+    straggling=0.0,
+    shared_memory=1.0,
+    exchanging=1.0,
+    exchanging_apart=1.0,
+    wake_seconds=0.0,
+    serving=0.5,
 )
 WORDS = ("model=mlp", "dataset=synthetic", "workers=2", "batch=8")
 MIB = 2**20
@@ -27,7 +35,8 @@ MIB = 2**20
 def point(run: Config) -> Point:
     """A rehearsal in the place of a run: half a second for each sample, and a second of update; 1 MiB."""
     found = made.steps_point(stand_in.of(run), 0.5)
-    return replace(found, ranks=[{**rank, "trained_bytes": MIB} for rank in found.ranks])
+    ranks = [{**rank, "trained_bytes": MIB} for rank in found.ranks]
+    return replace(found, ranks=ranks, beside=stand_in.beside(run))
 
 
 def parts(*words: str, constants: Constants = PLAIN) -> tuple[float, float]:
@@ -70,17 +79,18 @@ def test_a_device_alone_has_its_worker_s_part_of_the_batch_and_the_options_that_
     [
         (("strategy=hogwild",), 3.0, 0.0),
         (("strategy=local_sgd", "strategy.sync_every=8"), 3.0, 1 / 8),
-        (("strategy=tf_multiworker",), 3.0, 1.0),
+        # The sum of the losses has 12 bytes.
+        (("strategy=tf_multiworker",), 3.0, 1.0 + 12 / MIB),
         (("strategy=tf_mpi",), 3.0, 1.0),
         (("strategy=tf_mpi", "strategy.sync=epoch_average"), 3.0, 0.0),
         # Two stages compute the whole batch, one after the other.
         (("strategy=tf_model_split",), 5.0, 0.0),
         # There and back; the other worker makes half of it longer.
         (("strategy=parameter_server",), 3.0, 3.0),
-        # Of two servers each has a half, and updates that.
-        (("strategy=parameter_server", "strategy.servers=2"), 2.5, 1.5),
+        # A worker fetches from two servers as much; of each another worker has half as much.
+        (("strategy=parameter_server", "strategy.servers=2"), 2.5, 2.5),
         (("strategy=parameter_server", "strategy.compression=bf16"), 3.0, 2.25),
-        (("strategy=parameter_server", "strategy.mode=downpour"), 2.2, 3.0 / 5),
+        (("strategy=parameter_server", "strategy.mode=downpour"), 3.0, 3.0 / 5),
         (
             (
                 "strategy=parameter_server",
@@ -88,7 +98,7 @@ def test_a_device_alone_has_its_worker_s_part_of_the_batch_and_the_options_that_
                 "strategy.fetch_every=2",
                 "strategy.push_every=4",
             ),
-            2.25,
+            3.0,
             1.5 / 2 + 1.5 / 4,
         ),
     ],
@@ -105,7 +115,8 @@ def test_an_mpi_moves_on_inside_its_calls_alone() -> None:
     ]  # fmt: skip
     rehearsed = replace(point(run), ranks=[{"events": events, "last_seconds": 1.0, "computed": [7.0]}])
     profile = made.profile(rehearsed).with_exchanges({**made.exchanges(1.0), "by": "mpi"})
-    assert steps.of(run, profile).parts(PLAIN).seconds == pytest.approx(8.0)
+    found = steps.of(run, profile).parts(PLAIN)
+    assert (found.compute, found.exchange) == pytest.approx((7.0, 1.0))
     # By a backend that goes on meanwhile the same exchange is hidden.
     ddp = config(*WORDS, "strategy=ddp", "strategy.all_reduce=backend")
     hidden = steps.of(ddp, made.profile(replace(rehearsed, code=cost_profile.code_of(ddp)))).parts
@@ -140,9 +151,49 @@ def test_shares_of_a_batch_take_as_long_as_the_longest() -> None:
     assert auto.parts(PLAIN).seconds == pytest.approx(24.0)
 
 
+def test_what_waits_for_an_answer_waits_for_its_way_too() -> None:
+    run = config(*WORDS, "strategy=parameter_server")
+    rows = [{"operation": "send_receive", "sizes": [{"bytes": n, "seconds": 1.0} for n in (0, 2**26)]}]
+    slow = {**made.exchanges(1.0), "by": "parameter_server", "rows": rows}
+    found = steps.of(run, made.profile(point(run)).with_exchanges(slow)).parts(replace(PLAIN, serving=0.0))
+    # The work item, the parameters and the gradient: there and back.
+    assert found.exchange == pytest.approx(6.0)
+
+
+def test_a_device_that_was_profiled_alone_tells_nothing_of_two() -> None:
+    run = config(*WORDS, "strategy=local_sgd")
+    alone = replace(point(run), beside=1)
+    if len(devices.find("cpu", 1, None)) < 2:
+        pytest.skip("this machine has one device")
+    with pytest.raises(
+        ConfigError, match=r"was profiled on 1 device\(s\) at once, not on 2; profile strategy="
+    ):
+        steps.of(run, made.profile(alone))
+    # Where there are both, those of two are taken.
+    assert [each.beside for each in made.profile(alone, point(run)).of(run)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("strategy=mpi", "strategy.compression=topk"), "strategy.compression=topk: steps with it can't"),
+        (("strategy=local_sgd", "strategy.outer=slowmo"), "strategy.outer=slowmo: steps with it can't be"),
+        (("strategy=tf_multiworker", "strategy.deterministic=true"), "strategy.deterministic=true: steps"),
+        (("strategy=mpi", "batchnorm=sync"), "batchnorm=sync: steps of strategy=mpi with it can't be"),
+        (
+            ("strategy=tf_mirrored", "hardware.speeds=[1,0.5]"),
+            "strategy tf_mirrored has all its devices in one",
+        ),
+    ],
+)
+def test_what_no_other_strategy_does_is_a_line(words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        cost_profile.kind_of(config(*WORDS, *words))
+
+
 def test_a_profile_without_the_bytes_of_the_model_is_a_line() -> None:
     run = config(*WORDS, "strategy=local_sgd")
-    old = made.profile(made.steps_point(stand_in.of(run), 0.5))
+    old = made.profile(replace(made.steps_point(stand_in.of(run), 0.5), beside=2))
     with pytest.raises(ConfigError, match="profile doesn't say how many bytes workers of strategy=local_sgd"):
         steps.of(run, old).parts(PLAIN)
 
@@ -152,13 +203,20 @@ def test_a_strategy_of_a_user_that_is_predicted_as_nothing_is_a_line() -> None:
     strange = replace(run, strategy={**run.strategy, "predicted": {"as": "sinlge"}})
     with pytest.raises(ConfigError, match="strategy=local_sgd: is predicted as sinlge, which is no strategy"):
         stand_in.of(strange)
+    for predicted, says in (
+        ({"exchanges": "all_reduce"}, "its `predicted` has no `as`"),
+        ({"as": "single", "exchange": "all_reduce"}, "its `predicted` has exchange; keys are as, options"),
+        ({"as": "single", "every": "stale"}, "its `predicted` names stale, which is no option of it"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            stand_in.of(replace(run, strategy={**run.strategy, "predicted": predicted}))
     strange = replace(run, strategy={**run.strategy, "predicted": {"as": "single", "exchanges": "all"}})
     with pytest.raises(ConfigError, match=r"predicted\.exchanges=all: must be all_reduce or servers"):
         added.exchanges(strange)
 
 
 def test_an_exchange_that_is_not_seen_before_an_update_comes_at_the_end() -> None:
-    run = config(*WORDS, "strategy=tf_multiworker")
+    run = config(*WORDS, "strategy=tf_custom")
     found = added.added(Program((), 4.0), run, MIB)
     assert [event.kind for event in found.events] == ["all_reduce", "wait"]
     assert found.simulate(lambda _: 2.0).seconds == 6.0
