@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from src.config import Config, ConfigError, command_line, compose
 from src.data import available
-from src.predict import sheets
+from src.predict import dry_runs, sheets, side_by_side
 from src.predict.asked import BY_WORKERS, HERE, Asked
 from src.predict.law import MOST_SAMPLES
 from src.predict.ledger import Entry
@@ -112,21 +111,18 @@ def of(question: Asked) -> list[Held]:
         raise ConfigError(f"model={config.model['name']}: can't be looked at before it runs")
     if not config.dataset.get("in_memory"):
         available.ensure(config.dataset)
-    # Frameworks are imported once nothing is mistyped.
-    from src.predict import looks
-
     for strategy, own in configs.items():
-        looks.config_of(words, strategy, own.workers, looks.SAMPLES[0], own.microbatches)
-    for strategy, own in configs.items():
-        alone = strategy == "single"
-        if not alone and 1 in question.devices and "single" not in configs:
+        dry_runs.config_of(words, strategy, own.workers, dry_runs.SAMPLES[0], own.microbatches)
+    several = [count for count in question.devices if count > 1]
+    asked = {name: (own, [1] if name == "single" else several) for name, own in configs.items()}
+    for strategy, every in side_by_side.looked_at(question, asked):
+        own = configs[strategy]
+        if strategy != "single" and 1 in question.devices and "single" not in configs:
             found.append(Held(strategy, 1, reason="one device is strategy=single"))
-        counts = [1] if alone else [count for count in question.devices if count > 1]
-        print(f"looking at {strategy} ...", file=sys.stderr, flush=True)
-        for count, looked in looks.looked_at(question, strategy, counts, own):
+        for count, looked in every:
             made = _held(question, strategy, count, own, looked)
             if made.samples is not None:
-                config = looks.config_of(words, strategy, count, made.samples, own.microbatches)
+                config = dry_runs.config_of(words, strategy, count, made.samples, own.microbatches)
                 made = replace(made, config=config)
             found.append(made)
     return found

@@ -20,6 +20,29 @@ STRAIGHT = 0.01
 
 
 @dataclass(frozen=True)
+class Share:
+    """The part of a model that the first of several shards has.
+
+    It has as many rows of each parameter as any, which is more than its part where rows don't divide.
+
+    Attributes:
+        shapes: of each parameter: rows, and elements of one.
+    """
+
+    shapes: tuple[tuple[int, int], ...]
+
+    def __call__(self, devices: int) -> float:
+        """Return the part that one of so many has."""
+        whole = sum(rows * row for rows, row in self.shapes) or 1
+        return sum(-(-rows // devices) * row for rows, row in self.shapes) / whole
+
+
+def all_of_it(devices: int) -> float:
+    """Return the part of a model that each of several devices has where nothing is divided."""
+    return 1.0
+
+
+@dataclass(frozen=True)
 class Law:
     """Bytes by part at each moment of a step, each [moments, parts].
 

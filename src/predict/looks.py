@@ -6,14 +6,12 @@ A process is the first rank of as many as are asked for; exchanges send nothing.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -21,13 +19,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from src.compat.torch import group_that_sends_nothing
-from src.config import Config, ConfigError, command_line, compose
+from src.config import Config, ConfigError
 from src.config.mistakes import CommandError
 from src.data import prepared
 from src.measure.recorder import Recorder
-from src.predict.asked import DIVIDE_SAMPLES, HERE, HYBRID, Asked
+from src.predict.asked import DIVIDE_SAMPLES, HYBRID, Asked
+from src.predict.dry_runs import SAMPLES, config_of, copies_of
 from src.predict.gpu_operators import GpuOperators
-from src.predict.law import Law
+from src.predict.law import Law, Share
 from src.predict.layout import Layout, layout
 from src.predict.looked import Looked
 from src.predict.row import Row
@@ -43,71 +42,13 @@ from src.runtime.torch.sharding import sharded_module
 from src.runtime.torch.tensor import finding, plan
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
 
-# Samples of the micro-batches that are looked at: BatchNorm takes no single one of a single pixel.
-SAMPLES = (2, 4, 8)
 CPU = torch.device("cpu")
 
 
-def config_of(words: Sequence[str], strategy: str, devices: int, samples: int, microbatches: int) -> Config:
-    """Compose a run by words of a command line, whose devices have so many samples in a micro-batch each.
-
-    Raises:
-        ConfigError: for a mistake, or for what isn't looked at.
-    """
-    copies = devices if strategy in DIVIDE_SAMPLES else 1
-    if strategy == HYBRID:
-        copies = copies_of(_composed(tuple(words), strategy, devices, devices * microbatches, microbatches))
-    # What else there is goes with no number of samples.
-    few = SAMPLES[0] * copies * microbatches
-    config = _composed(tuple(words), strategy, devices, few, microbatches)
-    config = dataclasses.replace(config, batch=copies * microbatches * samples)
-    for key, given, plain in (
-        ("scaling", config.scaling, "strong"),
-        ("batch_shares", config.batch_shares, "equal"),
-        ("batchnorm", config.batchnorm, "local"),
-        ("strategy.compile", config.strategy.get("compile", False), False),
-        ("strategy.speeds", config.strategy.get("speeds"), None),
-        ("strategy.compression", config.strategy.get("compression", "none"), "none"),
-    ):
-        if given != plain:
-            raise ConfigError(f"{key}={given}: isn't looked at; leave it away")
-    return config
-
-
-@cache
-def _composed(words: tuple[str, ...], strategy: str, devices: int, batch: int, microbatches: int) -> Config:
-    kept = [word for word in words if not word.startswith(("batch=", "microbatches=", "dataset.limit="))]
-    own = [f"strategy={strategy}", f"workers={devices}", f"batch={batch}", f"microbatches={microbatches}"]
-    (found,) = compose.cells(command_line.parse([*kept, *HERE, *own]))
-    return found
-
-
-def copies_of(config: Config) -> int:
-    """Return among how many parts of the mesh a batch's samples are divided.
-
-    Raises:
-        ConfigError: for stages of shards or parts, which aren't looked at.
-    """
-    degrees = config.degrees
-    if degrees.pipeline > 1 and (degrees.tensor > 1 or degrees.shard > 1):
-        name = "tensor" if degrees.tensor > 1 else "shard"
-        raise ConfigError(
-            f"strategy.pipeline={degrees.pipeline} strategy.{name}={getattr(degrees, name)}: stages of "
-            "shards or parts aren't looked at; copies of stages are"
-        )
-    return degrees.batch
-
-
-def share_of(model: nn.Module) -> Callable[[int], float]:
-    """Return, from a number of devices, the part of a model that the first shard has.
-
-    It has as many rows of each parameter as any, which is more than its part where rows don't divide.
-    """
-    shapes = [
-        (len(each), each.numel() // len(each)) for each in model.parameters() if each.numel() and each.dim()
-    ]
-    whole = sum(rows * row for rows, row in shapes) or 1
-    return lambda devices: sum(-(-rows // devices) * row for rows, row in shapes) / whole
+def share_of(model: nn.Module) -> Share:
+    """Return the part of a model that the first of several shards has."""
+    every = [each for each in model.parameters() if each.numel() and each.dim()]
+    return Share(tuple((len(each), each.numel() // len(each)) for each in every))
 
 
 def whole(config: Config, *, buckets: bool) -> Look:
@@ -236,7 +177,7 @@ def looked_at(
         fails = isinstance(shared, str) and count % fewest == 0 and strategy != HYBRID
         if shared is None or (strategy in BY_NUMBER and not fails):
             fewest = count
-            points = [(count, samples) for samples in SAMPLES]
+            points = [(count, samples) for samples in _samples(question, strategy)]
             points += [(2 * count, SAMPLES[0])] if divided else []
             try:
                 configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
@@ -245,6 +186,14 @@ def looked_at(
                 # A mesh can't be laid out of any number of devices.
                 shared = str(error)
         yield count, shared
+
+
+def _samples(question: Asked, strategy: str) -> Sequence[int]:
+    """Return the samples of micro-batches that are looked at.
+
+    Whether a model's operations go with samples is seen under the first strategy.
+    """
+    return SAMPLES if strategy == question.strategies[0] else (SAMPLES[0], SAMPLES[-1])
 
 
 def _looked(

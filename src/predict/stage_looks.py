@@ -18,6 +18,7 @@ from src.compat.torch import TensorsWithoutData, with_tensors
 from src.config import Config
 from src.measure.kernels import Trace
 from src.measure.live_step import LiveBytes
+from src.partition import balance
 from src.partition import plan as planning
 from src.partition.model_profile import LiveTensor, ModelProfile
 from src.partition.plan import CutOptions, Plan
@@ -27,12 +28,13 @@ from src.partition.torch.simulation import Tensors
 from src.partition.torch.stage import RankStages, Stage
 from src.predict.constants import Constants
 from src.predict.gpu_operators import GpuInterpreter, GpuOperators
-from src.predict.law import Fullest, Law
+from src.predict.law import Fullest, Law, all_of_it
 from src.predict.layout import Layout
 from src.predict.traced.programs import Traces
 from src.predict.traced.stages import OperationKernels, link_of
 from src.runtime.common.context import RankContext
 from src.runtime.torch import predicted_memory, scoring, setup, update_rule
+from src.runtime.torch.checkpoint import tied_names
 from src.runtime.torch.kernel_counter import KernelCounter
 from src.runtime.torch.pipeline import cutting
 from src.runtime.torch.tensors import first_samples
@@ -57,6 +59,8 @@ class CutModel:
         first, config = contexts[few], contexts[few].config
         whole = setup.build(first, lambda _: None)
         self.weights = float(sum(each.nbytes for each in whole.parameters()))
+        shares = CutOptions.of(config).tied == "together" and tied_names(whole)
+        self._further = ", or strategy.tied=reduce, for layers share a weight" if shares else ""
         self._task = setup.make_task(first)
         inputs = {samples: cutting.example_inputs(each, samples, CPU) for samples, each in contexts.items()}
         tied, precision = CutOptions.of(config).tied, config.precision
@@ -94,6 +98,8 @@ class CutModel:
             ConfigError: where it can't be cut so.
         """
         constants = Constants()
+        stages = config.degrees.pipeline * config.virtual_stages
+        balance.check_stages(len(self._graph.operations), stages, "stages", self._further)
         costs = self.kernels.costs(config.microbatch, layout.device, constants)
         demands = planning.demands_of(config, overlaps=True)
         return planning.make(
@@ -119,7 +125,7 @@ class CutModel:
                 (count, samples): self._held(config, plan, rank, dict(zip(numbers, spans, strict=True))).sizes
                 for samples, config in configs.items()
             }
-            laws.append(Law.of(held, lambda _: 1.0))
+            laws.append(Law.of(held, all_of_it))
         return Fullest(laws)
 
     def _held(self, config: Config, plan: Plan, rank: int, spans: Mapping[int, tuple[int, int]]) -> LiveBytes:

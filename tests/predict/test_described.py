@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import ROOT
 
+STAGES_OF_SHARDS = ("strategy=hybrid", "strategy.pipeline=2", "strategy.shard=2")
 MODEL = ("model=gpt", "model.layers=2", "dataset=gcide", "dataset.source=generated", "optimizer.name=adamw")
 
 
@@ -51,6 +52,15 @@ def test_strategies_on_described_devices(tmp_path: Path) -> None:
     assert pipeline["bytes"] < alone["bytes"]
     # Each rank of a split layer has its part of the products.
     assert 0.4 < found["tensor_parallel", 2]["compute_seconds"] / alone["compute_seconds"] < 0.9
+    mesh = ("strategy=hybrid", "strategy.pipeline=2")
+    said = run(*MODEL, *mesh, "hardware=p100", "devices=2,4", "batch=256", "--json", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    one, copies = json.loads(said.stdout)
+    assert [one[key] for key in ("bytes", "seconds")] == [pipeline[key] for key in ("bytes", "seconds")]
+    # Two copies of two stages have half of the samples each, which they send, and sum their gradients.
+    assert copies["samples"] == one["samples"] / 2
+    assert 0.4 < copies["compute_seconds"] / one["compute_seconds"] < 0.75
+    assert copies["exchange_seconds"] > 0.5 * one["exchange_seconds"]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +75,17 @@ def test_strategies_on_described_devices(tmp_path: Path) -> None:
         (["model=cnn", "hardware=k80", "--what-if", "network=fast"], "network=fast"),
         (["--rows", "x.csv", "--json"], "--json: is of words"),
         (["model=cnn", "hardware=k80", "workers=2"], "workers=2: say devices=8"),
+        (
+            [
+                "model=cnn",
+                "hardware=k80",
+                "devices=4",
+                "strategy=hybrid",
+                "strategy.pipeline=2",
+                "strategy.shard=2",
+            ],
+            "strategy.pipeline=2 strategy.shard=2: stages of shards or parts aren't looked at",
+        ),
     ],
 )
 def test_a_mistake_is_a_line(words: list[str], line: str) -> None:

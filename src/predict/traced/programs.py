@@ -10,6 +10,7 @@ import numpy as np
 
 from src.config.mistakes import ConfigError
 from src.measure.kernels import FIELDS, GRADIENT, UNKNOWN, UPDATE, WAIT, Kernels, Mark, Trace
+from src.predict.law import all_of_it
 from src.predict.program import Event, Program
 
 # The first bucket is smaller than others, so that exchanges begin early (torch's DistributedDataParallel).
@@ -115,7 +116,7 @@ class Traces:
         found: Mapping[int, Trace],
         devices: int,
         more: Mapping[int, Trace] | None = None,
-        share: Callable[[int], float] = lambda _: 1.0,
+        share: Callable[[int], float] = all_of_it,
     ) -> Traces:
         """Check that what is asked of a device goes with samples, of three numbers at least.
 

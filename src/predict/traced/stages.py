@@ -16,7 +16,7 @@ from src.predict.layout import Layout
 from src.predict.row import Row
 from src.predict.sheets import Device
 from src.predict.stage_seconds import StageSeconds
-from src.predict.step import Parts
+from src.predict.step import Parts, expected_maximum
 from src.predict.traced import costs
 from src.predict.traced.programs import Traces
 
@@ -111,7 +111,8 @@ class TracedStages:
         count = self.model.config.microbatches
         work = count * float(taken.whole.sum()) / self.row.pipeline + float(taken.update.mean())
         exchange = max(0.0, whole - without) + summing * self._summed(constants)
-        return Parts(work, exchange, max(0.0, without - work), constants.fixed_seconds)
+        waits = work * constants.straggling * expected_maximum(self.layout.replicas)
+        return Parts(work + waits, exchange, max(0.0, without - work), constants.fixed_seconds)
 
     def _summed(self, constants: Constants) -> float:
         """Return the seconds in which copies of stages sum gradients, once all passes are done."""
