@@ -177,3 +177,32 @@ def test_a_rank_rehearses_the_exchanges_of_a_real_one_and_its_step_is_predicted(
     )
     assert asked.returncode == 0, asked.stderr
     assert sum(" ms " in line for line in asked.stdout.splitlines()) == len(EXCHANGING) + 1
+
+
+@pytest.mark.slow
+def test_one_device_stands_for_workers_with_servers_and_for_those_of_tensorflow(commands: Any) -> None:
+    words = (
+        "model=mlp",
+        "dataset=synthetic",
+        "hardware.device=cpu",
+        "hardware.share_devices=true",
+        "workers=2",
+    )
+    words = (*words, "batch=16", "strategy=parameter_server,tf_multiworker")
+    done = profile(commands.folder, *words, "out=profile")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((commands.folder / "profile/profile.json").read_text())
+    rehearsed = {point["identity"]["strategy"]["name"]: point for point in found["points"]}
+    assert set(rehearsed) == {"single", "tf_single"}
+    for point in rehearsed.values():
+        assert (point["identity"]["workers"], point["microbatch"], point["beside"]) == (1, 8, 2)
+        assert len(point["ranks"]) == 2
+        assert all(rank["trained_bytes"] > 0 and rank["last_seconds"] > 0 for rank in point["ranks"])
+    assert {each["by"] for each in found["exchanges"]} == {"parameter_server", "tf_multiworker"}
+    command = [sys.executable, "-m", "src.predict", "--profile", "profile", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    asked = subprocess.run(
+        command, cwd=commands.folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert asked.returncode == 0, asked.stderr
+    assert sum(" ms " in line for line in asked.stdout.splitlines()) == 2

@@ -70,7 +70,8 @@ def measure(cells: Sequence[Config], out: Path) -> None:
     for each in between.values():
         network.check_runs_here(each)
     for cell in needed.values():
-        available.ensure(cell.dataset)
+        if not cell.dataset.get("in_memory"):
+            available.ensure(cell.dataset)
     # Mistakes in a model of the user's own are told as before a training.
     inspection.inspect([*needed.values()])
     with contextlib.closing(leases.take([*local])) as lease:
