@@ -88,29 +88,8 @@ def of(question: Asked) -> list[Held]:
     Raises:
         ConfigError: for a mistake in the words.
     """
+    configs, found = composed(question)
     words = question.words
-    if command_line.parse([*words, "strategy=single"]).multirun:
-        raise ConfigError("-m: one configuration is looked at; leave it away")
-    for word in words:
-        if word.lstrip("+").startswith(("workers=", "scaling=", "hardware.")):
-            raise ConfigError(
-                f"{word}: say devices=8 and hardware=a100_80gb, of whom each has its part of batch"
-            )
-    # A mistake is told before the first look.
-    configs, found = {}, []
-    for strategy in question.strategies:
-        try:
-            configs[strategy] = _few(question, strategy)
-        except ConfigError as error:
-            # What one can't have, of several that nobody has named, others may.
-            if question.named or strategy == "single":
-                raise
-            found += [Held(strategy, n, reason=str(error)) for n in question.devices if n > 1]
-    config = next(iter(configs.values()))
-    if config.framework != "torch" or config.model.get("own_training"):
-        raise ConfigError(f"model={config.model['name']}: can't be looked at before it runs")
-    if not config.dataset.get("in_memory"):
-        available.ensure(config.dataset)
     for strategy, own in configs.items():
         dry_runs.config_of(words, strategy, own.workers, dry_runs.SAMPLES[0], own.microbatches)
     several = [count for count in question.devices if count > 1]
@@ -126,6 +105,39 @@ def of(question: Asked) -> list[Held]:
                 made = replace(made, config=config)
             found.append(made)
     return found
+
+
+def composed(question: Asked) -> tuple[dict[str, Config], list[Held]]:
+    """Return a run on few devices of each strategy, and those of which there is none, with the reason.
+
+    Raises:
+        ConfigError: for a mistake in the words.
+    """
+    words = question.words
+    if command_line.parse([*words, "strategy=single"]).multirun:
+        raise ConfigError("-m: one configuration is looked at; leave it away")
+    for word in words:
+        if word.lstrip("+").startswith(("workers=", "scaling=", "hardware.")):
+            raise ConfigError(
+                f"{word}: say devices=8 and hardware=a100_80gb, of whom each has its part of batch"
+            )
+    # A mistake is told before the first look.
+    configs: dict[str, Config] = {}
+    found: list[Held] = []
+    for strategy in question.strategies:
+        try:
+            configs[strategy] = _few(question, strategy)
+        except ConfigError as error:
+            # What one can't have, of several that nobody has named, others may.
+            if question.named or strategy == "single":
+                raise
+            found += [Held(strategy, n, reason=str(error)) for n in question.devices if n > 1]
+    config = next(iter(configs.values()))
+    if config.framework != "torch" or config.model.get("own_training"):
+        raise ConfigError(f"model={config.model['name']}: can't be looked at before it runs")
+    if not config.dataset.get("in_memory"):
+        available.ensure(config.dataset)
+    return configs, found
 
 
 def entries(question: Asked, every: Sequence[Held]) -> list[Entry]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from src.predict.law import Fullest, Law
+from src.predict.step import Parts
 from src.predict.traced.programs import Traces
 from src.predict.traced.stages import Cut
 
@@ -32,3 +34,31 @@ class Looked:
     bucket_bytes: float = 0.0
     copies: int | None = 1
     at_start: float = 1.0
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A pipeline that is asked for: so many devices, stages, and numbers of micro-batches to choose from."""
+
+    devices: int
+    pipeline: int
+    batch: int
+    microbatches: tuple[int, ...]
+    recompute: str = "none"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A pipeline that was looked at.
+
+    Attributes:
+        microbatches: of a step.
+        parts: the seconds of a step, by what is believed of machines.
+        held: bytes by part on the device that holds most, when it does.
+        at_start: bytes of weights on a device before the first step.
+    """
+
+    microbatches: int
+    parts: Parts
+    held: Mapping[str, float]
+    at_start: float

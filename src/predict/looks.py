@@ -63,7 +63,7 @@ def whole(config: Config, *, buckets: bool) -> Look:
         if (limit := config.optimizer["clip_norm"]) is not None:
             update_rule.clip(model.parameters(), limit)
 
-    with _context(config) as (context, _), GpuOperators():
+    with context_of(config) as (context, _), GpuOperators():
         return dry_run.look(context, setup.make_task(context), CPU, divide, foreach=True)
 
 
@@ -87,7 +87,7 @@ def put_gradients_in_buckets(model: nn.Module, microbatches: int, note: Callable
 
 def shards(config: Config) -> Look:
     """Look at a step of a device that has its shard of the model."""
-    with _context(config) as (context, recorder), group_that_sends_nothing(config.workers):
+    with context_of(config) as (context, recorder), group_that_sends_nothing(config.workers):
         found = sharded_module.find_groups(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
@@ -97,7 +97,7 @@ def shards(config: Config) -> Look:
 
 def parts(config: Config) -> Look:
     """Look at a step of a device that has its part of each layer."""
-    with _context(config) as (context, recorder), group_that_sends_nothing(config.workers):
+    with context_of(config) as (context, recorder), group_that_sends_nothing(config.workers):
         found = finding.find(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
 
@@ -203,13 +203,13 @@ def _looked(
         with warnings.catch_warnings():
             # What a run prints once is of no use here.
             warnings.simplefilter("ignore")
-            with _context(next(iter(configs.values()))) as (context, _):
+            with context_of(next(iter(configs.values()))) as (context, _):
                 model = setup.build(context, _ignore)
             weights = float(sum(each.nbytes for each in model.parameters()))
             looks = {point: look(config) for point, config in configs.items()}
             law = Law.of({point: each.live.sizes for point, each in looks.items()}, share_of(model))
     except Exception as error:
-        return _reason(error)
+        return reason_of(error)
     traces: Traces | str
     try:
         own = {samples: each.trace for (count, samples), each in looks.items() if count == devices}
@@ -237,10 +237,10 @@ def _pipelines(
         warnings.simplefilter("ignore")
         try:
             given = {n: _first(words, strategy, devices, n, parts) for n in SAMPLES}
-            made = {n: contexts.enter_context(_context(each))[0] for n, each in given.items()}
+            made = {n: contexts.enter_context(context_of(each))[0] for n, each in given.items()}
             model = CutModel(made)
         except Exception as error:
-            reason = _reason(error)
+            reason = reason_of(error)
             yield from ((count, reason) for count in devices)
             return
         for count in devices:
@@ -248,14 +248,14 @@ def _pipelines(
                 few = config_of(words, strategy, count, 1, parts)
                 samples = max(1, config.batch // (parts * few.degrees.batch))
                 own = config_of(words, strategy, count, samples, parts)
-                plan = model.plan(own, _nearby(question.row(own, strategy, count)))
+                plan = model.plan(own, nearby(question.row(own, strategy, count)))
                 points = _around(samples, max(1, len(next(iter(made.values())).arrays.train) // parts))
                 law = model.law(plan, {n: config_of(words, strategy, count, n, parts) for n in points})
                 cut = Cut(own, model.kernels, model.profile(samples), plan)
                 # Each device holds the whole model against the cut one.
                 yield count, Looked(count, law, model.weights, cut, copies=own.degrees.batch, at_start=2.0)
             except Exception as error:
-                yield count, _reason(error)
+                yield count, reason_of(error)
 
 
 def _around(samples: int, there: int) -> tuple[int, int]:
@@ -276,14 +276,14 @@ def _first(words: Sequence[str], strategy: str, devices: Sequence[int], samples:
     return config_of(words, strategy, last, samples, parts)
 
 
-def _nearby(row: Row) -> Layout:
+def nearby(row: Row) -> Layout:
     """Lay a row out, on one node where nobody says what lies between nodes."""
     if row.network is None:
         row = row.model_copy(update={"devices_per_node": row.devices})
     return layout(row)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return why a step can't be looked at; raise what is no fault of the model's."""
     if isinstance(error, ConfigError):
         return str(error)
@@ -295,7 +295,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def _context(config: Config) -> Iterator[tuple[RankContext, Recorder]]:
+def context_of(config: Config) -> Iterator[tuple[RankContext, Recorder]]:
     with tempfile.TemporaryDirectory(prefix="scaleguide-") as folder:
         arrays = prepared.load(config.dataset)
         context = RankContext(config, 0, config.workers, arrays, Path(folder), (0,))

@@ -8,7 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import get_context
+from pkgutil import resolve_name
+from typing import Any
 
 from src.config import Config
 from src.config.mistakes import CommandError
@@ -23,6 +26,19 @@ ORDER = ("pipeline", "hybrid", "tensor_parallel", "fsdp", "ddp", "single")
 Every = list[tuple[int, Looked | str]]
 
 
+@dataclass(frozen=True)
+class Job:
+    """A function that looks at steps: its import path, and its arguments; what it yields is listed."""
+
+    path: str
+    arguments: tuple[Any, ...]
+
+    def do(self) -> list[Any]:
+        """Call the function; what a model's builder prints is no answer."""
+        with contextlib.redirect_stdout(sys.stderr):
+            return list(resolve_name(self.path)(*self.arguments))
+
+
 def looked_at(
     question: Asked, runs: Mapping[str, tuple[Config, Sequence[int]]]
 ) -> Iterator[tuple[str, Every]]:
@@ -32,36 +48,41 @@ def looked_at(
         question: what is asked.
         runs: by the name of a strategy a run of it on few devices, and on how many there are to be.
     """
-    there = {name: (config, counts) for name, (config, counts) in runs.items() if counts}
+    jobs = {
+        name: Job(f"{LOOKS}.looked_at", (question, name, counts, config))
+        for name, (config, counts) in runs.items()
+        if counts
+    }
+    done = dict(every(jobs))
+    for name in runs:
+        yield name, done.get(name, [])
+
+
+def every(jobs: Mapping[str, Job]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield what each of several jobs has found, by the name of its strategy.
+
+    Raises:
+        CommandError: where a process was killed.
+    """
     # Each process imports the frameworks, which takes seconds, unless this one has.
     cores = len(os.sched_getaffinity(0))
-    if LOOKS in sys.modules or len(there) < 2 or cores < 2:
-        for name, (config, counts) in runs.items():
+    if LOOKS in sys.modules or len(jobs) < 2 or cores < 2:
+        for name, job in jobs.items():
             print(f"looking at {name} ...", file=sys.stderr, flush=True)
-            yield name, _look(question, name, counts, config) if counts else []
+            yield name, job.do()
         return
     # Forked processes would have the locks of this one's threads.
-    with ProcessPoolExecutor(min(cores, len(there)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(cores, len(jobs)), get_context("spawn")) as pool:
         try:
-            begun: dict[str, Future[Every]] = {}
-            for name in sorted(there, key=ORDER.index):
-                config, counts = there[name]
-                begun[name] = pool.submit(_look, question, name, counts, config)
-            print(f"looking at {', '.join(there)} ...", file=sys.stderr, flush=True)
-            for name in runs:
-                yield name, begun[name].result() if name in begun else []
+            begun: dict[str, Future[list[Any]]] = {}
+            for name in sorted(jobs, key=ORDER.index):
+                begun[name] = pool.submit(jobs[name].do)
+            print(f"looking at {', '.join(jobs)} ...", file=sys.stderr, flush=True)
+            for name in jobs:
+                yield name, begun[name].result()
         except BrokenProcessPool as error:
             raise CommandError(
                 "a process that looked at steps was killed; its memory may have run out"
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _look(question: Asked, strategy: str, counts: Sequence[int], config: Config) -> Every:
-    """Look at a strategy's steps on each number of devices."""
-    from src.predict import looks
-
-    # What a model's builder prints is not part of the answer.
-    with contextlib.redirect_stdout(sys.stderr):
-        return list(looks.looked_at(question, strategy, counts, config))

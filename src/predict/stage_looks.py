@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from src.compat.torch import TensorsWithoutData, with_tensors
 from src.config import Config
 from src.measure.kernels import Trace
+from src.measure.live_bytes import PARTS
 from src.measure.live_step import LiveBytes
 from src.partition import balance
 from src.partition import plan as planning
@@ -55,6 +56,7 @@ class CutModel:
         """
         export.load()
         self._contexts = contexts
+        self._profiles: dict[int, ModelProfile] = {}
         few, *_, many = contexts
         first, config = contexts[few], contexts[few].config
         whole = setup.build(first, lambda _: None)
@@ -79,6 +81,11 @@ class CutModel:
 
     def profile(self, samples: int) -> ModelProfile:
         """Return the operations, with tensors of micro-batches of so many samples at the boundaries."""
+        if samples not in self._profiles:
+            self._profiles[samples] = self._profile(samples)
+        return self._profiles[samples]
+
+    def _profile(self, samples: int) -> ModelProfile:
         few, *_, many = self._contexts
         first, last = (self._graph.profile(self._values[each]) for each in (few, many))
         share = (samples - few) / (many - few)
@@ -114,19 +121,33 @@ class CutModel:
             configs: of a run, by two numbers of samples of a micro-batch, in order. Which moment of a pass is
                 the fullest may change with samples: the law is right for these two.
         """
-        ends = [0, *plan.boundaries, len(self._graph.operations)]
         count = next(iter(configs.values())).degrees.pipeline
-        placed = plan.devices or list(range(count))
         laws = []
         for rank in range(count):
-            numbers = [number for number, place in enumerate(placed) if place == rank]
-            spans = [(ends[number], ends[number + 1]) for number in numbers]
+            spans = self._spans(plan, rank, count)
             held = {
-                (count, samples): self._held(config, plan, rank, dict(zip(numbers, spans, strict=True))).sizes
+                (count, samples): self._held(config, plan, rank, spans).sizes
                 for samples, config in configs.items()
             }
             laws.append(Law.of(held, all_of_it))
         return Fullest(laws)
+
+    def most(self, plan: Plan, config: Config, ranks: Sequence[int]) -> dict[str, float]:
+        """Return the bytes by part on the one of some devices that holds most, when it does."""
+        count, found = config.degrees.pipeline, []
+        for rank in ranks:
+            sizes = self._held(config, plan, rank, self._spans(plan, rank, count)).sizes
+            found.append(sizes[sizes.sum(axis=1).argmax()])
+        fullest = max(found, key=lambda parts: float(parts.sum()))
+        return dict(zip(PARTS, map(float, fullest), strict=True))
+
+    def _spans(self, plan: Plan, rank: int, count: int) -> dict[int, tuple[int, int]]:
+        """Return the operations of each stage of a rank, from one to another, by the stage's number."""
+        ends = [0, *plan.boundaries, len(self._graph.operations)]
+        placed = plan.devices or list(range(count))
+        return {
+            number: (ends[number], ends[number + 1]) for number, place in enumerate(placed) if place == rank
+        }
 
     def _held(self, config: Config, plan: Plan, rank: int, spans: Mapping[int, tuple[int, int]]) -> LiveBytes:
         """Return what a rank holds that has the stages `spans`, operations from one to another, by number."""

@@ -43,7 +43,7 @@ for strategy, first, count, samples, parts in (
     for one, other in zip(by_law.marks, seen.marks):
         assert abs(one.size - other.size) <= 0.02 * other.size, (strategy, one, other)
 # A run of so many samples predicts its own step by adding up passes; here they are of a GPU's operations.
-with looks._context(looks.config_of(words, "ddp", 4, 300, 1)) as (context, _), looks.GpuOperators():
+with looks.context_of(looks.config_of(words, "ddp", 4, 300, 1)) as (context, _), looks.GpuOperators():
     model, task = setup.build(context, lambda _: None), setup.make_task(context)
     memory = predicted_memory.CopyMemory(buckets=True)
     summed = predicted_memory.of_copy(context, model, task, looks.CPU, memory).most()

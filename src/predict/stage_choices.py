@@ -1,0 +1,97 @@
+"""Choose among pipelines that nobody runs: on so many devices, in so many stages and copies of them.
+
+The model is traced once. Of each number of devices and stages the quickest number of micro-batches that fits
+is kept, for to look at what stages hold takes longest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from src.config import Config, ConfigError
+from src.predict.asked import HYBRID, Asked
+from src.predict.constants import Constants
+from src.predict.dry_runs import SAMPLES
+from src.predict.layout import layout
+from src.predict.looked import Choice, Stages
+from src.predict.looks import context_of, nearby, reason_of
+from src.predict.stage_looks import CutModel
+from src.predict.traced.stages import Cut, TracedStages
+
+# So many numbers of micro-batches are tried for what fits.
+TRIED = 3
+
+
+def looked_at(
+    question: Asked, config: Config, wanted: Sequence[Stages], room: float
+) -> Iterator[tuple[Stages, Choice | str]]:
+    """Yield for each pipeline that is asked for the quickest one that fits, or else the one that holds least.
+
+    Args:
+        question: what is asked.
+        config: of a run of two stages.
+        wanted: the pipelines.
+        room: bytes that a device has for a step.
+    """
+    with contextlib.ExitStack() as contexts, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            # Whether its operations go with samples is seen under other strategies.
+            ends = SAMPLES[0], SAMPLES[-1]
+            given = {n: _config(config, Stages(2, 2, 2 * n, (2,)), 2) for n in ends}
+            made = {n: contexts.enter_context(context_of(each))[0] for n, each in given.items()}
+            model = CutModel(made)
+        except Exception as error:
+            reason = reason_of(error)
+            yield from ((each, reason) for each in wanted)
+            return
+        for each in wanted:
+            try:
+                yield each, _choice(question, config, model, each, room)
+            except Exception as error:
+                yield each, reason_of(error)
+
+
+def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, room: float) -> Choice:
+    """Return the quickest number of micro-batches that fits, or the one that holds least."""
+    timed = []
+    for count in wanted.microbatches:
+        own = _config(config, wanted, count)
+        row = question.row(own, HYBRID, wanted.devices)
+        plan = model.plan(own, nearby(row))
+        cut = Cut(own, model.kernels, model.profile(own.microbatch), plan)
+        timed.append((TracedStages(row, layout(row), cut).parts(Constants()), count, own, plan))
+    timed.sort(key=lambda each: each[0].seconds)
+    found: list[Choice] = []
+    for parts, count, own, plan in timed[:TRIED]:
+        ranks = _fullest([stage.memory_bytes for stage in plan.stages])
+        held = model.most(plan, own, ranks)
+        # Each device holds the whole model against the cut one.
+        found.append(Choice(count, parts, held, 2.0 * model.weights))
+        if sum(held.values()) <= room:
+            return found[-1]
+    return min(found, key=lambda each: sum(each.held.values()))
+
+
+def _fullest(sizes: Sequence[float]) -> list[int]:
+    """Return the numbers of stages of which one holds most: a plan's largest, or the last, with the loss."""
+    return sorted({max(range(len(sizes)), key=sizes.__getitem__), len(sizes) - 1})
+
+
+def _config(config: Config, wanted: Stages, microbatches: int) -> Config:
+    """Return the run of a pipeline, whose copies have equal parts of the batch."""
+    data, left = divmod(wanted.devices, wanted.pipeline)
+    if left or wanted.batch % (data * microbatches):
+        raise ConfigError(f"batch={wanted.batch}: can't be divided by {data} copies and {microbatches} parts")
+    strategy = {
+        **config.strategy,
+        "data": data,
+        "pipeline": wanted.pipeline,
+        "recompute": wanted.recompute,
+    }
+    return replace(
+        config, strategy=strategy, workers=wanted.devices, batch=wanted.batch, microbatches=microbatches
+    )

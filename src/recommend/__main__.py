@@ -1,0 +1,69 @@
+"""Say how to train: by what a study has measured, or on devices that nobody has, by what is predicted.
+
+    python -m src.recommend --measured                        # of the study in params.yaml
+    python -m src.recommend --measured aim=memory limit.hours=2
+    python -m src.recommend --measured aim=cost prices=prices.yaml --json
+    python -m src.recommend hardware=a100_80gb devices=2..64 network=infiniband_hdr model=gpt2_124m batch=512
+
+With the name of a data sheet each way of dividing the work over so many devices is predicted, and the best
+one named, with what is as good as far as known, why, on what that rests, and what to type
+(docs/recommend.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from src.config.mistakes import ConfigError
+from src.report.verdict.objective import AIMS, KEYS
+from src.run import exit_lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what to choose; return the exit status: 0, 1 where nothing can be chosen, or 2 for a mistake."""
+    options = _parse(arguments)
+    return exit_lines.run(lambda: _recommend(options))
+
+
+def _recommend(options: argparse.Namespace) -> int:
+    if options.measured:
+        from src.recommend import measured
+
+        return measured.recommend(options.words, options.params, options.study_dir, as_json=options.json)
+    if not any(word.startswith("hardware=") for word in options.words):
+        raise ConfigError(
+            "say --measured, for a study's runs, or hardware=a100_80gb devices=2..64 model=..., for devices "
+            "that a data sheet describes"
+        )
+    from src.recommend import described
+
+    if options.config_dir is not None:
+        options.words.append(f"--config-dir={options.config_dir}")
+    return described.recommend(options.words, as_json=options.json)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        "python -m src.recommend", description="How to train: by what was measured, or predicted."
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="key=value",
+        help=f"of {', '.join(KEYS)}, limit.cost; aims are {', '.join(AIMS)}; with hardware= also src.train's",
+    )
+    parser.add_argument("--measured", action="store_true", help="by the runs of a study")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--params", type=Path, default=Path("params.yaml"), help="the file that holds the study"
+    )
+    parser.add_argument("--study-dir", type=Path, help="where its runs/ are (default: results/<study>)")
+    parser.add_argument("--config-dir", help="a folder with further choices, as of src.train")
+    return parser.parse_intermixed_args(arguments)
+
+
+if __name__ == "__main__":
+    exit_lines.leave(main)

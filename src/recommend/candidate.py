@@ -1,0 +1,145 @@
+"""Describe a way of dividing a training over devices, with what is predicted of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from src.config.run_config import Degrees
+from src.predict.memory import GIB
+from src.predict.step import Parts
+from src.predict.traced import intervals
+
+LEVEL = 0.8
+# How far strategies may be off each other, as a part of a step, besides what they have in common: as far as
+# those of one's own machine are believed to be (`src/predict/own/calibration.py`).
+APART = 0.05
+ALONE = {"data": "ddp", "shard": "fsdp", "tensor": "tensor_parallel", "pipeline": "pipeline"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way of dividing a training.
+
+    Attributes:
+        degrees: of the mesh.
+        batch: samples of a step. microbatches: of a device in a step, each of `samples` samples.
+        recompute: `none`, or `full` where stages compute activations again.
+        parts: the seconds of a step, by part.
+        held: bytes by part on the device that holds most, when it does.
+        at_start: bytes of weights on a device before the first step.
+        room_gib: what a device has, of which frameworks take `margin_gib`.
+        samples_asked: of the whole training.
+        price: of a device for an hour; `None` without prices.
+    """
+
+    degrees: Degrees
+    batch: int
+    microbatches: int
+    samples: int
+    parts: Parts
+    held: Mapping[str, float]
+    at_start: float
+    room: float
+    samples_asked: float
+    recompute: str = "none"
+    price: float | None = None
+
+    @property
+    def devices(self) -> int:
+        """Return how many devices there are."""
+        return math.prod(vars(self.degrees).values())
+
+    @property
+    def strategy(self) -> str:
+        """Return the name of the strategy."""
+        several = [name for name, degree in vars(self.degrees).items() if degree > 1]
+        return "single" if not several else ALONE[several[0]] if len(several) == 1 else "hybrid"
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from others of its batch."""
+        words = [self.strategy]
+        if self.strategy == "hybrid":
+            words.append(" x ".join(f"{name} {n}" for name, n in vars(self.degrees).items() if n > 1))
+        if self.devices > 1:
+            words.append(f"on {self.devices} devices")
+        if self.microbatches > 1:
+            words.append(f"with {self.microbatches} micro-batches")
+        if self.recompute != "none":
+            words.append("and activations computed again")
+        return " ".join(words)
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of `src.train` that choose it."""
+        found = [f"strategy={self.strategy}"]
+        found += [f"workers={self.devices}"] if self.devices > 1 else []
+        if self.strategy == "hybrid":
+            found += [f"strategy.{name}={n}" for name, n in vars(self.degrees).items() if n > 1]
+        if self.degrees.pipeline > 1:
+            # A weight that layers share is of no account where there is none.
+            found += ["strategy.schedule=1f1b", "strategy.tied=reduce"]
+        found += [] if self.recompute == "none" else [f"strategy.recompute={self.recompute}"]
+        return [*found, f"batch={self.batch}", f"microbatches={self.microbatches}"]
+
+    @property
+    def rate(self) -> float:
+        """Return the samples of a second."""
+        return self.batch / self.parts.seconds
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return between which samples a second the rate lies, in 80 of 100 cases."""
+        off = math.exp(intervals.width(self.parts, LEVEL))
+        return self.rate / off, self.rate * off
+
+    @property
+    def gib(self) -> float:
+        """Return what the fullest device holds."""
+        return max(sum(self.held.values()), self.at_start) / GIB
+
+    @property
+    def fits(self) -> bool:
+        """Return whether it has that room."""
+        return max(sum(self.held.values()), self.at_start) <= self.room
+
+    @property
+    def hours(self) -> float:
+        """Return the hours of the whole training, evaluations and start-up left out."""
+        return self.samples_asked / self.rate / 3600
+
+    @property
+    def cost(self) -> float | None:
+        """Return what that costs; `None` without prices."""
+        return None if self.price is None else self.price * self.devices * self.hours
+
+    def value(self, aim: str) -> float:
+        """Return its figure of an aim, of which more is better."""
+        if aim == "memory":
+            return 1 / self.gib
+        return self.rate / self.devices if aim == "cost" else self.rate
+
+
+def apart(one: Candidate, other: Candidate) -> float:
+    """Return how far the logarithm of two candidates' ratio of rates may be off, in 80 of 100 cases.
+
+    What they have in common, devices and networks that are faster or slower than believed, moves both: it
+    counts by how much more of a step it is in one of them.
+    """
+    times = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+    def share(of: Candidate, name: str) -> float:
+        found: float = getattr(of.parts, name) / of.parts.seconds
+        return found
+
+    gaps = {name: abs(share(one, name) - share(other, name)) for name in ("compute", "exchange", "other")}
+    computing = intervals.quantile(intervals.ERRORS, LEVEL)
+    return math.hypot(
+        computing * gaps["compute"],
+        times * intervals.EXCHANGE * gaps["exchange"],
+        times * intervals.OTHER * gaps["other"],
+        times * APART,
+    )

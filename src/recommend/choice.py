@@ -1,0 +1,148 @@
+"""Choose among ways that were predicted: the best one within limits, and what is as good as far as known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from src.predict.held import MARGIN
+from src.recommend.candidate import Candidate, apart
+from src.report.verdict.objective import COST, THROUGHPUT
+
+# The simpler ones first: what has less to go wrong.
+SIMPLE = ("single", "ddp", "fsdp", "tensor_parallel", "pipeline", "hybrid")
+# A smaller difference is none.
+MATTERS = 0.01
+# So many of what is as good, or nearly so, are named.
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits within which a choice must stay; `None` is none."""
+
+    hours: float | None = None
+    cost: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice for an aim.
+
+    Attributes:
+        aim: its name.
+        chosen: the choice; `None` where nothing is within the limits.
+        tied: those that are as good, as far as known, the best first.
+        behind: those that aren't, the best first.
+        front: those of which no other one is faster on as few devices that hold as little.
+        refused: why others can't be chosen, a sentence each.
+    """
+
+    aim: str
+    chosen: Candidate | None
+    tied: tuple[Candidate, ...]
+    behind: tuple[Candidate, ...]
+    front: tuple[Candidate, ...]
+    refused: tuple[str, ...]
+
+
+def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits()) -> Choice:
+    """Choose among candidates of one batch.
+
+    The leader has the best figure. Of those that aren't told from it the one with the fewest devices is
+    chosen, for more cost more, and of these the simplest; for the least memory the fastest one is, and for
+    the cost the leader itself.
+    """
+    fit = [each for each in candidates if each.fits]
+    refused = _refused(candidates, fit, limits)
+    able = [each for each in fit if _within(each, limits)]
+    if not able:
+        return Choice(aim, None, (), (), (), tuple(refused))
+    order = sorted(able, key=lambda each: (each.value(aim), -each.devices), reverse=True)
+    leader = order[0]
+    tied = [each for each in order if _is_tied(leader, each, aim)]
+    if aim == THROUGHPUT:
+        chosen = min(tied, key=lambda each: (each.devices, SIMPLE.index(each.strategy), -each.rate))
+    elif aim == COST:
+        chosen = leader
+    else:
+        chosen = max(tied, key=lambda each: each.rate)
+    return Choice(
+        aim,
+        chosen,
+        tuple(each for each in tied if each is not chosen),
+        tuple(each for each in order if each not in tied),
+        tuple(front(able)),
+        tuple(refused),
+    )
+
+
+def _within(candidate: Candidate, limits: Limits) -> bool:
+    late = limits.hours is not None and candidate.hours > limits.hours
+    dear = limits.cost is not None and candidate.cost is not None and candidate.cost > limits.cost
+    return not late and not dear
+
+
+def _is_tied(leader: Candidate, other: Candidate, aim: str) -> bool:
+    """Return whether another one is as good as the leader, as far as known."""
+    if other is leader:
+        return True
+    off = math.log(leader.value(aim) / other.value(aim))
+    return off <= (math.log1p(MARGIN) if aim == "memory" else apart(leader, other))
+
+
+def front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates of which no other one is as fast, on as few devices, and holds as little.
+
+    They are in order of devices, and of rates.
+    """
+
+    def beats(one: Candidate, other: Candidate) -> bool:
+        ratios = (one.rate / other.rate, other.devices / one.devices, other.gib / one.gib)
+        return min(ratios) >= 1 - MATTERS and max(ratios) > 1 + MATTERS
+
+    best = [each for each in candidates if not any(beats(other, each) for other in candidates)]
+    # Of those that differ in nothing the simplest one stands for all.
+    best = [
+        each
+        for place, each in enumerate(sorted(best, key=lambda each: SIMPLE.index(each.strategy)))
+        if not any(_alike(other, each) for other in sorted(best, key=_simple)[:place])
+    ]
+    return sorted(best, key=lambda each: (each.devices, each.rate))
+
+
+def _simple(candidate: Candidate) -> int:
+    return SIMPLE.index(candidate.strategy)
+
+
+def _alike(one: Candidate, other: Candidate) -> bool:
+    """Return whether two differ in nothing that matters."""
+    near = abs(one.rate / other.rate - 1) < MATTERS and abs(one.gib / other.gib - 1) < MATTERS
+    return one.devices == other.devices and near
+
+
+def _refused(candidates: Sequence[Candidate], fit: Sequence[Candidate], limits: Limits) -> list[str]:
+    """Say what can't be chosen, and what would do."""
+    said = []
+    if too_large := [each for each in candidates if each not in fit]:
+        least = min(too_large, key=lambda each: each.gib)
+        said.append(
+            f"{len(too_large)} of {len(candidates)} ways don't fit; of these {least.name} needs least, "
+            f"{least.gib:.3g} GiB a device and what frameworks take"
+        )
+    late = [each for each in fit if limits.hours is not None and each.hours > limits.hours]
+    if late:
+        quickest = min(fit, key=lambda each: each.hours)
+        said.append(
+            f"{len(late)} take longer than limit.hours={limits.hours:g}; the quickest, {quickest.name}, "
+            f"takes {quickest.hours:.3g} h"
+        )
+    dear = [each for each in fit if limits.cost is not None and (each.cost or 0.0) > limits.cost]
+    if dear:
+        cheapest = min(fit, key=lambda each: each.cost or 0.0)
+        said.append(
+            f"{len(dear)} cost more than limit.cost={limits.cost:g}; the cheapest, {cheapest.name}, costs "
+            f"{cheapest.cost:.3g}"
+        )
+    return said

@@ -1,0 +1,145 @@
+"""Read what is asked of devices that nobody has: what to train, for which aim, within which limits."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from src.config import ConfigError
+from src.config.mistakes import nearest
+from src.config.rule import Rule
+from src.predict import asked, sheets
+from src.predict.asked import HYBRID, STRATEGIES, Asked
+from src.report.verdict.objective import COST, THROUGHPUT, Objective, objective
+from src.report.verdict.prices import Prices
+
+# What predictions tell of; of the others a study's runs do.
+PREDICTED = (THROUGHPUT, "memory", COST)
+OWN = ("aim", "limit.memory_gib", "limit.hours", "prices")
+MOST_COST = "limit.cost"
+KINDS = (*STRATEGIES, HYBRID)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about devices that nobody has.
+
+    Attributes:
+        devices: what they are, how many, how joined, and the words of a run, without its batch.
+        objective: aim and limits.
+        most_cost: the most that a training may cost; `None` without a limit.
+        batches: of which each has an answer.
+        microbatches: the number that is asked for; `None` for any.
+        strategies: names of those that may be chosen.
+    """
+
+    devices: Asked
+    objective: Objective
+    most_cost: float | None
+    batches: tuple[int, ...]
+    microbatches: int | None
+    strategies: tuple[str, ...]
+
+    @property
+    def room_gib(self) -> float:
+        """Return what a device has, or may hold."""
+        there = sheets.device(self.devices.hardware).memory_gib
+        return min(there, self.objective.memory_gib or there)
+
+    def price(self) -> float | None:
+        """Return what an hour of one device costs; `None` without prices.
+
+        Raises:
+            ConfigError: for a device without a price.
+        """
+        prices = self.objective.prices
+        if prices is None:
+            return None
+        found = price_of(self.devices.hardware, prices)
+        if found is None:
+            raise ConfigError(
+                f"prices: no price of {self.devices.hardware}, or of gpu; there are prices of "
+                f"{', '.join(prices.device_hour)}"
+            )
+        return found
+
+
+def price_of(hardware: str, prices: Prices) -> float | None:
+    """Return the price of a described device, by its name, that which drivers report, or its kind."""
+    reported = sheets.device(hardware).reported
+    for name, price in prices.device_hour.items():
+        if name == hardware or re.fullmatch(reported, name):
+            return price
+    return prices.device_hour.get("gpu")
+
+
+def read(words: Sequence[str]) -> Question:
+    """Read a command line.
+
+    Raises:
+        ConfigError: for a mistake.
+    """
+    own: dict[str, str] = {}
+    kept: list[str] = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key.startswith("strategy."):
+            raise ConfigError(f"{word}: options of strategies are chosen here; leave it away")
+        if key in (*OWN, MOST_COST, "batch", "microbatches", "strategy"):
+            if key in own or not value:
+                raise ConfigError(f"{word}: {'stands there twice' if key in own else 'names nothing'}")
+            own[key] = value
+        else:
+            kept.append(word)
+    wanted = objective({}, [f"{key}={own[key]}" for key in OWN if key in own])
+    _check(wanted, own)
+    strategies = tuple(dict.fromkeys(own.get("strategy", ",".join(KINDS)).split(",")))
+    for name in strategies:
+        if name not in KINDS:
+            raise ConfigError(
+                f"strategy={name}: can't be looked at before it runs; {', '.join(KINDS)} can; did you mean "
+                f"{nearest(name, KINDS)}?"
+            )
+    devices = asked.read([*kept, *([] if _has(kept, "devices") else ["devices=1..64"])])
+    cost = own.get(MOST_COST)
+    question = Question(
+        devices,
+        wanted,
+        None if cost is None else _number(MOST_COST, cost),
+        tuple(_whole("batch", each) for each in own.get("batch", "64").split(",")),
+        None if "microbatches" not in own else _whole("microbatches", own["microbatches"]),
+        strategies,
+    )
+    question.price()
+    return question
+
+
+def _check(wanted: Objective, own: dict[str, str]) -> None:
+    if wanted.aim.name not in PREDICTED:
+        raise ConfigError(
+            f"aim={wanted.aim.name}: isn't predicted; {', '.join(PREDICTED)} are, and `--measured` tells of "
+            "a study's runs"
+        )
+    if MOST_COST in own and wanted.prices is None:
+        raise ConfigError(f"{MOST_COST}={own[MOST_COST]}: needs what a device costs: prices=FILE")
+
+
+def _has(words: Sequence[str], key: str) -> bool:
+    return any(word.partition("=")[0] == key for word in words)
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    Rule(float, minimum=0, above=True).check(key, found if math.isfinite(found) else text)
+    return found
+
+
+def _whole(key: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"{key}={text}: must be a whole number from 1 on, or several with commas")
+    return int(text)
