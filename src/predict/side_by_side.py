@@ -19,7 +19,7 @@ from src.predict.asked import Asked
 from src.predict.looked import Looked
 
 LOOKS = "src.predict.looks"
-# Those that take longest come first.
+# What takes longest begins first.
 ORDER = ("pipeline", "hybrid", "tensor_parallel", "fsdp", "ddp", "single")
 
 # By the number of devices, what was looked at, or why nothing was.

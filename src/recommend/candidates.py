@@ -23,13 +23,13 @@ from src.recommend.question import Question
 # Micro-batches for each stage of a pipeline: fewer leave stages idle, more have few samples.
 EACH_STAGE = (1, 2, 4, 8)
 STAGE_CHOICES = "src.predict.stage_choices.looked_at"
-# Those that are looked at; copies of what has shards or parts need no look of their own.
+# Copies of what has shards or parts need no look of their own.
 KINDS = ("tensor_parallel", "fsdp", "ddp", "single")
 
 
 @dataclass
 class Found:
-    """What was predicted, and of which ways nothing could be, a line each."""
+    """The ways that were predicted, and why others could not be, a line each."""
 
     candidates: list[Candidate] = field(default_factory=list)
     reasons: dict[str, None] = field(default_factory=dict)

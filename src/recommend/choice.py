@@ -103,7 +103,7 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
         return min(ratios) >= 1 - MATTERS and max(ratios) > 1 + MATTERS
 
     best = [each for each in candidates if not any(beats(other, each) for other in candidates)]
-    # Of those that differ in nothing the simplest one stands for all.
+    # Where several differ in nothing the simplest one stands for all.
     best = [
         each
         for place, each in enumerate(sorted(best, key=lambda each: SIMPLE.index(each.strategy)))
