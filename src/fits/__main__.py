@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -29,6 +30,7 @@ OWN = ("devices", "hardware", "strategy")
 
 def main() -> int:
     """Print what fits; return the exit status: 0, 1 where no row has figures, 2 for a mistake."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     words = sys.argv[1:]
     if not words or {"-h", "--help"} & set(words):
         print((__doc__ or "").strip() if words else USAGE)

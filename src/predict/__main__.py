@@ -14,6 +14,7 @@ predicts a machine that is so many times as fast (docs/predict.md).
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from src.run import exit_lines
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Predict; return the exit status: 0, 1 where no row was predicted, or 2 for a mistake."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     return exit_lines.run(lambda: _answer(options))
 

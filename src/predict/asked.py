@@ -39,6 +39,7 @@ class Asked:
         network: between nodes, as in a table; `None` where it isn't given.
         per_node: devices of a node; `None` for the data sheet's.
         named: whether strategies were named.
+        straight: whether another look tells that the model's operations go with samples.
     """
 
     words: tuple[str, ...]
@@ -48,6 +49,7 @@ class Asked:
     network: str | None = None
     per_node: int | None = None
     named: bool = False
+    straight: bool = False
 
     def called(self, config: Config) -> str:
         """Return what a configuration on the devices is called in the ledger."""

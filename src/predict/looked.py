@@ -25,6 +25,7 @@ class Looked:
         copies: among how many a batch's samples are divided; `None` for all devices.
         at_start: how often the whole model's weights are there on a device before the first step, while it
             is looked at.
+        batchnorm: whether the model has statistics of a micro-batch, of which one sample has none.
     """
 
     devices: int
@@ -34,6 +35,7 @@ class Looked:
     bucket_bytes: float = 0.0
     copies: int | None = 1
     at_start: float = 1.0
+    batchnorm: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,6 @@ class Stages:
     pipeline: int
     batch: int
     microbatches: tuple[int, ...]
-    recompute: str = "none"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from src.compat.torch import group_that_sends_nothing
+from src.compat.torch import group_that_sends_nothing, has_batch_statistics
 from src.config import Config, ConfigError
 from src.config.mistakes import CommandError
 from src.data import prepared
@@ -177,7 +177,7 @@ def looked_at(
         fails = isinstance(shared, str) and count % fewest == 0 and strategy != HYBRID
         if shared is None or (strategy in BY_NUMBER and not fails):
             fewest = count
-            points = [(count, samples) for samples in _samples(question, strategy)]
+            points = [(count, samples) for samples in _samples(question)]
             points += [(2 * count, SAMPLES[0])] if divided else []
             try:
                 configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
@@ -188,12 +188,12 @@ def looked_at(
         yield count, shared
 
 
-def _samples(question: Asked, strategy: str) -> Sequence[int]:
+def _samples(question: Asked) -> Sequence[int]:
     """Return the samples of micro-batches that are looked at.
 
-    Whether a model's operations go with samples is seen under the first strategy.
+    A third number tells whether a model's operations go with them.
     """
-    return SAMPLES if strategy == question.strategies[0] else (SAMPLES[0], SAMPLES[-1])
+    return (SAMPLES[0], SAMPLES[-1]) if question.straight else SAMPLES
 
 
 def _looked(
@@ -223,7 +223,7 @@ def _looked(
     # Each device builds the whole model and looks at it, or holds it against the split one.
     start = 4.0 if first.degrees.tensor > 1 else 2.0 if first.degrees.shard > 1 else 1.0
     buckets = first.strategy.get("bucket_mb", 0.0) * 2**20
-    return Looked(devices, law, weights, traces, buckets, copies, start)
+    return Looked(devices, law, weights, traces, buckets, copies, start, has_batch_statistics(model))
 
 
 def _pipelines(

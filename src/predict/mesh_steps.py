@@ -88,7 +88,9 @@ def _parts(looked: Looked, row: Row, plan: Layout, degrees: Degrees, samples: in
     inner = _inner(degrees)
     count = inner or degrees.data
     trace = programs.among(looked.traces.at(samples, count), {looked.devices: count})
-    if inner and degrees.data > 1:
+    if degrees.shard > 1 and degrees.data > 1:
+        trace = _with_sums_of_shards(trace, degrees.data, inner)
+    elif inner and degrees.data > 1:
         assert isinstance(looked.law, Law)
         size = float(looked.law.sizes(inner, samples)[:, GRADIENTS].max())
         trace = _with_sum(trace, size, degrees.data, inner)
@@ -97,6 +99,18 @@ def _parts(looked: Looked, row: Row, plan: Layout, degrees: Degrees, samples: in
     if degrees.shard > 1:
         trace = programs.gathered_ahead(trace)
     return TracedStep(row, plan, trace).parts(Constants())
+
+
+def _with_sums_of_shards(trace: Trace, copies: int, stride: int) -> Trace:
+    """Return a trace in which copies sum each shard of gradients as soon as it is there (HSDP)."""
+    marks: list[Mark] = []
+    call = max((mark.call for mark in trace.marks), default=0)
+    for mark in trace.marks:
+        marks.append(mark)
+        if mark.kind == "reduce_scatter":
+            call += 1
+            marks.append(Mark(mark.place, "all_reduce", mark.size / stride, copies, stride, call))
+    return replace(trace, marks=tuple(marks))
 
 
 def _with_sum(trace: Trace, size: float, copies: int, stride: int) -> Trace:

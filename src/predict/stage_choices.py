@@ -21,8 +21,8 @@ from src.predict.looks import context_of, nearby, reason_of
 from src.predict.stage_looks import CutModel
 from src.predict.traced.stages import Cut, TracedStages
 
-# So many numbers of micro-batches are tried for what fits.
-TRIED = 3
+# So many numbers of micro-batches are tried for what fits, the quickest first, and the largest.
+TRIED = 2
 
 
 def looked_at(
@@ -60,13 +60,21 @@ def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, ro
     timed = []
     for count in wanted.microbatches:
         own = _config(config, wanted, count)
+        if own.microbatch == 1 and model.batchnorm:
+            continue
         row = question.row(own, HYBRID, wanted.devices)
         plan = model.plan(own, nearby(row))
         cut = Cut(own, model.kernels, model.profile(own.microbatch), plan)
         timed.append((TracedStages(row, layout(row), cut).parts(Constants()), count, own, plan))
+    if not timed:
+        raise ConfigError(
+            f"batch={wanted.batch}: leaves one sample a micro-batch, and BatchNorm needs several"
+        )
     timed.sort(key=lambda each: each[0].seconds)
+    # What has most micro-batches holds least.
+    least = max(timed, key=lambda each: each[1])
     found: list[Choice] = []
-    for parts, count, own, plan in timed[:TRIED]:
+    for parts, count, own, plan in [*timed[:TRIED], *([] if least in timed[:TRIED] else [least])]:
         ranks = _fullest([stage.memory_bytes for stage in plan.stages])
         held = model.most(plan, own, ranks)
         # Each device holds the whole model against the cut one.
@@ -77,8 +85,12 @@ def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, ro
 
 
 def _fullest(sizes: Sequence[float]) -> list[int]:
-    """Return the numbers of stages of which one holds most: a plan's largest, or the last, with the loss."""
-    return sorted({max(range(len(sizes)), key=sizes.__getitem__), len(sizes) - 1})
+    """Return the numbers of stages of which one holds most.
+
+    That is a plan's largest, the second, which receives from both sides and has most under way of those that
+    do, or the last, with the loss.
+    """
+    return sorted({max(range(len(sizes)), key=sizes.__getitem__), 1, len(sizes) - 1})
 
 
 def _config(config: Config, wanted: Stages, microbatches: int) -> Config:
@@ -90,7 +102,6 @@ def _config(config: Config, wanted: Stages, microbatches: int) -> Config:
         **config.strategy,
         "data": data,
         "pipeline": wanted.pipeline,
-        "recompute": wanted.recompute,
     }
     return replace(
         config, strategy=strategy, workers=wanted.devices, batch=wanted.batch, microbatches=microbatches

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from src.compat.torch import TensorsWithoutData, with_tensors
+from src.compat.torch import TensorsWithoutData, has_batch_statistics, with_tensors
 from src.config import Config
 from src.measure.kernels import Trace
 from src.measure.live_bytes import PARTS
@@ -60,6 +60,7 @@ class CutModel:
         few, *_, many = contexts
         first, config = contexts[few], contexts[few].config
         whole = setup.build(first, lambda _: None)
+        self.batchnorm = has_batch_statistics(whole)
         self.weights = float(sum(each.nbytes for each in whole.parameters()))
         shares = CutOptions.of(config).tied == "together" and tied_names(whole)
         self._further = ", or strategy.tied=reduce, for layers share a weight" if shares else ""

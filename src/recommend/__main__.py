@@ -13,6 +13,7 @@ one named, with what is as good as far as known, why, on what that rests, and wh
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,15 +21,22 @@ from src.config.mistakes import ConfigError
 from src.report.verdict.objective import AIMS, KEYS
 from src.run import exit_lines
 
+PARAMS = Path("params.yaml")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print what to choose; return the exit status: 0, 1 where nothing can be chosen, or 2 for a mistake."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parse(arguments)
     return exit_lines.run(lambda: _recommend(options))
 
 
 def _recommend(options: argparse.Namespace) -> int:
     if options.measured:
+        if options.config_dir is not None:
+            raise ConfigError(
+                f"--config-dir={options.config_dir}: is of words with hardware=, not of --measured"
+            )
         from src.recommend import measured
 
         return measured.recommend(options.words, options.params, options.study_dir, as_json=options.json)
@@ -37,6 +45,8 @@ def _recommend(options: argparse.Namespace) -> int:
             "say --measured, for a study's runs, or hardware=a100_80gb devices=2..64 model=..., for devices "
             "that a data sheet describes"
         )
+    if options.study_dir is not None or options.params != PARAMS:
+        raise ConfigError("--params and --study-dir: are of --measured")
     from src.recommend import described
 
     if options.config_dir is not None:
@@ -57,9 +67,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--measured", action="store_true", help="by the runs of a study")
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument(
-        "--params", type=Path, default=Path("params.yaml"), help="the file that holds the study"
-    )
+    parser.add_argument("--params", type=Path, default=PARAMS, help="the file that holds the study")
     parser.add_argument("--study-dir", type=Path, help="where its runs/ are (default: results/<study>)")
     parser.add_argument("--config-dir", help="a folder with further choices, as of src.train")
     return parser.parse_intermixed_args(arguments)

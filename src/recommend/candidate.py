@@ -26,11 +26,10 @@ class Candidate:
     Attributes:
         degrees: of the mesh.
         batch: samples of a step. microbatches: of a device in a step, each of `samples` samples.
-        recompute: `none`, or `full` where stages compute activations again.
         parts: the seconds of a step, by part.
         held: bytes by part on the device that holds most, when it does.
         at_start: bytes of weights on a device before the first step.
-        room_gib: what a device has, of which frameworks take `margin_gib`.
+        room: bytes that a device has for that.
         samples_asked: of the whole training.
         price: of a device for an hour; `None` without prices.
     """
@@ -44,7 +43,6 @@ class Candidate:
     at_start: float
     room: float
     samples_asked: float
-    recompute: str = "none"
     price: float | None = None
 
     @property
@@ -68,8 +66,6 @@ class Candidate:
             words.append(f"on {self.devices} devices")
         if self.microbatches > 1:
             words.append(f"with {self.microbatches} micro-batches")
-        if self.recompute != "none":
-            words.append("and activations computed again")
         return " ".join(words)
 
     @property
@@ -82,7 +78,6 @@ class Candidate:
         if self.degrees.pipeline > 1:
             # A weight that layers share is of no account where there is none.
             found += ["strategy.schedule=1f1b", "strategy.tied=reduce"]
-        found += [] if self.recompute == "none" else [f"strategy.recompute={self.recompute}"]
         return [*found, f"batch={self.batch}", f"microbatches={self.microbatches}"]
 
     @property
@@ -123,23 +118,28 @@ class Candidate:
         return self.rate / self.devices if aim == "cost" else self.rate
 
 
-def apart(one: Candidate, other: Candidate) -> float:
-    """Return how far the logarithm of two candidates' ratio of rates may be off, in 80 of 100 cases.
+def doubts(one: Candidate, other: Candidate) -> dict[str, float]:
+    """Return of what the logarithm of two candidates' ratio of rates may be off, in 80 of 100 cases.
 
     What they have in common, devices and networks that are faster or slower than believed, moves both: it
-    counts by how much more of a step it is in one of them.
+    counts by how much more of a step it is in one of them. Idle stages wait for others that compute.
     """
     times = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
-    def share(of: Candidate, name: str) -> float:
-        found: float = getattr(of.parts, name) / of.parts.seconds
-        return found
+    def shares(of: Candidate) -> dict[str, float]:
+        parts = of.parts
+        found = {"computing": parts.compute + parts.bubble, "exchanges": parts.exchange, "steps": parts.other}
+        return {name: value / parts.seconds for name, value in found.items()}
 
-    gaps = {name: abs(share(one, name) - share(other, name)) for name in ("compute", "exchange", "other")}
-    computing = intervals.quantile(intervals.ERRORS, LEVEL)
-    return math.hypot(
-        computing * gaps["compute"],
-        times * intervals.EXCHANGE * gaps["exchange"],
-        times * intervals.OTHER * gaps["other"],
-        times * APART,
-    )
+    gaps = {name: abs(share - shares(other)[name]) for name, share in shares(one).items()}
+    return {
+        "computing": intervals.quantile(intervals.ERRORS, LEVEL) * gaps["computing"],
+        "exchanges": times * intervals.EXCHANGE * gaps["exchanges"],
+        "steps": times * intervals.OTHER * gaps["steps"],
+        "strategies": times * APART,
+    }
+
+
+def apart(one: Candidate, other: Candidate) -> float:
+    """Return how far the logarithm of two candidates' ratio of rates may be off, in 80 of 100 cases."""
+    return math.hypot(*doubts(one, other).values())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from src.predict.held import MARGIN
+from src.predict.memory import GIB
 from src.recommend.candidate import Candidate, apart
 from src.report.verdict.objective import COST, THROUGHPUT
 
@@ -51,8 +52,8 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     """Choose among candidates of one batch.
 
     The leader has the best figure. Of those that aren't told from it the one with the fewest devices is
-    chosen, for more cost more, and of these the simplest; for the least memory the fastest one is, and for
-    the cost the leader itself.
+    chosen, for more cost more, and of these the simplest; for the least memory the fastest one is. The
+    cheapest is chosen for the cost, unless another one costs within 1 % of it.
     """
     fit = [each for each in candidates if each.fits]
     refused = _refused(candidates, fit, limits)
@@ -65,7 +66,8 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     if aim == THROUGHPUT:
         chosen = min(tied, key=lambda each: (each.devices, SIMPLE.index(each.strategy), -each.rate))
     elif aim == COST:
-        chosen = leader
+        near = [each for each in tied if leader.value(aim) <= (1 + MATTERS) * each.value(aim)]
+        chosen = min(near, key=lambda each: (each.devices, SIMPLE.index(each.strategy)))
     else:
         chosen = max(tied, key=lambda each: each.rate)
     return Choice(
@@ -129,7 +131,7 @@ def _refused(candidates: Sequence[Candidate], fit: Sequence[Candidate], limits: 
         least = min(too_large, key=lambda each: each.gib)
         said.append(
             f"{len(too_large)} of {len(candidates)} ways don't fit; of these {least.name} needs least, "
-            f"{least.gib:.3g} GiB a device and what frameworks take"
+            f"{least.gib:.3g} GiB a device, of {max(0.0, least.room / GIB):.3g} beside what frameworks take"
         )
     late = [each for each in fit if limits.hours is not None and each.hours > limits.hours]
     if late:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from src.config import Config, command_line, compose
@@ -13,12 +16,15 @@ from src.predict.asked import HERE
 from src.predict.ledger import Entry
 from src.predict.own import command, runs
 from src.recommend import candidates, question, rules
-from src.recommend.candidate import LEVEL, Candidate
+from src.recommend.candidate import LEVEL, Candidate, apart, doubts
 from src.recommend.candidates import Found
 from src.recommend.choice import SHOWN, Choice, Limits, choose
 from src.recommend.question import Question
+from src.report.verdict.objective import THROUGHPUT
 
 COMMAND = "recommend"
+# How many times as long as predicted a training may take: what ends it first is `max_minutes`.
+SLACK = 2.0
 
 
 def recommend(words: Sequence[str], *, as_json: bool) -> int:
@@ -29,53 +35,82 @@ def recommend(words: Sequence[str], *, as_json: bool) -> int:
     """
     asked = question.read(words)
     found = candidates.of(asked)
-    limits = Limits(asked.objective.hours, asked.most_cost)
-    answers = {
-        batch: choose(
-            [each for each in found.candidates if each.batch == batch], asked.objective.aim.name, limits
-        )
-        for batch in asked.batches
-    }
-    chosen = [answer.chosen for answer in answers.values() if answer.chosen is not None]
+    answers = [_answer(batch, asked, found) for batch in asked.batches]
+    chosen = [each.choice.chosen for each in answers if each.choice.chosen is not None]
     past = command.note([_entry(each, asked) for each in chosen])
     if as_json:
-        content = [_as_json(batch, answer, asked, past) for batch, answer in answers.items()]
-        print(json.dumps([*content, {"not_predicted": list(found.reasons)}], indent=2))
+        content = [_as_json(each, asked, past) for each in answers]
+        print(json.dumps([*content, {"not_predicted": found.reasons}], indent=2))
     else:
-        for batch, answer in answers.items():
-            _print(batch, answer, asked, found, past)
+        for each in answers:
+            _print(each, asked, past)
         for reason in found.reasons:
             print(f"not predicted: {reason}")
     sys.stdout.flush()
     return 0 if chosen else 1
 
 
-def sentences(batch: int, answer: Choice, asked: Question, found: Found, past: Sequence[Entry]) -> list[str]:
-    """Return the answer for a batch in sentences."""
-    if answer.chosen is None:
-        why = [f"{reason[0].upper()}{reason[1:]}." for reason in answer.refused]
-        return ["Nothing can be chosen.", *why] if why else ["Nothing can be predicted."]
-    chosen, devices = answer.chosen, asked.devices
+@dataclass(frozen=True)
+class Answer:
+    """The answer for a batch.
+
+    Attributes:
+        batch: samples of a step.
+        choice: what is chosen.
+        alone: one device; `None` where nothing is predicted of it.
+    """
+
+    batch: int
+    choice: Choice
+    alone: Candidate | None
+
+
+def _answer(batch: int, asked: Question, found: Found) -> Answer:
     alike = [each for each in found.candidates if each.batch == batch]
-    alone = next((each for each in alike if each.devices == 1), None)
+    able = [each for each in alike if each.devices > 1 or asked.takes_one]
+    limits = Limits(asked.objective.hours, asked.most_cost)
+    choice = choose(able, asked.objective.aim.name, limits)
+    return Answer(batch, choice, next((each for each in alike if each.devices == 1), None))
+
+
+def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[str]:
+    """Return the answer for a batch in sentences."""
+    choice, alone = answer.choice, answer.alone
+    refused = [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
+    if choice.chosen is None:
+        return ["Nothing can be chosen.", *refused] if refused else ["Nothing can be predicted."]
+    chosen = choice.chosen
     said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
-    if chosen.devices == 1 and max(devices.devices) > 1:
-        said.append("Nothing should be distributed: more devices aren't faster, as far as known.")
-    elif alone is not None and alone is not chosen:
-        fits = "" if alone.fits else ", which it doesn't fit into"
-        said.append(f"That is {chosen.rate / alone.rate:.3g} times one device{fits}.")
+    said += _beside_one_device(answer, asked)
     said.append(_why(chosen))
-    if answer.tied:
-        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in answer.tied[:SHOWN])
-        more = f"; and {len(answer.tied) - SHOWN} more" if len(answer.tied) > SHOWN else ""
+    if choice.tied:
+        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.tied[:SHOWN])
+        more = f"; and {len(choice.tied) - SHOWN} more" if len(choice.tied) > SHOWN else ""
         said.append(f"As good, as far as known: {shown}{more}.")
-    if answer.behind:
-        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in answer.behind[:SHOWN])
+    if choice.behind:
+        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.behind[:SHOWN])
         said.append(f"Behind it: {shown}.")
-    said += [f"{reason[0].upper()}{reason[1:]}." for reason in answer.refused]
+    said += refused
     said.append(_evidence(chosen, asked, past))
     said += rules.sentences(chosen, alone, per_node(asked))
-    said.append(_next_step(chosen, asked))
+    said.append(_next_step(answer, asked))
+    return said
+
+
+def _beside_one_device(answer: Answer, asked: Question) -> list[str]:
+    """Say what several devices give beside one, or that nothing should be distributed."""
+    chosen, alone = answer.choice.chosen, answer.alone
+    assert chosen is not None
+    if alone is None or answer.choice.aim != THROUGHPUT:
+        return []
+    if chosen.devices == 1:
+        others = [*answer.choice.tied, *answer.choice.behind]
+        none = "Nothing should be distributed: more devices aren't faster, as far as known."
+        return [none] if any(each.devices > 1 for each in others) else []
+    fits = "" if alone.fits else ", which has no room for it"
+    said = [f"That is {chosen.rate / alone.rate:.3g} times one device{fits}."]
+    if alone.fits and math.log(chosen.rate / alone.rate) <= apart(chosen, alone):
+        said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
     return said
 
 
@@ -116,22 +151,33 @@ def _evidence(chosen: Candidate, asked: Question, past: Sequence[Entry]) -> str:
     return f"All of it rests on data sheets; {kind}: {ledger.so_far(past, kind)}."
 
 
-def _next_step(chosen: Candidate, asked: Question) -> str:
-    """Say what would tell most: what the doubt of a step is made of."""
-    apart = {name: getattr(chosen.parts, name) for name in ("compute", "exchange", "other")}
-    most = max(apart, key=lambda name: apart[name])
-    if most == "exchange" and chosen.devices > 1:
-        return (
-            "Would tell most: exchanges between two such devices, `python -m src.profile network "
-            "hardware=...` on them."
-        )
-    words = " ".join(("strategy=single", *asked.devices.words, f"batch={chosen.samples}"))
-    return f"Would tell most: a run on one such device, `python -m src.train {words}`."
+def _next_step(answer: Answer, asked: Question) -> str:
+    """Say what would tell most: what most of the doubt between the choice and the next best is of."""
+    chosen = answer.choice.chosen
+    assert chosen is not None
+    others = [*answer.choice.tied, *answer.choice.behind]
+    if not others:
+        return f"Would tell most: a run of it, `{typed(chosen, asked)}`."
+    next_best = others[0]
+    found = doubts(chosen, next_best)
+    most = max(found, key=lambda name: found[name])
+    if most in ("computing", "steps") and answer.alone is not None and answer.alone.fits:
+        one = ("strategy=single", *asked.devices.words, f"batch={chosen.samples}")
+        return f"Would tell most: a run on one such device, `python -m src.train {shlex.join(one)}`."
+    # A few steps of both tell more than anything by itself.
+    both = " and ".join(f"`{typed(each, asked)}`" for each in (chosen, next_best))
+    return f"Would tell most: a few steps of each of {both}."
 
 
 def typed(chosen: Candidate, asked: Question) -> str:
-    """Return the command that trains so."""
-    return f"python -m src.train {' '.join((*asked.devices.words, *chosen.words))}"
+    """Return the command that trains so, for as long as that takes, on as many nodes as there are."""
+    words = [*asked.devices.words, *chosen.words]
+    if not any(word.startswith("max_minutes=") for word in words):
+        words.append(f"max_minutes={math.ceil(SLACK * 60 * chosen.hours)}")
+    nodes = math.ceil(chosen.devices / per_node(asked))
+    if nodes > 1:
+        words += ["hardware=cluster", f"hardware.hosts={nodes}"]
+    return f"python -m src.train {shlex.join(words)}"
 
 
 def _config(chosen: Candidate, asked: Question) -> Config:
@@ -156,38 +202,40 @@ def _entry(chosen: Candidate, asked: Question) -> Entry:
     )
 
 
-def _print(batch: int, answer: Choice, asked: Question, found: Found, past: Sequence[Entry]) -> None:
+def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    devices = asked.devices
+    width = None if sys.stdout.isatty() else 160
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    devices, choice = asked.devices, answer.choice
     joined = f", {devices.network} between nodes" if devices.network else ""
     model = " ".join(word for word in devices.words if word.startswith(("model=", "dataset=")))
     console.print(
-        f"{model}, batch {batch}, on up to {max(devices.devices)} {devices.hardware}{joined}, for "
-        f"{answer.aim}:"
+        f"{model}, batch {answer.batch}, on up to {max(devices.devices)} {devices.hardware}{joined}, for "
+        f"{choice.aim}:",
+        soft_wrap=True,
     )
-    for sentence in sentences(batch, answer, asked, found, past):
+    for sentence in sentences(answer, asked, past):
         console.print(f"  {sentence}", soft_wrap=True)
-    if answer.chosen is not None:
-        console.print(f"  Type: {typed(answer.chosen, asked)}", soft_wrap=True)
-    if answer.front:
+    if choice.chosen is not None:
+        console.print(f"  Type: {typed(choice.chosen, asked)}", soft_wrap=True)
+    if choice.front:
         priced = asked.objective.prices is not None
         titles = ["devices", "way", "samples/s", f"{100 * LEVEL:.0f} % interval", "GiB"]
         title = "No other way is as fast on as few devices that hold as little"
         table = Table(*titles, *(["cost", "hours"] if priced else []), title=title, box=None)
-        for each in answer.front:
+        for each in choice.front:
             low, high = each.interval
             cells = [str(each.devices), each.name.replace(f" on {each.devices} devices", "")]
             cells += [f"{each.rate:,.4g}", f"{low:,.4g} to {high:,.4g}", f"{each.gib:.2f}"]
-            cells += [f"{each.cost:.4g}", f"{each.hours:.3g}"] if priced else []
+            cells += [f"{each.cost:.3g}", f"{each.hours:.3g}"] if priced else []
             table.add_row(*cells)
         console.print(table)
 
 
-def _as_json(batch: int, answer: Choice, asked: Question, past: Sequence[Entry]) -> dict[str, Any]:
-    """Return an answer for programs, in seconds, bytes and hours."""
+def _as_json(answer: Answer, asked: Question, past: Sequence[Entry]) -> dict[str, Any]:
+    """Return an answer for programs, in seconds, bytes and hours, with its sentences."""
 
     def shown(each: Candidate) -> dict[str, Any]:
         low, high = each.interval
@@ -204,20 +252,23 @@ def _as_json(batch: int, answer: Choice, asked: Question, past: Sequence[Entry])
             "low": low,
             "high": high,
             "bytes": round(each.gib * 2**30),
+            "fits": each.fits,
             "hours": each.hours,
             "cost": each.cost,
             "command": typed(each, asked),
         }
 
-    chosen = answer.chosen
+    choice = answer.choice
     return {
-        "batch": batch,
-        "aim": answer.aim,
-        "chosen": None if chosen is None else shown(chosen),
-        "as_good": [shown(each) for each in answer.tied],
-        "behind": [shown(each) for each in answer.behind],
-        "front": [shown(each) for each in answer.front],
-        "refused": list(answer.refused),
-        "evidence": None if chosen is None else _evidence(chosen, asked, past),
-        "rules": [] if chosen is None else rules.sentences(chosen, None, per_node(asked)),
+        "batch": answer.batch,
+        "aim": choice.aim,
+        "hardware": asked.devices.hardware,
+        "network": asked.devices.network,
+        "chosen": None if choice.chosen is None else shown(choice.chosen),
+        "one_device": None if answer.alone is None else shown(answer.alone),
+        "as_good": [shown(each) for each in choice.tied],
+        "behind": [shown(each) for each in choice.behind],
+        "front": [shown(each) for each in choice.front],
+        "refused": list(choice.refused),
+        "sentences": sentences(answer, asked, past),
     }

@@ -43,6 +43,11 @@ class Question:
     strategies: tuple[str, ...]
 
     @property
+    def takes_one(self) -> bool:
+        """Return whether one device may be the choice."""
+        return 1 in self.devices.devices and "single" in self.strategies
+
+    @property
     def room_gib(self) -> float:
         """Return what a device has, or may hold."""
         there = sheets.device(self.devices.hardware).memory_gib
@@ -102,13 +107,18 @@ def read(words: Sequence[str]) -> Question:
                 f"strategy={name}: can't be looked at before it runs; {', '.join(KINDS)} can; did you mean "
                 f"{nearest(name, KINDS)}?"
             )
-    devices = asked.read([*kept, *([] if _has(kept, "devices") else ["devices=1..64"])])
+    devices = asked.read(kept)
+    there = devices.per_node or sheets.device(devices.hardware).node
+    if max(devices.devices) > there and devices.network is None:
+        raise ConfigError(
+            f"network=: is needed, for {max(devices.devices)} devices are on several nodes of {there}"
+        )
     cost = own.get(MOST_COST)
     question = Question(
         devices,
         wanted,
         None if cost is None else _number(MOST_COST, cost),
-        tuple(_whole("batch", each) for each in own.get("batch", "64").split(",")),
+        tuple(dict.fromkeys(_whole("batch", each) for each in own.get("batch", "64").split(","))),
         None if "microbatches" not in own else _whole("microbatches", own["microbatches"]),
         strategies,
     )
@@ -124,10 +134,6 @@ def _check(wanted: Objective, own: dict[str, str]) -> None:
         )
     if MOST_COST in own and wanted.prices is None:
         raise ConfigError(f"{MOST_COST}={own[MOST_COST]}: needs what a device costs: prices=FILE")
-
-
-def _has(words: Sequence[str], key: str) -> bool:
-    return any(word.partition("=")[0] == key for word in words)
 
 
 def _number(key: str, text: str) -> float:

@@ -36,7 +36,7 @@ def _enough_microbatches(chosen: Candidate, alone: Candidate | None, per_node: i
 def _copies_where_it_fits(chosen: Candidate, alone: Candidate | None, per_node: int) -> bool | None:
     if alone is None or not alone.fits or chosen.devices == 1:
         return None
-    return chosen.strategy == "ddp"
+    return chosen.degrees.tensor == chosen.degrees.pipeline == 1
 
 
 def _divided_where_it_does_not(chosen: Candidate, alone: Candidate | None, per_node: int) -> bool | None:

@@ -1,0 +1,89 @@
+"""Ways of dividing a training: those that a machine of nodes can have."""
+
+from __future__ import annotations
+
+import pytest
+
+from src.config import ConfigError
+from src.config.run_config import Degrees
+from src.measure.kernels import UPDATE, WAIT, Kernels, Mark, Trace
+from src.predict import mesh_steps
+from src.recommend import question
+from src.recommend.space import Space
+from tests.support import config
+
+CNN = ("model=cnn", "dataset=mnist", "hardware=a100_80gb", "network=infiniband_hdr")
+
+
+def space(*words: str) -> Space:
+    return Space(question.read([*CNN, *words]), config("model=cnn", "dataset=mnist"), 1.0, 1.0)
+
+
+def meshes(found: Space, kind: str) -> list[Degrees]:
+    return list(found.meshes(kind))
+
+
+def test_layers_are_split_within_a_node_and_shards_lie_on_one_or_on_all_devices() -> None:
+    found = space("devices=2,8,16")
+    assert meshes(found, "fsdp") == [
+        Degrees(shard=2), Degrees(shard=8), Degrees(shard=16), Degrees(shard=8, data=2),
+    ]  # fmt: skip
+    assert {each.tensor for each in meshes(found, "tensor_parallel")} == {2, 4, 8}
+    # One device tells what several gain, whether or not it may be chosen.
+    assert meshes(found, "single") == [Degrees()]
+    assert not found.question.takes_one and space("devices=1..8").question.takes_one
+
+
+def test_parts_that_would_lie_on_two_nodes_are_left_out() -> None:
+    assert space("devices=12", "devices_per_node=6").parts() == [2]
+    assert space("devices=4", "devices_per_node=1").parts() == []
+    assert meshes(space("devices=4", "devices_per_node=1"), "fsdp") == [Degrees(shard=4)]
+    # Six copies of a stage, or three, would begin on one node of eight and end on another.
+    assert list(space("devices=12", "batch=96").pipelines()) == []
+    even = [(each.devices, each.pipeline) for each in space("devices=16", "batch=64").pipelines()]
+    assert even == [(16, 2), (16, 4), (16, 8), (16, 16)]
+
+
+def test_a_strategy_that_is_named_is_alone() -> None:
+    found = space("devices=1..8", "strategy=fsdp")
+    assert meshes(found, "tensor_parallel") == []
+    assert list(found.pipelines()) == []
+    assert meshes(found, "fsdp") == [Degrees(shard=each) for each in (2, 4, 8)]
+
+
+def test_micro_batches_divide_the_part_of_a_copy() -> None:
+    found = space("devices=4")
+    assert found.counts(36, Degrees(data=4), several=True) == [3, 9]
+    assert found.counts(36, Degrees(data=4), several=False) == [1]
+    assert found.counts(37, Degrees(data=4), several=False) == []
+    two = space("devices=4", "microbatches=2")
+    assert (two.counts(64, Degrees(), several=False), two.counts(64, Degrees(), several=True)) == ([], [2])
+    asked = space("devices=2", "batch=12", "microbatches=6").pipelines()
+    assert [each.microbatches for each in asked] == [(6,)]
+
+
+def test_a_network_is_needed_between_nodes() -> None:
+    with pytest.raises(ConfigError, match="network=: is needed, for 16 devices are on several nodes of 8"):
+        question.read(["model=cnn", "hardware=a100_80gb", "devices=2,16"])
+
+
+def test_copies_of_shards_sum_each_shard_as_soon_as_it_is_there() -> None:
+    marks = (
+        Mark(1, "reduce_scatter", 80.0, 8, 1, 3),
+        Mark(2, "reduce_scatter", 40.0, 8, 1, 4),
+        Mark(3, UPDATE),
+    )
+    found = mesh_steps._with_sums_of_shards(Trace(Kernels.of([]), marks), 4, 8)
+    sums = [mark for mark in found.marks if mark.kind == "all_reduce"]
+    # Each of eight ranks has its part, and the copies are eight ranks apart.
+    assert [(mark.place, mark.size, mark.ranks, mark.stride) for mark in sums] == [
+        (1, 10.0, 4, 8), (2, 5.0, 4, 8),
+    ]  # fmt: skip
+    assert len({mark.call for mark in found.marks if mark.kind != UPDATE}) == 4
+
+
+def test_copies_of_parts_sum_what_they_have_before_the_update() -> None:
+    marks = (Mark(1, "all_reduce", 8.0, 2, 1, 7), Mark(1, WAIT, call=7), Mark(2, UPDATE))
+    found = mesh_steps._with_sum(Trace(Kernels.of([]), marks), 100.0, 4, 2)
+    assert [mark.kind for mark in found.marks] == ["all_reduce", WAIT, "all_reduce", WAIT, UPDATE]
+    assert (found.marks[2].size, found.marks[2].ranks, found.marks[2].stride) == (100.0, 4, 2)
