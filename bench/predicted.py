@@ -1,6 +1,6 @@
 """Hold predictions of steps against the runs of the study `predicted`.
 
-python -m bench.predicted profile FOLDER              # profiles its cells: FOLDER/profile.json
+python -m bench.predicted profile FOLDER [STUDY]      # profiles its cells: FOLDER/profile.json
 python -m bench.predicted FOLDER [results/predicted]  # predicts its runs from that and from each other
 python -m bench.predicted memory                      # a few steps of each: its live tensors
 

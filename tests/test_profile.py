@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from src.machine import devices
 from tests.launch.emulated.test_switch import Switch
 from tests.support import instances
 from tests.test_networks import SHORT
@@ -181,6 +182,8 @@ def test_a_rank_rehearses_the_exchanges_of_a_real_one_and_its_step_is_predicted(
 
 @pytest.mark.slow
 def test_one_device_stands_for_workers_with_servers_and_for_those_of_tensorflow(commands: Any) -> None:
+    if len(devices.find("cpu", 1, None)) < 2:
+        pytest.skip("processes measure side by side on two devices")
     words = (
         "model=mlp",
         "dataset=synthetic",

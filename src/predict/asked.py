@@ -58,10 +58,14 @@ class Asked:
             f"{config.workers} x {self.hardware}{joined}, {config.model['name']}, batch {config.global_batch}"
         )
 
+    @property
+    def devices_of_a_node(self) -> int:
+        """Return how many devices a node has: the data sheet's, where it isn't given."""
+        return self.per_node or sheets.device(self.hardware).node
+
     def between(self, config: Config) -> str | None:
         """Return the network between the nodes of a configuration; `None` on one node."""
-        per_node = self.per_node or sheets.device(self.hardware).node
-        return self.network if config.workers > per_node else None
+        return self.network if config.workers > self.devices_of_a_node else None
 
     def row(self, config: Config, strategy: str, devices: int) -> Row:
         """Return a configuration on so many of the devices as a table has it.

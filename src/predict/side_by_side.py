@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pkgutil import resolve_name
 from typing import Any
 
 from src.config import Config
 from src.config.mistakes import CommandError
+from src.machine.devices import usable_cores
 from src.predict.asked import Asked
 from src.predict.looked import Looked
 
@@ -65,7 +65,7 @@ def every(jobs: Mapping[str, Job]) -> Iterator[tuple[str, list[Any]]]:
         CommandError: where a process was killed.
     """
     # Each process imports the frameworks, which takes seconds, unless this one has.
-    cores = len(os.sched_getaffinity(0))
+    cores = len(usable_cores())
     if LOOKS in sys.modules or len(jobs) < 2 or cores < 2:
         for name, job in jobs.items():
             print(f"looking at {name} ...", file=sys.stderr, flush=True)
@@ -84,5 +84,8 @@ def every(jobs: Mapping[str, Job]) -> Iterator[tuple[str, list[Any]]]:
             raise CommandError(
                 "a process that looked at steps was killed; its memory may have run out"
             ) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:
+            # Whoever interrupts waits for nobody.
+            for child in active_children():
+                child.terminate()
+            raise

@@ -92,14 +92,19 @@ class Candidate:
         return self.rate / off, self.rate * off
 
     @property
+    def bytes(self) -> float:
+        """Return what the fullest device holds, in a step or before the first one."""
+        return max(sum(self.held.values()), self.at_start)
+
+    @property
     def gib(self) -> float:
-        """Return what the fullest device holds."""
-        return max(sum(self.held.values()), self.at_start) / GIB
+        """Return that in GiB."""
+        return self.bytes / GIB
 
     @property
     def fits(self) -> bool:
         """Return whether it has that room."""
-        return max(sum(self.held.values()), self.at_start) <= self.room
+        return self.bytes <= self.room
 
     @property
     def hours(self) -> float:

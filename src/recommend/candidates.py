@@ -29,8 +29,9 @@ Copies = dict[tuple[str, int], Copy]
 
 @dataclass
 class Found:
-    """The ways that were predicted, and why others could not be, a line each."""
+    """The ways that were predicted, and why others could not be, a line each; `subject` is what trains."""
 
+    subject: str = ""
     candidates: list[Candidate] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -61,7 +62,7 @@ def of(question: Question) -> Found:
     usable = (question.room_gib - RESERVED_GIB) * GIB / (1 + MARGIN)
     # What an epoch leaves over is less than a batch.
     space = Space(question, config, usable, float(config.epochs * arrays.train_samples))
-    found = Found()
+    found = Found(f"{config.model['name']} on {config.dataset['name']}")
     kinds = [kind for kind in KINDS if _wanted(kind, question)]
     looks = _looks(space, kinds, asked, found, 1)
     alone = looks.get(("single", 0))
@@ -69,7 +70,7 @@ def of(question: Question) -> Found:
         # What doesn't go with samples on one device doesn't on several.
         if alone is not None:
             found.add_reason("single", alone.one.traces)
-        return Found(lines=found.lines)
+        return Found(found.subject, lines=found.lines)
     short = kinds if question.microbatches is not None else _copies(space, looks, found, several=False)
     if short and question.microbatches != 1:
         # Where whole parts of a batch don't fit, several micro-batches may.
@@ -78,9 +79,11 @@ def of(question: Question) -> Found:
         _copies(space, both, found, several=True)
     elif question.microbatches == 1:
         _copies(space, looks, found, several=False)
-    for batch in question.batches:
+    several = max(question.devices.devices) > 1 and question.strategies != ("single",)
+    for batch in question.batches if several else ():
         if not any(each.batch == batch and each.devices > 1 for each in found.candidates):
-            found.add_reason(f"batch={batch}", "divides by none of these ways on several devices")
+            line = f"batch={batch}: no way that is predicted divides it evenly over several devices"
+            found.lines[line] = line
     return found
 
 
@@ -157,8 +160,14 @@ def _copies(space: Space, looks: Mapping[tuple[str, int], Copy], found: Found, *
                     continue
                 made = None
                 for count in space.counts(batch, degrees, several=several):
-                    made = _candidate(space, copy, kind, degrees, batch, count, found) or made
-                    if made is None or made.fits:
+                    further = _candidate(space, copy, degrees, batch, count)
+                    if isinstance(further, str):
+                        # Fewer samples aren't possible, either.
+                        if made is None and not there:
+                            found.add_reason(kind, further)
+                        break
+                    made = further
+                    if made.fits:
                         break
                 if made is None:
                     continue
@@ -169,21 +178,17 @@ def _copies(space: Space, looks: Mapping[tuple[str, int], Copy], found: Found, *
     return list(short)
 
 
-def _candidate(
-    space: Space, copy: Copy, kind: str, degrees: Degrees, batch: int, microbatches: int, found: Found
-) -> Candidate | None:
-    """Predict a mesh of copies; `None` where that can't be, which is added to what is found."""
+def _candidate(space: Space, copy: Copy, degrees: Degrees, batch: int, microbatches: int) -> Candidate | str:
+    """Predict a mesh of copies; return why where that can't be."""
     samples = batch // (degrees.batch * microbatches)
     if samples == 1 and copy.one.batchnorm:
-        found.add_reason(kind, f"batch={batch} leaves one sample, and BatchNorm needs several")
-        return None
+        return f"batch={batch} leaves one sample, and BatchNorm needs several"
     try:
         row = space.row(degrees, batch, samples)
         parts = copy.parts(row, degrees, samples, microbatches)
         held = copy.held(degrees, samples, microbatches)
     except ConfigError as error:
-        found.add_reason(kind, error)
-        return None
+        return str(error)
     return Candidate(
         degrees=degrees,
         batch=batch,

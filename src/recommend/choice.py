@@ -57,7 +57,7 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     """
     fit = [each for each in candidates if each.fits]
     refused = _refused(candidates, fit, limits)
-    able = [each for each in fit if _within(each, limits)]
+    able = [each for each in fit if is_within(each, limits)]
     if not able:
         return Choice(aim, None, (), (), (), tuple(refused))
     order = sorted(able, key=lambda each: (each.value(aim), -each.devices), reverse=True)
@@ -80,7 +80,7 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     )
 
 
-def _within(candidate: Candidate, limits: Limits) -> bool:
+def is_within(candidate: Candidate, limits: Limits) -> bool:
     late = limits.hours is not None and candidate.hours > limits.hours
     dear = limits.cost is not None and candidate.cost is not None and candidate.cost > limits.cost
     return not late and not dear
@@ -105,17 +105,10 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
         return min(ratios) >= 1 - MATTERS and max(ratios) > 1 + MATTERS
 
     best = [each for each in candidates if not any(beats(other, each) for other in candidates)]
+    best.sort(key=lambda each: SIMPLE.index(each.strategy))
     # Where several differ in nothing the simplest one stands for all.
-    best = [
-        each
-        for place, each in enumerate(sorted(best, key=lambda each: SIMPLE.index(each.strategy)))
-        if not any(_alike(other, each) for other in sorted(best, key=_simple)[:place])
-    ]
-    return sorted(best, key=lambda each: (each.devices, each.rate))
-
-
-def _simple(candidate: Candidate) -> int:
-    return SIMPLE.index(candidate.strategy)
+    kept = [each for place, each in enumerate(best) if not any(_alike(other, each) for other in best[:place])]
+    return sorted(kept, key=lambda each: (each.devices, each.rate))
 
 
 def _alike(one: Candidate, other: Candidate) -> bool:

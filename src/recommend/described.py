@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from src.config import Config, command_line, compose
-from src.predict import ledger, sheets
+from src.predict import ledger
 from src.predict.asked import HERE
 from src.predict.ledger import Entry
 from src.predict.own import command, runs
 from src.recommend import candidates, question, rules
 from src.recommend.candidate import LEVEL, Candidate, apart, doubts
 from src.recommend.candidates import Found
-from src.recommend.choice import SHOWN, Choice, Limits, choose
+from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
 from src.recommend.question import Question
 from src.report.verdict.objective import THROUGHPUT
 
 COMMAND = "recommend"
 # How many times as long as predicted a training may take: what ends it first is `max_minutes`.
 SLACK = 2.0
+MEMORY = "memory"
 
 
 def recommend(words: Sequence[str], *, as_json: bool) -> int:
@@ -58,11 +59,13 @@ class Answer:
         batch: samples of a step.
         choice: what is chosen.
         alone: one device; `None` where nothing is predicted of it.
+        subject: what is trained, on what.
     """
 
     batch: int
     choice: Choice
     alone: Candidate | None
+    subject: str
 
 
 def _answer(batch: int, asked: Question, found: Found) -> Answer:
@@ -70,7 +73,8 @@ def _answer(batch: int, asked: Question, found: Found) -> Answer:
     able = [each for each in alike if each.devices > 1 or asked.takes_one]
     limits = Limits(asked.objective.hours, asked.most_cost)
     choice = choose(able, asked.objective.aim.name, limits)
-    return Answer(batch, choice, next((each for each in alike if each.devices == 1), None))
+    alone = next((each for each in alike if each.devices == 1), None)
+    return Answer(batch, choice, alone, found.subject)
 
 
 def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[str]:
@@ -92,7 +96,7 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
         said.append(f"Behind it: {shown}.")
     said += refused
     said.append(_evidence(chosen, asked, past))
-    said += rules.sentences(chosen, alone, per_node(asked))
+    said += rules.sentences(chosen, alone, per_node(asked), choice.aim)
     said.append(_next_step(answer, asked))
     return said
 
@@ -109,14 +113,16 @@ def _beside_one_device(answer: Answer, asked: Question) -> list[str]:
         return [none] if any(each.devices > 1 for each in others) else []
     fits = "" if alone.fits else ", which has no room for it"
     said = [f"That is {chosen.rate / alone.rate:.3g} times one device{fits}."]
-    if alone.fits and math.log(chosen.rate / alone.rate) <= apart(chosen, alone):
+    limits = Limits(asked.objective.hours, asked.most_cost)
+    near = math.log(chosen.rate / alone.rate) <= apart(chosen, alone)
+    if alone.fits and near and is_within(alone, limits):
         said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
     return said
 
 
 def per_node(asked: Question) -> int:
     """Return how many devices a node has."""
-    return asked.devices.per_node or sheets.device(asked.devices.hardware).node
+    return asked.devices.devices_of_a_node
 
 
 def _figures(candidate: Candidate, asked: Question) -> str:
@@ -156,8 +162,8 @@ def _next_step(answer: Answer, asked: Question) -> str:
     chosen = answer.choice.chosen
     assert chosen is not None
     others = [*answer.choice.tied, *answer.choice.behind]
-    if not others:
-        return f"Would tell most: a run of it, `{typed(chosen, asked)}`."
+    if not others or answer.choice.aim == MEMORY:
+        return f"Would tell most: a run of it with memory_tracker=true, `{typed(chosen, asked)}`."
     next_best = others[0]
     found = doubts(chosen, next_best)
     most = max(found, key=lambda name: found[name])
@@ -210,10 +216,9 @@ def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     devices, choice = asked.devices, answer.choice
     joined = f", {devices.network} between nodes" if devices.network else ""
-    model = " ".join(word for word in devices.words if word.startswith(("model=", "dataset=")))
     console.print(
-        f"{model}, batch {answer.batch}, on up to {max(devices.devices)} {devices.hardware}{joined}, for "
-        f"{choice.aim}:",
+        f"{answer.subject}, batch {answer.batch}, on up to {max(devices.devices)} {devices.hardware}{joined}"
+        f", for {choice.aim}:",
         soft_wrap=True,
     )
     for sentence in sentences(answer, asked, past):
@@ -251,7 +256,7 @@ def _as_json(answer: Answer, asked: Question, past: Sequence[Entry]) -> dict[str
             "samples_per_second": each.rate,
             "low": low,
             "high": high,
-            "bytes": round(each.gib * 2**30),
+            "bytes": round(each.bytes),
             "fits": each.fits,
             "hours": each.hours,
             "cost": each.cost,

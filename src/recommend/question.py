@@ -108,7 +108,7 @@ def read(words: Sequence[str]) -> Question:
                 f"{nearest(name, KINDS)}?"
             )
     devices = asked.read(kept)
-    there = devices.per_node or sheets.device(devices.hardware).node
+    there = devices.devices_of_a_node
     if max(devices.devices) > there and devices.network is None:
         raise ConfigError(
             f"network=: is needed, for {max(devices.devices)} devices are on several nodes of {there}"

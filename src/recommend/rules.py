@@ -6,22 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from src.recommend.candidate import Candidate
+from src.report.verdict.objective import THROUGHPUT
 
 
 @dataclass(frozen=True)
-class Rule:
+class RuleOfThumb:
     """A rule of thumb.
 
     Attributes:
         said: the rule, as a clause.
         source: where it stands.
         holds: whether a choice follows it; `None` where it isn't about such a choice. Taken are the choice,
-            the best one of one device, if any, and the devices of a node.
+            the one of one device, if any, and the devices of a node.
+        of_rates: whether it is about how fast a training is.
     """
 
     said: str
     source: str
     holds: Callable[[Candidate, Candidate | None, int], bool | None]
+    of_rates: bool = False
 
 
 def _tensor_within_a_node(chosen: Candidate, alone: Candidate | None, per_node: int) -> bool | None:
@@ -52,38 +55,40 @@ def _enough_to_do(chosen: Candidate, alone: Candidate | None, per_node: int) -> 
 
 
 RULES = (
-    Rule(
+    RuleOfThumb(
         "split layers among the devices of one node alone",
         "Narayanan 2021, section 3.2, takeaway 1",
         _tensor_within_a_node,
     ),
-    Rule(
+    RuleOfThumb(
         "give a pipeline four times as many micro-batches as it has stages",
-        "Huang 2019, section 2.2",
+        "Huang 2019",
         _enough_microbatches,
     ),
-    Rule(
+    RuleOfThumb(
         "take data parallelism for throughput",
         "paper 4, discussion of ResNet-101",
         _copies_where_it_fits,
+        of_rates=True,
     ),
-    Rule(
+    RuleOfThumb(
         "divide a model that doesn't fit into one device",
         "Rajbhandari 2020, section 1",
         _divided_where_it_does_not,
     ),
-    Rule(
+    RuleOfThumb(
         "divide work only where to compute it takes longer than to send it",
         "paper 3, discussion of its times",
         _enough_to_do,
+        of_rates=True,
     ),
 )
 
 
-def sentences(chosen: Candidate, alone: Candidate | None, per_node: int) -> list[str]:
-    """Return a sentence for each rule that is about such a choice."""
+def sentences(chosen: Candidate, alone: Candidate | None, per_node: int, aim: str) -> list[str]:
+    """Return a sentence for each rule that is about such a choice for an aim."""
     said = []
-    for rule in RULES:
+    for rule in (each for each in RULES if not each.of_rates or aim == THROUGHPUT):
         holds = rule.holds(chosen, alone, per_node)
         if holds is not None:
             said.append(f"{'Follows' if holds else 'Breaks'}: {rule.said} ({rule.source}).")

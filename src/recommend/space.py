@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from src.config import Config
 from src.config.run_config import Degrees
 from src.config.schedules import refusal
-from src.predict import sheets
 from src.predict.asked import HYBRID
 from src.predict.looked import Stages
 from src.predict.row import Row, parse
@@ -40,8 +39,7 @@ class Space:
     @property
     def per_node(self) -> int:
         """Return how many devices a node has."""
-        asked = self.question.devices
-        return asked.per_node or sheets.device(asked.hardware).node
+        return self.question.devices.devices_of_a_node
 
     def meshes(self, kind: str) -> Iterator[Degrees]:
         """Yield the meshes of a kind of copies: `single`, `ddp`, `fsdp` or `tensor_parallel`."""

@@ -76,14 +76,7 @@ def test_strategies_on_described_devices(tmp_path: Path) -> None:
         (["--rows", "x.csv", "--json"], "--json: is of words"),
         (["model=cnn", "hardware=k80", "workers=2"], "workers=2: say devices=8"),
         (
-            [
-                "model=cnn",
-                "hardware=k80",
-                "devices=4",
-                "strategy=hybrid",
-                "strategy.pipeline=2",
-                "strategy.shard=2",
-            ],
+            ["model=cnn", "hardware=k80", "devices=4", *STAGES_OF_SHARDS],
             "strategy.pipeline=2 strategy.shard=2: stages of shards or parts aren't looked at",
         ),
     ],

@@ -163,8 +163,10 @@ def test_names_and_words_are_those_of_the_command() -> None:
     ],
 )
 def test_rules_of_thumb_are_followed_or_broken(chosen: Candidate, alone: Candidate, said: str) -> None:
-    assert any(sentence.startswith(said) for sentence in rules.sentences(chosen, alone, 8))
+    assert any(sentence.startswith(said) for sentence in rules.sentences(chosen, alone, 8, "throughput"))
 
 
 def test_no_rule_is_about_one_device_that_has_room() -> None:
-    assert rules.sentences(ALONE, ALONE, 8) == []
+    assert rules.sentences(ALONE, ALONE, 8, "throughput") == []
+    # What is said of rates is none of memory's business.
+    assert rules.sentences(ddp(4, 0.3, 0.4), ALONE, 8, "memory") == []

@@ -121,7 +121,8 @@ class Profile:
         wanted_beside = stand_in.beside(config)
         # What computes beside others takes longer: sizes that were measured otherwise don't go together.
         found = min({each.beside for each in known}, key=lambda count: (abs(count - wanted_beside), -count))
-        if found < min(wanted_beside, _devices(config)):
+        # One profile of operations serves any number of stages.
+        if kind == STEPS and found < min(wanted_beside, _devices(config)):
             raise ConfigError(
                 f"{self.path}: model={config.model['name']} was profiled on {found} device(s) at once, not "
                 f"on {wanted_beside}; profile strategy={config.strategy['name']} with so many workers, too"

@@ -39,8 +39,17 @@ class RehearsedStep:
         """Return what a worker with an equal part of the batch does in a step."""
         return self._program(self.config.microbatch)
 
+    @cached_property
+    def _programs(self) -> dict[float, Program]:
+        return {}
+
     def _program(self, samples: float) -> Program:
         """Return what a worker does whose micro-batches have so many samples."""
+        if samples not in self._programs:
+            self._programs[samples] = self._made(samples)
+        return self._programs[samples]
+
+    def _made(self, samples: float) -> Program:
         sizes = [point.microbatch for point in self.points]
         try:
             programs = [program.least([Program.of(rank) for rank in point.ranks]) for point in self.points]
@@ -174,7 +183,7 @@ class RehearsedStep:
         if not self._waits and len(set(self._kinds)) > 1:
             return self._unequal(constants)
         found = self.simulated(constants)
-        exchanges = any(event.ranks for event in self._program(self.shares[0]).events)
+        exchanges = self.times is not None
         # All wait for the rank that happens to be slowest.
         waits = (
             constants.straggling * expected_maximum(self.config.workers) * found.computing

@@ -161,6 +161,7 @@ class StageStep:
         sizes = np.array([costs.weight_bytes[a:b].sum() for a, b in itertools.pairwise(ends)])
         placed = self.plan.devices or list(range(degrees.pipeline))
         size = float(np.bincount(placed, weights=sizes).max())
+        least = constants.wake_seconds if self.config.hardware.device == "cpu" else 0.0
         found = 0.0
         for kind, part, ranks in (
             ("all_gather", size / degrees.shard, degrees.shard),
@@ -169,7 +170,7 @@ class StageStep:
         ):
             if ranks > 1:
                 event = Event(kind, round(part), ranks, 0, 0.0)
-                found += self.times.seconds(event, shared_memory=False) * constants.exchanging
+                found += max(self.times.seconds(event, shared_memory=False) * constants.exchanging, least)
         return found
 
     def simulated(self, constants: Constants) -> Simulated | None:
@@ -199,10 +200,14 @@ class StageStep:
             forward=forward * of_stages,
             for_inputs=(for_inputs + self._again(once, constants) + constants.pass_seconds) * of_stages,
             for_weights=for_weights * (constants.split if self.splits else 1.0) * of_stages,
-            update=(self.step["update"] + self.step["clear"]) * constants.computing * share * slower,
+            update=self._whole_update(constants) * share * slower / self.config.degrees.shard,
             sent=sent,
             sent_back=sent_back,
         )
+
+    def _whole_update(self, constants: Constants) -> float:
+        """Return the seconds in which all weights are updated on one device."""
+        return (self.step["update"] + self.step["clear"]) * constants.computing
 
     def _always_busy(self, taken: StageSeconds) -> float:
         """Return the seconds of a step whose stages never wait for the next step (PipeDream)."""

@@ -118,7 +118,7 @@ class Traces:
         more: Mapping[int, Trace] | None = None,
         share: Callable[[int], float] = all_of_it,
     ) -> Traces:
-        """Check that what is asked of a device goes with samples, of three numbers at least.
+        """Check that what is asked of a device goes with samples, where there are three numbers of them.
 
         Args:
             found: traces of `devices` devices, by samples.

@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from src.runtime.common.rehearsed import LEAST, SECONDS, STEPS, Rehearsed
 from src.runtime.torch import rehearsal
-from src.runtime.torch.rehearsal import LEAST, STEPS, Rehearsed, Step, StepObserver, summary
+from src.runtime.torch.rehearsal import Step, StepObserver, summary
+
+OPTIMIZER = torch.optim.SGD([torch.zeros(3)], lr=1.0)
 
 
 class Turned(StepObserver):
@@ -46,7 +49,7 @@ def test_the_time_of_an_exchange_is_nobodys() -> None:
     turn(observer, 1.0)
     observer.waited(exchange(observer, 5.0))
     turn(observer, 2.0)
-    assert observer.step_begins(None, ("optimizer",), {}) is None
+    assert observer.step_begins(OPTIMIZER, ("optimizer",), {}) is None
     turn(observer, 0.5)
     observer.step_ends()
     (step,) = observer.steps
@@ -61,7 +64,7 @@ def test_where_gradients_are_computed_within_the_update_it_begins_after_them() -
         turn(observer, 3.0)
         return "loss"
 
-    args, kwargs = observer.step_begins(None, ("optimizer", closure), {})
+    args, kwargs = observer.step_begins(OPTIMIZER, ("optimizer", closure), {})
     assert args == ("optimizer",) and kwargs["closure"]() == "loss"
     turn(observer, 1.0)
     observer.step_ends()
@@ -79,7 +82,7 @@ def test_what_ranks_agree_on_between_steps_and_evaluations_are_no_part_of_a_step
         exchange(observer, 7.0)
     observer.forward_begins()
     turn(observer, 2.0)
-    observer.step_begins(None, ("optimizer",), {})
+    observer.step_begins(OPTIMIZER, ("optimizer",), {})
     observer.step_ends()
     assert [event[0] for event in observer.steps[0].events] == ["update"]
     assert observer.steps[0].computed == [3.0, 0.0]
@@ -93,9 +96,9 @@ def test_it_ends_after_enough_steps_or_enough_time() -> None:
         observer.step_ends()
     slow = warm()
     for _ in range(LEAST - 1):
-        turn(slow, rehearsal.SECONDS)
+        turn(slow, SECONDS)
         slow.step_ends()
-    turn(slow, rehearsal.SECONDS)
+    turn(slow, SECONDS)
     with pytest.raises(Rehearsed):
         slow.step_ends()
 
