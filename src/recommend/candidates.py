@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from src.config import ConfigError
+from src.config import ConfigError, OwnCodeError
 from src.config.run_config import Degrees
 from src.data import prepared
+from src.launch.supervise import inspection
 from src.predict import dry_runs, held, side_by_side
 from src.predict.asked import HYBRID, Asked
 from src.predict.held import MARGIN
@@ -18,7 +19,7 @@ from src.predict.mesh_steps import Copy
 from src.predict.side_by_side import Job
 from src.recommend.candidate import Candidate
 from src.recommend.question import Question
-from src.recommend.space import SCHEDULE, Space
+from src.recommend.space import COPIED, SCHEDULE, Space
 
 STAGE_CHOICES = "src.predict.stage_choices.looked_at"
 # Copies of what has shards or parts need no look of their own.
@@ -61,9 +62,11 @@ def of(question: Question) -> Found:
         raise ConfigError(f"batch={most}: the dataset has {arrays.train_samples} samples")
     usable = (question.room_gib - RESERVED_GIB) * GIB / (1 + MARGIN)
     # What an epoch leaves over is less than a batch.
-    space = Space(question, config, usable, float(config.epochs * arrays.train_samples))
+    samples = float(config.epochs * arrays.train_samples)
     found = Found(f"{config.model['name']} on {config.dataset['name']}")
-    kinds = [kind for kind in KINDS if _wanted(kind, question)]
+    copied = [kind for kind in COPIED if _has_copies(kind, asked, question, found)]
+    space = Space(question, config, usable, samples, frozenset(copied))
+    kinds = [kind for kind in KINDS if _wanted(kind, question) and _is_taken(kind, asked, question, found)]
     looks = _looks(space, kinds, asked, found, 1)
     alone = looks.get(("single", 0))
     if alone is None or isinstance(alone.one.traces, str):
@@ -94,12 +97,47 @@ def _wanted(kind: str, question: Question) -> bool:
     return kind == "single" or (several and (kind in question.strategies or mixed))
 
 
+def _is_taken(kind: str, asked: Asked, question: Question, found: Found) -> bool:
+    """Return whether a run of a strategy takes a model of the user's own; add to what is found why not.
+
+    Raises:
+        ConfigError: for a model that one device doesn't take.
+    """
+    return _is_accepted(asked.words, kind, 1 if kind == "single" else 2, kind, question, found)
+
+
+def _has_copies(kind: str, asked: Asked, question: Question, found: Found) -> bool:
+    """Return whether a run of copies of a strategy's shards, parts or stages takes such a model."""
+    words = (*asked.words, f"strategy.{COPIED[kind]}=2")
+    if HYBRID not in question.strategies or max(question.devices.devices) < 4:
+        return False
+    return _is_accepted(words, HYBRID, 4, f"copies of {kind}", question, found)
+
+
+def _is_accepted(
+    words: Sequence[str], strategy: str, devices: int, kind: str, question: Question, found: Found
+) -> bool:
+    samples = max(dry_runs.SAMPLES[0], min(question.batches) // 2)
+    parts = 2 if "pipeline" in kind else 1
+    try:
+        config = dry_runs.config_of(words, strategy, devices, samples, parts)
+        if inspection.has_own(config):
+            # As before a training: what is refused then is no way to choose.
+            inspection.inspect([config])
+    except (ConfigError, OwnCodeError) as error:
+        if kind == "single":
+            raise
+        found.add_reason(kind, error)
+        return False
+    return True
+
+
 def _looks(space: Space, kinds: Sequence[str], asked: Asked, found: Found, microbatches: int) -> Copies:
     """Look at copies of each kind with so many micro-batches, and once at pipelines."""
     jobs: dict[str, Job] = {}
     counts = {"single": [1], "ddp": [2], "fsdp": [2], "tensor_parallel": space.parts()}
     wanted = list(space.pipelines()) if microbatches == 1 else []
-    if wanted:
+    if wanted and _is_taken("pipeline", asked, space.question, found):
         staged = ("strategy.pipeline=2", f"strategy.schedule={SCHEDULE}", "strategy.tied=reduce")
         try:
             base = dry_runs.config_of((*asked.words, *staged), HYBRID, 2, 2, 2)
@@ -110,7 +148,14 @@ def _looks(space: Space, kinds: Sequence[str], asked: Asked, found: Found, micro
         if not counts[kind]:
             continue
         own = replace(asked, strategies=(kind,), straight=kind != "single")
-        config = dry_runs.config_of(own.words, kind, counts[kind][0], 2, microbatches)
+        try:
+            config = dry_runs.config_of(own.words, kind, counts[kind][0], 2, microbatches)
+        except ConfigError as error:
+            # What one can't have others may, but what one device can't have is a mistake.
+            if kind == "single":
+                raise
+            found.add_reason(kind, error)
+            continue
         jobs[kind] = Job(f"{side_by_side.LOOKS}.looked_at", (own, kind, counts[kind], config))
     looks: Copies = {}
     for kind, every in side_by_side.every(jobs):

@@ -18,6 +18,8 @@ from src.recommend.question import Question
 EACH_STAGE = (1, 2, 4, 8)
 SCHEDULE = "1f1b"
 MOST_MICROBATCHES = 1024
+# By the strategy, the axis of a mesh along which it divides a model; others may be copies.
+COPIED = {"fsdp": "shard", "tensor_parallel": "tensor", "pipeline": "pipeline"}
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,14 @@ class Space:
         config: of a run on one device.
         room: bytes that a device has for a step.
         samples: of the whole training.
+        copied: strategies whose shards, parts or stages may have copies.
     """
 
     question: Question
     config: Config
     room: float
     samples: float
+    copied: frozenset[str] = frozenset(COPIED)
 
     @property
     def per_node(self) -> int:
@@ -54,12 +58,17 @@ class Space:
             elif kind == "fsdp":
                 if kind in named:
                     yield Degrees(shard=count)
-                if HYBRID in named and 1 < per_node < count and count % per_node == 0:
+                if self.has_copies(kind) and 1 < per_node < count and count % per_node == 0:
                     yield Degrees(shard=per_node, data=count // per_node)
             else:
                 for parts in self.parts():
-                    if count % parts == 0 and (HYBRID if parts < count else kind) in named:
+                    may = self.has_copies(kind) if parts < count else kind in named
+                    if count % parts == 0 and may:
                         yield Degrees(tensor=parts, data=count // parts)
+
+    def has_copies(self, kind: str) -> bool:
+        """Return whether a strategy's shards, parts or stages may have copies."""
+        return HYBRID in self.question.strategies and kind in self.copied
 
     def parts(self) -> list[int]:
         """Return into how many parts layers may be split: powers of two that divide a node."""
@@ -73,7 +82,8 @@ class Space:
         for batch in asked.batches:
             for count in asked.devices.devices:
                 for stages in (2**power for power in range(1, 15)):
-                    if count % stages or (HYBRID if stages < count else "pipeline") not in named:
+                    may = self.has_copies("pipeline") if stages < count else "pipeline" in named
+                    if count % stages or not may:
                         continue
                     copies = count // stages
                     if count > self.per_node and self.per_node % copies and copies % self.per_node:

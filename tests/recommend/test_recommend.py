@@ -23,7 +23,7 @@ CNN = ("model=cnn", "dataset=mnist", "hardware=a100_80gb")
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}"}
     command = [sys.executable, "-m", "src.recommend", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
@@ -92,3 +92,35 @@ def test_a_model_on_devices_that_nobody_has(mnist: None, tmp_path: Path) -> None
     said = run(tmp_path, *words, "batch=32768", "limit.memory_gib=2.0001", "strategy=single,ddp,fsdp")
     assert said.returncode == 1
     assert "Nothing can be chosen." in said.stdout and "ways don't fit; of these" in said.stdout
+
+
+SPARSE = """
+from torch import nn
+
+
+class Words(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.words = nn.Embedding(256, 8, sparse=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, images):
+        return self.head(self.words((images.flatten(1) * 10).long().clamp(0, 255)).mean(1))
+
+
+def build(classes, shape):
+    return Words(classes)
+"""
+
+
+@pytest.mark.slow
+def test_what_a_run_would_refuse_is_no_way(mnist: None, tmp_path: Path) -> None:
+    (tmp_path / "sparse_words.py").write_text(SPARSE)
+    words = ("model=custom", "model.path=sparse_words.build", "dataset=mnist", "hardware=a100_80gb")
+    said = run(tmp_path, *words, "devices=1..4", "batch=64", "--json", "strategy=single,ddp,fsdp")
+    assert said.returncode == 0, said.stderr
+    answer, rest = json.loads(said.stdout)
+    assert answer["chosen"]["strategy"] == "single"
+    assert answer["as_good"] == answer["behind"] == []
+    refused = [reason.partition(":")[0] for reason in rest["not_predicted"] if "is sparse" in reason]
+    assert refused == ["fsdp", "ddp"]
