@@ -94,6 +94,7 @@ def prepared(config: Config, precision: str) -> Config:
         strategy={**config.strategy, "max_restarts": 0},
         evaluate_every=None,
         target_accuracy=None,
+        stop_at_target=False,
         checkpoint_every=None,
         resume=None,
         profiler=False,

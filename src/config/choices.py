@@ -294,6 +294,8 @@ def check_model_and_task(config: Config) -> None:
 
 def check_target(config: Config) -> None:
     """Raise `ConfigError` for a target accuracy of a task that has no accuracy."""
+    if config.stop_at_target and config.target_accuracy is None:
+        raise ConfigError("stop_at_target=true: there is no target_accuracy to stop at")
     if config.target_accuracy is not None and ACCURACY not in config.task["metrics"]:
         raise ConfigError(
             f"target_accuracy={config.target_accuracy}: task {config.task['name']} has no accuracy, but "

@@ -141,6 +141,7 @@ KEYS: dict[str, Key] = {
     "optimizer.schedule": Key(Changes.TRAINING, Rule(str, ("constant", "cosine", "step"))),
     "evaluate_every": Key(Changes.EXTENT, _COUNT),
     "target_accuracy": Key(Changes.EXTENT, _SHARE),
+    "stop_at_target": Key(Changes.EXTENT, Rule(bool)),
     "checkpoint_every": Key(Changes.WATCH, _COUNT, named="no"),
     "checkpoint_keep": Key(Changes.WATCH, Rule(int, minimum=1), named="no"),
     "resume": Key(Changes.EXTENT, _TEXT),

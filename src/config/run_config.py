@@ -201,6 +201,7 @@ class Config:
     checkpoint_every: int | None = None
     checkpoint_keep: int = 1
     resume: str | None = None
+    stop_at_target: bool = False
     profiler: bool = False
     memory_tracker: bool = False
     audit: Mapping[str, Any] | None = None

@@ -52,6 +52,7 @@ class Recorder(StepClock):
         diverged: whether a written loss was infinite or NaN.
         diverged_at: the first step with such a loss, `None` without one.
         evaluated_at: the number of steps at the last evaluation, -1 before it.
+        target_reached: whether an evaluation has reached `target_accuracy`.
         payload_bytes: bytes that the rank has handed to its backend.
         facts: further figures of the rank, for its `record.json`.
     """
@@ -90,7 +91,7 @@ class Recorder(StepClock):
         # One rank counts for all hosts.
         self._traffic = TrafficMeter() if rank == 0 else None
         self._pending: list[tuple[int, int, Interval, int, SupportsFloat | None, float | None]] = []
-        self._target_reached = False
+        self.target_reached = False
         self._last_evaluation_seconds = 0.0
         self._last_flush = time.perf_counter()
 
@@ -276,10 +277,10 @@ class Recorder(StepClock):
 
     def _check_target(self, accuracy: float | None, seconds: float, steps: int) -> None:
         target = self.config.target_accuracy
-        if target is None or accuracy is None or self._target_reached:
+        if target is None or accuracy is None or self.target_reached:
             return
         if accuracy >= target:
-            self._target_reached = True
+            self.target_reached = True
             self.facts |= {"seconds_to_target": seconds, "steps_to_target": steps}
 
     @property

@@ -168,6 +168,7 @@ class AsyncCoordinator(ABC):
                 self._settle(float("inf"))
                 status = self._status(step)
                 scored = self._evaluate(step) if policy.evaluates(step - 1, step, status) else 0.0
+                status = status or self._status(step)
                 if policy.saves(step - 1, step, status) and np.isfinite(scored):
                     self._save(step)
             if status is not None:
@@ -187,7 +188,12 @@ class AsyncCoordinator(ABC):
 
     def _status(self, step: int) -> Status | None:
         slowest = max(recorder.train_seconds for recorder in self._recorders)
-        return self._policy.status(step, diverged=self._diverged, late=self._policy.is_late(slowest))
+        return self._policy.status(
+            step,
+            diverged=self._diverged,
+            late=self._policy.is_late(slowest),
+            reached=self._recorders[0].target_reached,
+        )
 
     def _settle(self, before: float) -> None:
         """Record the reported steps that ended before the time `before`, in the order of their ends."""

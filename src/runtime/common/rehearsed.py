@@ -33,6 +33,7 @@ def rehearsed(config: Config) -> tuple[Config, str]:
         evaluate_every=None,
         checkpoint_every=None,
         target_accuracy=None,
+        stop_at_target=False,
     )
     return whole, rehearsal["entry"]
 

@@ -26,22 +26,25 @@ class StepPolicy:
         self._evaluate_every = config.evaluate_every
         self._checkpoint_every = config.checkpoint_every
         self._max_seconds = config.max_minutes * 60
+        self._stops_at_target = config.stop_at_target
 
     def is_late(self, train_seconds: float) -> bool:
         """Return whether `train_seconds` of training exceed the time limit, `max_minutes`."""
         return train_seconds > self._max_seconds
 
-    def status(self, step: int, *, diverged: bool, late: bool) -> Status | None:
+    def status(self, step: int, *, diverged: bool, late: bool, reached: bool = False) -> Status | None:
         """Return `diverged`, `ok` or `time_limit` if the training ends with this step, and else `None`.
 
         Args:
             step: the step that has just been completed.
             diverged: whether a loss was infinite or NaN.
             late: whether the time limit has passed, which all ranks must agree on.
+            reached: whether an evaluation has reached `target_accuracy`, which ends the training where
+                `stop_at_target` says so.
         """
         if diverged:
             return Status.DIVERGED
-        if step >= self.last_step:
+        if step >= self.last_step or (reached and self._stops_at_target):
             return Status.OK
         return Status.TIME_LIMIT if late else None
 

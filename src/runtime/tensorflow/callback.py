@@ -76,8 +76,7 @@ class TrainingCallback:
         """Start the clock, and set `status` if all steps are done already."""
         self._recorder.start()
         # A job that is started again after a failure may have had all its epochs done.
-        if self._recorder.steps >= self._policy.last_step:
-            self.status = Status.OK
+        self.status = self._evaluated_status()
 
     @property
     def late(self) -> bool:
@@ -103,11 +102,18 @@ class TrainingCallback:
         diverged = not np.isfinite(losses).all()
         self.status = policy.status(recorder.steps, diverged=diverged, late=late)
         scored = self._evaluate() if policy.evaluates(before, recorder.steps, self.status) else 0.0
+        self.status = self.status or self._evaluated_status()
         if policy.saves(before, recorder.steps, self.status) and np.isfinite(scored):
             self._checkpoints.write(recorder.steps, Sums(self._loss, self._correct, self._trained))
         if self.status is not None:
             bad = np.flatnonzero(~np.isfinite(losses))
             self._checkpoints.settle(before + 1 + int(bad[0]) if len(bad) else None)
+
+    def _evaluated_status(self) -> Status | None:
+        """Return `ok` if the training ends by its steps or its last evaluation, which all ranks share."""
+        recorder = self._recorder
+        reached = recorder.target_reached
+        return self._policy.status(recorder.steps, diverged=False, late=False, reached=reached)
 
     def _evaluate(self) -> float:
         """Score the test set, record that, and return the loss."""

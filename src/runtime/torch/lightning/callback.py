@@ -130,6 +130,7 @@ class TrainingCallback(StepCallback):
             self.set_rate(trainer, step)
         if self.policy.evaluates(step - 1, step):
             self._evaluate(module)
+            self._end_at_target(trainer)
         if self.policy.saves(step - 1, step):
             self._save(trainer, module)
 
@@ -216,10 +217,17 @@ class TrainingCallback(StepCallback):
         pace = seconds / self.recorder.trained_steps
         self.agree_at = self.recorder.steps + min(AGREE_STEPS, max(1, round(AGREE_SECONDS / pace)))
 
+    def _end_at_target(self, trainer: pl.Trainer) -> None:
+        """Stop the training if its last evaluation has reached the target; all ranks have the same one."""
+        reached = self.recorder.target_reached
+        if self.policy.status(self.recorder.steps, diverged=False, late=False, reached=reached) == Status.OK:
+            trainer.should_stop = True
+
     def end_epoch(self, trainer: pl.Trainer) -> None:
         """Evaluate, if that isn't done at this step, and turn the feed to the next epoch."""
         self._evaluate(self.module)
         self._record_evaluation()
+        self._end_at_target(trainer)
         self.feed.end_epoch()
 
     def on_train_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
@@ -231,7 +239,8 @@ class TrainingCallback(StepCallback):
         recorder.flush()
         diverged = recorder.diverged or self.status == Status.DIVERGED
         late = self.status == Status.TIME_LIMIT
-        status = self.policy.status(recorder.steps, diverged=diverged, late=late)
+        reached = recorder.target_reached
+        status = self.policy.status(recorder.steps, diverged=diverged, late=late, reached=reached)
         if self.policy.saves(recorder.steps, recorder.steps, self.status or Status.OK):
             self._save(trainer, module)
         if self.context.config.checkpoint_every is not None:
