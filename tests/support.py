@@ -36,7 +36,10 @@ SHORT = (
     "dataset.test_limit=2000",
     # At a higher rate rounding, or stale gradients with momentum, now and then decide what is learned.
     "optimizer.lr=0.01",
+    # The first evaluation, at an epoch's end, reaches it, and ends the run.
+    "epochs=2",
     "target_accuracy=0.3",
+    "stop_at_target=true",
     "hardware.sample_seconds=0.05",
     "hardware.device=cpu",
     "hardware.share_devices=true",

@@ -33,6 +33,7 @@ class Device(_Sheet):
         link: GB/s each way between two devices of a node.
         switched: whether a device's link is its own (NVLink), or the node's devices share the host's (PCIe).
         node: devices of a node, where a row doesn't say.
+        watts: the most that a device takes, its thermal design power; `None` where nobody has said.
     """
 
     reported: str
@@ -43,6 +44,7 @@ class Device(_Sheet):
     link: float = Field(gt=0)
     switched: bool
     node: int = Field(gt=0)
+    watts: float | None = Field(None, gt=0)
 
 
 class Network(_Sheet):

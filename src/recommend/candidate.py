@@ -11,12 +11,24 @@ from src.config.run_config import Degrees
 from src.predict.memory import GIB
 from src.predict.step import Parts
 from src.predict.traced import intervals
+from src.report.batch_curve import BatchCurve, Steps
+from src.report.verdict.objective import COST, ENERGY, TIME
 
 LEVEL = 0.8
 # How far strategies may be off each other, as a part of a step, besides what they have in common: as far as
 # those of one's own machine are believed to be (`src/predict/own/calibration.py`).
 APART = 0.05
+# What makes several batches unequal.
+TO_TARGET = "steps to the target"
 ALONE = {"data": "ddp", "shard": "fsdp", "tensor": "tensor_parallel", "pipeline": "pipeline"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """The steps to a target with a batch, and the curve over batches of which they are."""
+
+    curve: BatchCurve
+    steps: Steps
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,8 @@ class Candidate:
         room: bytes that a device has for that.
         samples_asked: of the whole training.
         price: of a device for an hour; `None` without prices.
+        watts: the most that a device takes; `None` where its sheet doesn't say.
+        target: the steps to the target; `None` where a training is of so many samples.
     """
 
     degrees: Degrees
@@ -44,6 +58,8 @@ class Candidate:
     room: float
     samples_asked: float
     price: float | None = None
+    watts: float | None = None
+    target: Target | None = None
 
     @property
     def devices(self) -> int:
@@ -66,6 +82,8 @@ class Candidate:
             words.append(f"on {self.devices} devices")
         if self.microbatches > 1:
             words.append(f"with {self.microbatches} micro-batches")
+        if self.target is not None:
+            words.append(f"at batch {self.batch}")
         return " ".join(words)
 
     @property
@@ -108,19 +126,43 @@ class Candidate:
 
     @property
     def hours(self) -> float:
-        """Return the hours of the whole training, evaluations and start-up left out."""
+        """Return the hours of the whole training, or to the target, without evaluations and start-up."""
+        if self.target is not None:
+            return self.target.steps.median * self.parts.seconds / 3600
         return self.samples_asked / self.rate / 3600
+
+    @property
+    def hours_interval(self) -> tuple[float, float]:
+        """Return between which hours that lies, in 80 of 100 cases."""
+        width, hours = intervals.width(self.parts, LEVEL), self.hours
+        below = above = 0.0
+        if self.target is not None:
+            steps = self.target.steps
+            below, above = math.log(steps.median / steps.low), math.log(steps.high / steps.median)
+        return hours * math.exp(-math.hypot(width, below)), hours * math.exp(math.hypot(width, above))
+
+    @property
+    def device_hours(self) -> float:
+        """Return the hours of all devices together."""
+        return self.devices * self.hours
+
+    @property
+    def kilowatt_hours(self) -> float | None:
+        """Return the most that the devices take in the whole training; `None` where that isn't known."""
+        return None if self.watts is None else self.watts * self.device_hours / 1e3
 
     @property
     def cost(self) -> float | None:
         """Return what that costs; `None` without prices."""
-        return None if self.price is None else self.price * self.devices * self.hours
+        return None if self.price is None else self.price * self.device_hours
 
     def value(self, aim: str) -> float:
         """Return its figure of an aim, of which more is better."""
         if aim == "memory":
             return 1 / self.gib
-        return self.rate / self.devices if aim == "cost" else self.rate
+        if aim in (COST, ENERGY):
+            return 1 / self.device_hours
+        return 1 / self.hours if aim == TIME else self.rate
 
 
 def doubts(one: Candidate, other: Candidate) -> dict[str, float]:
@@ -137,7 +179,11 @@ def doubts(one: Candidate, other: Candidate) -> dict[str, float]:
         return {name: value / parts.seconds for name, value in found.items()}
 
     gaps = {name: abs(share - shares(other)[name]) for name, share in shares(one).items()}
+    steps = 0.0
+    if one.target is not None and other.target is not None and one.batch != other.batch:
+        steps = one.target.curve.apart(one.batch, other.batch, LEVEL)
     return {
+        TO_TARGET: steps,
         "computing": intervals.quantile(intervals.ERRORS, LEVEL) * gaps["computing"],
         "exchanges": times * intervals.EXCHANGE * gaps["exchanges"],
         "steps": times * intervals.OTHER * gaps["steps"],

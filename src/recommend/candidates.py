@@ -17,9 +17,11 @@ from src.predict.looked import Choice, Stages
 from src.predict.memory import GIB, RESERVED_GIB
 from src.predict.mesh_steps import Copy
 from src.predict.side_by_side import Job
+from src.recommend import to_target
 from src.recommend.candidate import Candidate
 from src.recommend.question import Question
 from src.recommend.space import COPIED, SCHEDULE, Space
+from src.recommend.to_target import Evidence
 
 STAGE_CHOICES = "src.predict.stage_choices.looked_at"
 # Copies of what has shards or parts need no look of their own.
@@ -30,11 +32,15 @@ Copies = dict[tuple[str, int], Copy]
 
 @dataclass
 class Found:
-    """The ways that were predicted, and why others could not be, a line each; `subject` is what trains."""
+    """The ways that were predicted, and why others could not be, a line each.
+
+    `subject` is what trains, and `evidence` what is known of its steps to a target.
+    """
 
     subject: str = ""
     candidates: list[Candidate] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
+    evidence: Evidence | None = None
 
     def add_reason(self, kind: str, reason: object) -> None:
         """Add why a kind of way can't be predicted; reasons that differ in numbers alone are one."""
@@ -64,8 +70,10 @@ def of(question: Question) -> Found:
     # What an epoch leaves over is less than a batch.
     samples = float(config.epochs * arrays.train_samples)
     found = Found(f"{config.model['name']} on {config.dataset['name']}")
+    if question.steps_from is not None:
+        found.evidence = to_target.read(question.steps_from, config, arrays.train_samples)
     copied = [kind for kind in COPIED if _has_copies(kind, asked, question, found)]
-    space = Space(question, config, usable, samples, frozenset(copied))
+    space = Space(question, config, usable, samples, frozenset(copied), found.evidence)
     kinds = [kind for kind in KINDS if _wanted(kind, question) and _is_taken(kind, asked, question, found)]
     looks = _looks(space, kinds, asked, found, 1)
     alone = looks.get(("single", 0))
@@ -73,7 +81,7 @@ def of(question: Question) -> Found:
         # What doesn't go with samples on one device doesn't on several.
         if alone is not None:
             found.add_reason("single", alone.one.traces)
-        return Found(found.subject, lines=found.lines)
+        return Found(found.subject, lines=found.lines, evidence=found.evidence)
     short = kinds if question.microbatches is not None else _copies(space, looks, found, several=False)
     if short and question.microbatches != 1:
         # Where whole parts of a batch don't fit, several micro-batches may.
@@ -188,6 +196,8 @@ def _stages(space: Space, every: Sequence[tuple[Stages, Choice | str]], found: F
             room=space.room,
             samples_asked=space.samples,
             price=space.question.price(),
+            watts=space.question.watts,
+            target=space.targets.get(wanted.batch),
         )
         found.candidates.append(made)
 
@@ -245,4 +255,6 @@ def _candidate(space: Space, copy: Copy, degrees: Degrees, batch: int, microbatc
         room=space.room,
         samples_asked=space.samples,
         price=space.question.price(),
+        watts=space.question.watts,
+        target=space.targets.get(batch),
     )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from src.predict.held import MARGIN
 from src.predict.memory import GIB
 from src.recommend.candidate import Candidate, apart
-from src.report.verdict.objective import COST, THROUGHPUT
+from src.recommend.words import duration
+from src.report.verdict.objective import COST, ENERGY, THROUGHPUT, TIME
 
 # The simpler ones first: what has less to go wrong.
 SIMPLE = ("single", "ddp", "fsdp", "tensor_parallel", "pipeline", "hybrid")
@@ -53,7 +54,8 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
 
     The leader has the best figure. Of those that aren't told from it the one with the fewest devices is
     chosen, for more cost more, and of these the simplest; for the least memory the fastest one is. The
-    cheapest is chosen for the cost, unless another one costs within 1 % of it.
+    cheapest is chosen for the cost, and the least device-hours for energy, unless fewer devices have within
+    1 % of it.
     """
     fit = [each for each in candidates if each.fits]
     refused = _refused(candidates, fit, limits)
@@ -63,9 +65,9 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     order = sorted(able, key=lambda each: (each.value(aim), -each.devices), reverse=True)
     leader = order[0]
     tied = [each for each in order if _is_tied(leader, each, aim)]
-    if aim == THROUGHPUT:
-        chosen = min(tied, key=lambda each: (each.devices, SIMPLE.index(each.strategy), -each.rate))
-    elif aim == COST:
+    if aim in (THROUGHPUT, TIME):
+        chosen = min(tied, key=lambda each: (each.devices, SIMPLE.index(each.strategy), -each.value(aim)))
+    elif aim in (COST, ENERGY):
         near = [each for each in tied if leader.value(aim) <= (1 + MATTERS) * each.value(aim)]
         chosen = min(near, key=lambda each: (each.devices, SIMPLE.index(each.strategy)))
     else:
@@ -97,23 +99,23 @@ def _is_tied(leader: Candidate, other: Candidate, aim: str) -> bool:
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates of which no other one is as fast, on as few devices, and holds as little.
 
-    They are in order of devices, and of rates.
+    They are in order of devices, and of times.
     """
 
     def beats(one: Candidate, other: Candidate) -> bool:
-        ratios = (one.rate / other.rate, other.devices / one.devices, other.gib / one.gib)
+        ratios = (other.hours / one.hours, other.devices / one.devices, other.gib / one.gib)
         return min(ratios) >= 1 - MATTERS and max(ratios) > 1 + MATTERS
 
     best = [each for each in candidates if not any(beats(other, each) for other in candidates)]
     best.sort(key=lambda each: SIMPLE.index(each.strategy))
     # Where several differ in nothing the simplest one stands for all.
     kept = [each for place, each in enumerate(best) if not any(_alike(other, each) for other in best[:place])]
-    return sorted(kept, key=lambda each: (each.devices, each.rate))
+    return sorted(kept, key=lambda each: (each.devices, -each.hours))
 
 
 def _alike(one: Candidate, other: Candidate) -> bool:
     """Return whether two differ in nothing that matters."""
-    near = abs(one.rate / other.rate - 1) < MATTERS and abs(one.gib / other.gib - 1) < MATTERS
+    near = abs(one.hours / other.hours - 1) < MATTERS and abs(one.gib / other.gib - 1) < MATTERS
     return one.devices == other.devices and near
 
 
@@ -131,7 +133,7 @@ def _refused(candidates: Sequence[Candidate], fit: Sequence[Candidate], limits: 
         quickest = min(fit, key=lambda each: each.hours)
         said.append(
             f"{len(late)} take longer than limit.hours={limits.hours:g}; the quickest, {quickest.name}, "
-            f"takes {quickest.hours:.3g} h"
+            f"takes {duration(quickest.hours)}"
         )
     dear = [each for each in fit if limits.cost is not None and (each.cost or 0.0) > limits.cost]
     if dear:

@@ -16,11 +16,13 @@ from src.predict.asked import HERE
 from src.predict.ledger import Entry
 from src.predict.own import command, runs
 from src.recommend import candidates, question, rules
-from src.recommend.candidate import LEVEL, Candidate, apart, doubts
+from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, apart, doubts
 from src.recommend.candidates import Found
 from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
 from src.recommend.question import Question
-from src.report.verdict.objective import THROUGHPUT
+from src.recommend.to_target import Evidence
+from src.recommend.words import duration
+from src.report.verdict.objective import ENERGY, THROUGHPUT, TIME
 
 COMMAND = "recommend"
 # How many times as long as predicted a training may take: what ends it first is `max_minutes`.
@@ -36,7 +38,8 @@ def recommend(words: Sequence[str], *, as_json: bool) -> int:
     """
     asked = question.read(words)
     found = candidates.of(asked)
-    answers = [_answer(batch, asked, found) for batch in asked.batches]
+    batches = [None] if asked.over_batches else asked.batches
+    answers = [_answer(batch, asked, found) for batch in batches]
     chosen = [each.choice.chosen for each in answers if each.choice.chosen is not None]
     past = command.note([_entry(each, asked) for each in chosen])
     if as_json:
@@ -53,28 +56,33 @@ def recommend(words: Sequence[str], *, as_json: bool) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer for a batch.
+    """The answer for a batch, or for all that compare.
 
     Attributes:
-        batch: samples of a step.
+        batch: samples of a step; `None` for all.
         choice: what is chosen.
         alone: one device; `None` where nothing is predicted of it.
         subject: what is trained, on what.
+        evidence: of the steps to a target; `None` without any.
     """
 
-    batch: int
+    batch: int | None
     choice: Choice
     alone: Candidate | None
     subject: str
+    evidence: Evidence | None = None
 
 
-def _answer(batch: int, asked: Question, found: Found) -> Answer:
-    alike = [each for each in found.candidates if each.batch == batch]
+def _answer(batch: int | None, asked: Question, found: Found) -> Answer:
+    alike = [each for each in found.candidates if batch is None or each.batch == batch]
     able = [each for each in alike if each.devices > 1 or asked.takes_one]
     limits = Limits(asked.objective.hours, asked.most_cost)
-    choice = choose(able, asked.objective.aim.name, limits)
-    alone = next((each for each in alike if each.devices == 1), None)
-    return Answer(batch, choice, alone, found.subject)
+    aim = asked.objective.aim.name
+    choice = choose(able, aim, limits)
+    singles = sorted((each for each in alike if each.devices == 1), key=lambda each: -each.value(aim))
+    # What doesn't fit tells only where nothing on one device does.
+    alone = next((each for each in singles if each.fits), singles[0] if singles else None)
+    return Answer(batch, choice, alone, found.subject, found.evidence)
 
 
 def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[str]:
@@ -96,6 +104,8 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
         said.append(f"Behind it: {shown}.")
     said += refused
     said.append(_evidence(chosen, asked, past))
+    if answer.evidence is not None:
+        said.append(answer.evidence.sentence(chosen.batch))
     said += rules.sentences(chosen, alone, per_node(asked), choice.aim)
     said.append(_next_step(answer, asked))
     return said
@@ -105,16 +115,19 @@ def _beside_one_device(answer: Answer, asked: Question) -> list[str]:
     """Say what several devices give beside one, or that nothing should be distributed."""
     chosen, alone = answer.choice.chosen, answer.alone
     assert chosen is not None
-    if alone is None or answer.choice.aim != THROUGHPUT:
+    aim = answer.choice.aim
+    if alone is None or aim not in (THROUGHPUT, TIME):
         return []
     if chosen.devices == 1:
         others = [*answer.choice.tied, *answer.choice.behind]
         none = "Nothing should be distributed: more devices aren't faster, as far as known."
         return [none] if any(each.devices > 1 for each in others) else []
     fits = "" if alone.fits else ", which has no room for it"
-    said = [f"That is {chosen.rate / alone.rate:.3g} times one device{fits}."]
+    times = chosen.value(aim) / alone.value(aim)
+    at_batch = f" at batch {alone.batch}" if alone.batch != chosen.batch else ""
+    said = [f"That is {times:.3g} times as fast as one device{at_batch}{fits}."]
     limits = Limits(asked.objective.hours, asked.most_cost)
-    near = math.log(chosen.rate / alone.rate) <= apart(chosen, alone)
+    near = math.log(times) <= apart(chosen, alone)
     if alone.fits and near and is_within(alone, limits):
         said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
     return said
@@ -127,12 +140,18 @@ def per_node(asked: Question) -> int:
 
 def _figures(candidate: Candidate, asked: Question) -> str:
     low, high = candidate.interval
-    cost = ""
+    whole = []
     if candidate.cost is not None and asked.objective.prices is not None:
-        cost = f", {candidate.cost:.3g} {asked.objective.prices.currency} and {candidate.hours:.3g} h in all"
-    return (
-        f"{candidate.rate:,.4g} samples/s ({low:,.4g} to {high:,.4g}), {candidate.gib:.3g} GiB a device{cost}"
-    )
+        whole.append(f"{candidate.cost:.3g} {asked.objective.prices.currency}")
+    if asked.objective.aim.name == ENERGY:
+        whole.append(f"at most {candidate.kilowatt_hours:.3g} kWh of the devices")
+    if whole or candidate.target is not None:
+        least, most = candidate.hours_interval
+        until = "to the target" if candidate.target is not None else "in all"
+        whole.append(f"{duration(candidate.hours)} ({duration(least)} to {duration(most)}) {until}")
+    in_all = f", {', '.join(whole)}" if whole else ""
+    rate = f"{candidate.rate:,.4g} samples/s ({low:,.4g} to {high:,.4g})"
+    return f"{rate}, {candidate.gib:.3g} GiB a device{in_all}"
 
 
 def _why(chosen: Candidate) -> str:
@@ -154,7 +173,7 @@ def _why(chosen: Candidate) -> str:
 
 def _evidence(chosen: Candidate, asked: Question, past: Sequence[Entry]) -> str:
     kind = f"{chosen.strategy} on {asked.devices.hardware}"
-    return f"All of it rests on data sheets; {kind}: {ledger.so_far(past, kind)}."
+    return f"Times rest on data sheets; {kind}: {ledger.so_far(past, kind)}."
 
 
 def _next_step(answer: Answer, asked: Question) -> str:
@@ -163,27 +182,44 @@ def _next_step(answer: Answer, asked: Question) -> str:
     assert chosen is not None
     others = [*answer.choice.tied, *answer.choice.behind]
     if not others or answer.choice.aim == MEMORY:
-        return f"Would tell most: a run of it with memory_tracker=true, `{typed(chosen, asked)}`."
+        it = typed(chosen, asked, answer.evidence)
+        return f"Would tell most: a run of it with memory_tracker=true, `{it}`."
     next_best = others[0]
     found = doubts(chosen, next_best)
     most = max(found, key=lambda name: found[name])
     if most in ("computing", "steps") and answer.alone is not None and answer.alone.fits:
         one = ("strategy=single", *asked.devices.words, f"batch={chosen.samples}")
         return f"Would tell most: a run on one such device, `python -m src.train {shlex.join(one)}`."
+    if most == TO_TARGET and answer.evidence is not None:
+        further = ("strategy=single", *asked.devices.words, f"batch={next_best.batch}", "seed=0,1,2", "-m")
+        words = [*further, *_until_target(next_best, asked, answer.evidence)]
+        return f"Would tell most: steps to the target of `python -m src.train {shlex.join(words)}`."
     # A few steps of both tell more than anything by itself.
-    both = " and ".join(f"`{typed(each, asked)}`" for each in (chosen, next_best))
+    both = " and ".join(f"`{typed(each, asked, answer.evidence)}`" for each in (chosen, next_best))
     return f"Would tell most: a few steps of each of {both}."
 
 
-def typed(chosen: Candidate, asked: Question) -> str:
+def typed(chosen: Candidate, asked: Question, evidence: Evidence | None = None) -> str:
     """Return the command that trains so, for as long as that takes, on as many nodes as there are."""
-    words = [*asked.devices.words, *chosen.words]
+    words = [*asked.devices.words, *chosen.words, *_until_target(chosen, asked, evidence)]
     if not any(word.startswith("max_minutes=") for word in words):
         words.append(f"max_minutes={math.ceil(SLACK * 60 * chosen.hours)}")
     nodes = math.ceil(chosen.devices / per_node(asked))
     if nodes > 1:
         words += ["hardware=cluster", f"hardware.hosts={nodes}"]
     return f"python -m src.train {shlex.join(words)}"
+
+
+def _until_target(chosen: Candidate, asked: Question, evidence: Evidence | None) -> list[str]:
+    """Return the words with which a run ends at the target, but for those that were given."""
+    if evidence is None or chosen.target is None:
+        return []
+    given = {word.partition("=")[0] for word in asked.devices.words}
+    own = {"target_accuracy": f"{evidence.accuracy:g}", "stop_at_target": "true"}
+    if not given & {"optimizer.lr", "optimizer.scale_lr"}:
+        own["optimizer.lr"] = f"{evidence.rate(chosen.batch):g}"
+    own["epochs"] = str(math.ceil(SLACK * chosen.target.steps.high * chosen.batch / evidence.samples))
+    return [f"{key}={value}" for key, value in own.items() if key not in given]
 
 
 def _config(chosen: Candidate, asked: Question) -> Config:
@@ -216,25 +252,29 @@ def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     devices, choice = asked.devices, answer.choice
     joined = f", {devices.network} between nodes" if devices.network else ""
+    batches = answer.batch or " or ".join(map(str, asked.batches))
     console.print(
-        f"{answer.subject}, batch {answer.batch}, on up to {max(devices.devices)} {devices.hardware}{joined}"
+        f"{answer.subject}, batch {batches}, on up to {max(devices.devices)} {devices.hardware}{joined}"
         f", for {choice.aim}:",
         soft_wrap=True,
     )
     for sentence in sentences(answer, asked, past):
         console.print(f"  {sentence}", soft_wrap=True)
     if choice.chosen is not None:
-        console.print(f"  Type: {typed(choice.chosen, asked)}", soft_wrap=True)
+        console.print(f"  Type: {typed(choice.chosen, asked, answer.evidence)}", soft_wrap=True)
     if choice.front:
         priced = asked.objective.prices is not None
         titles = ["devices", "way", "samples/s", f"{100 * LEVEL:.0f} % interval", "GiB"]
         title = "No other way is as fast on as few devices that hold as little"
-        table = Table(*titles, *(["cost", "hours"] if priced else []), title=title, box=None)
+        timed = priced or answer.evidence is not None
+        further = [*(["time"] if timed else []), *(["cost"] if priced else [])]
+        table = Table(*titles, *further, title=title, box=None)
         for each in choice.front:
             low, high = each.interval
             cells = [str(each.devices), each.name.replace(f" on {each.devices} devices", "")]
             cells += [f"{each.rate:,.4g}", f"{low:,.4g} to {high:,.4g}", f"{each.gib:.2f}"]
-            cells += [f"{each.cost:.3g}", f"{each.hours:.3g}"] if priced else []
+            cells += [duration(each.hours)] if timed else []
+            cells += [f"{each.cost:.3g}"] if priced else []
             table.add_row(*cells)
         console.print(table)
 
@@ -258,9 +298,14 @@ def _as_json(answer: Answer, asked: Question, past: Sequence[Entry]) -> dict[str
             "high": high,
             "bytes": round(each.bytes),
             "fits": each.fits,
+            "batch": each.batch,
             "hours": each.hours,
+            "hours_interval": each.hours_interval,
+            "device_hours": each.device_hours,
+            "kilowatt_hours": each.kilowatt_hours,
             "cost": each.cost,
-            "command": typed(each, asked),
+            "steps_to_target": None if each.target is None else vars(each.target.steps),
+            "command": typed(each, asked, answer.evidence),
         }
 
     choice = answer.choice

@@ -6,19 +6,21 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from src.config import ConfigError
 from src.config.mistakes import nearest
 from src.config.rule import Rule
 from src.predict import asked, sheets
 from src.predict.asked import HYBRID, STRATEGIES, Asked
-from src.report.verdict.objective import COST, THROUGHPUT, Objective, objective
+from src.report.verdict.objective import COST, ENERGY, THROUGHPUT, TIME, Objective, objective
 from src.report.verdict.prices import Prices
 
 # What predictions tell of; of the others a study's runs do.
-PREDICTED = (THROUGHPUT, "memory", COST)
+PREDICTED = (THROUGHPUT, TIME, "memory", ENERGY, COST)
 OWN = ("aim", "limit.memory_gib", "limit.hours", "prices")
 MOST_COST = "limit.cost"
+STEPS_FROM = "steps_from"
 KINDS = (*STRATEGIES, HYBRID)
 
 
@@ -33,6 +35,7 @@ class Question:
         batches: of which each has an answer.
         microbatches: the number that is asked for; `None` for any.
         strategies: names of those that may be chosen.
+        steps_from: folder of a study that tells of steps to a target; `None` without one.
     """
 
     devices: Asked
@@ -41,6 +44,7 @@ class Question:
     batches: tuple[int, ...]
     microbatches: int | None
     strategies: tuple[str, ...]
+    steps_from: Path | None = None
 
     @property
     def takes_one(self) -> bool:
@@ -52,6 +56,16 @@ class Question:
         """Return what a device has, or may hold."""
         there = sheets.device(self.devices.hardware).memory_gib
         return min(there, self.objective.memory_gib or there)
+
+    @property
+    def over_batches(self) -> bool:
+        """Return whether the batches compare: with all of them the training ends at the same target."""
+        return self.steps_from is not None and self.objective.aim.name in (TIME, ENERGY, COST)
+
+    @property
+    def watts(self) -> float | None:
+        """Return the most that a device takes."""
+        return sheets.device(self.devices.hardware).watts
 
     def price(self) -> float | None:
         """Return what an hour of one device costs; `None` without prices.
@@ -92,7 +106,7 @@ def read(words: Sequence[str]) -> Question:
         key, _, value = word.partition("=")
         if key.startswith("strategy."):
             raise ConfigError(f"{word}: options of strategies are chosen here; leave it away")
-        if key in (*OWN, MOST_COST, "batch", "microbatches", "strategy"):
+        if key in (*OWN, MOST_COST, STEPS_FROM, "batch", "microbatches", "strategy"):
             if key in own or not value:
                 raise ConfigError(f"{word}: {'stands there twice' if key in own else 'names nothing'}")
             own[key] = value
@@ -121,8 +135,11 @@ def read(words: Sequence[str]) -> Question:
         tuple(dict.fromkeys(_whole("batch", each) for each in own.get("batch", "64").split(","))),
         None if "microbatches" not in own else _whole("microbatches", own["microbatches"]),
         strategies,
+        None if STEPS_FROM not in own else Path(own[STEPS_FROM]),
     )
     question.price()
+    if wanted.aim.name == ENERGY and question.watts is None:
+        raise ConfigError(f"aim=energy: conf/hardware/{devices.hardware}.yaml has no watts")
     return question
 
 
@@ -131,6 +148,11 @@ def _check(wanted: Objective, own: dict[str, str]) -> None:
         raise ConfigError(
             f"aim={wanted.aim.name}: isn't predicted; {', '.join(PREDICTED)} are, and `--measured` tells of "
             "a study's runs"
+        )
+    if wanted.aim.name == TIME and STEPS_FROM not in own:
+        raise ConfigError(
+            f"aim={TIME}: needs the steps to a target: {STEPS_FROM}=results/STUDY, a study with several "
+            "batches and target_accuracy, as batches_to_target"
         )
     if MOST_COST in own and wanted.prices is None:
         raise ConfigError(f"{MOST_COST}={own[MOST_COST]}: needs what a device costs: prices=FILE")

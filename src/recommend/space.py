@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from src.config import Config
 from src.config.run_config import Degrees
@@ -12,7 +13,9 @@ from src.config.schedules import refusal
 from src.predict.asked import HYBRID
 from src.predict.looked import Stages
 from src.predict.row import Row, parse
+from src.recommend.candidate import Target
 from src.recommend.question import Question
+from src.recommend.to_target import Evidence
 
 # Micro-batches for each stage of a pipeline: fewer leave stages idle, more have few samples.
 EACH_STAGE = (1, 2, 4, 8)
@@ -32,6 +35,7 @@ class Space:
         room: bytes that a device has for a step.
         samples: of the whole training.
         copied: strategies whose shards, parts or stages may have copies.
+        evidence: of the steps to a target; `None` without any.
     """
 
     question: Question
@@ -39,11 +43,19 @@ class Space:
     room: float
     samples: float
     copied: frozenset[str] = frozenset(COPIED)
+    evidence: Evidence | None = None
 
     @property
     def per_node(self) -> int:
         """Return how many devices a node has."""
         return self.question.devices.devices_of_a_node
+
+    @cached_property
+    def targets(self) -> Mapping[int, Target]:
+        """Return the steps to the target by batch; nothing where a training is of so many samples."""
+        if self.evidence is None:
+            return {}
+        return {batch: self.evidence.target(batch) for batch in self.question.batches}
 
     def meshes(self, kind: str) -> Iterator[Degrees]:
         """Yield the meshes of a kind of copies: `single`, `ddp`, `fsdp` or `tensor_parallel`."""

@@ -13,6 +13,7 @@ from src.report.canvas import Drawing, Look, Point
 from src.report.parity_gaps import parity_gaps
 from src.report.runs import Row
 from src.report.step_time import step_times
+from src.report.steps_figure import steps_over_batches
 from src.report.tradeoffs import targets, tradeoffs
 
 # Characters that an address may have inside a quoted attribute, so that few take three bytes.
@@ -113,6 +114,13 @@ KINDS = (
         "Time and samples to accuracy",
         "Up to the first evaluation that reached the target; runs that never did have no bar.",
         targets,
+        trained=True,
+    ),
+    Kind(
+        "Steps to accuracy over batches",
+        "Both axes are logarithmic. A dot is a run with the rate that was best with its batch. The line is "
+        "a fit of S = S_min (1 + B_crit / B); along the dashed one all batches would need as many samples.",
+        steps_over_batches,
         trained=True,
     ),
     Kind(

@@ -26,6 +26,7 @@ from src.report import (
     palette,
     pictures,
     repeats,
+    steps_to_target,
     svg,
 )
 from src.report.runs import Row, StudyRun, retry_command
@@ -69,7 +70,13 @@ def render(
         repetitions=max((row["repetitions"] for row in summed), default=0),
         others=others,
         verdict=verdict,
-        views=[*first, *views(summed), *exchange.views(summed), *memory.views(summed)],
+        views=[
+            *first,
+            *views(summed),
+            *exchange.views(summed),
+            *memory.views(summed),
+            *steps_to_target.view(runs),
+        ],
         charts=charts.charts(*picture(runs, rows), inliner),
         figure_styles=inliner.css(),
         colours={theme: palette.css(theme) for theme in ("light", "dark")},

@@ -45,18 +45,18 @@ class Aim:
         return self.name not in (ACCURACY, "memory")
 
 
-ACCURACY, THROUGHPUT = "accuracy", "throughput"
+ACCURACY, THROUGHPUT, TIME, ENERGY = "accuracy", "throughput", "time_to_accuracy", "energy"
 AIMS = {
     aim.name: aim
     for aim in (
         Aim(THROUGHPUT, "samples_per_second", True, True, False, "faster", "slower", "rate of enough steps"),
         Aim(
-            "time_to_accuracy", "seconds_to_target", False, False, False, "sooner", "later",
+            TIME, "seconds_to_target", False, False, False, "sooner", "later",
             "time to its target",
         ),
         Aim(ACCURACY, "score", True, False, True, "more accurate", "less accurate", "score"),
         Aim("memory", "memory_peak_bytes", False, True, False, "smaller", "larger", "known memory"),
-        Aim("energy", "energy_joules", False, False, True, "thriftier", "hungrier", "energy counter"),
+        Aim(ENERGY, "energy_joules", False, False, True, "thriftier", "hungrier", "energy counter"),
         Aim(COST, COST, False, False, True, "cheaper", "dearer", "training time"),
     )
 }  # fmt: skip

@@ -5,8 +5,7 @@ steps of an epoch) and f the schedule, step k, counted from 1 over all epochs, i
 
     (s + (r - s) min(1, k / n)) f((k - 1) / T)        or r f((k - 1) / T) without a warm-up (n = 0)
 
-    r   lr; lr x batch / 128 (`linear`: Goyal 2017, section 2.1); lr x sqrt(batch / 128) (`sqrt`: Krizhevsky
-        2014, section 5), where batch is the global one
+    r   lr, scaled by `scale_lr` (`src.config.learning_rates`)
     s   lr where r is larger, as in Goyal 2017, section 2.2 (gradual warm-up); otherwise 0
     f   1 (`constant`); (1 + cos(pi x)) / 2 (`cosine`: Loshchilov 2017, equation 5, without restarts); 0.1 to
         the number of the points 1/3, 2/3 and 8/9 that x has reached (`step`: Goyal 2017, section 5.1, where
@@ -21,11 +20,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from src.config import Config
+from src.config import Config, learning_rates
 from src.data import order
 
-# Samples of the batch to which `optimizer.lr` belongs where the rate is scaled.
-REFERENCE_BATCH = 128
 # Parts of a training after which `step` divides the rate by ten.
 DROPS = (Fraction(1, 3), Fraction(2, 3), Fraction(8, 9))
 
@@ -52,10 +49,8 @@ class LearningRate:
     def of(cls, config: Config, samples: int) -> LearningRate:
         """Return the learning rate of a configured training on `samples` training samples."""
         settings = config.optimizer
-        ratio = config.global_batch / REFERENCE_BATCH
-        scale = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[settings["scale_lr"]]
         base = float(settings["lr"])
-        peak = base * scale
+        peak = learning_rates.scaled(settings, config.global_batch)
         steps = config.epochs * order.steps_per_epoch(samples, config.global_batch)
         start = base if peak > base else 0.0
         return cls(start, peak, settings["warmup_steps"], settings["schedule"], steps)

@@ -1,0 +1,138 @@
+"""Read the steps that a training needs to reach its target from the runs of a study of the same training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from src.config import Config, ConfigError
+from src.recommend.candidate import LEVEL, Target
+from src.report import steps_to_target, study
+from src.report.batch_curve import BatchCurve
+from src.report.steps_to_target import Curve
+
+# How work is divided changes no step of a synchronous strategy.
+DIVIDED = ("strategy", "workers", "scaling", "microbatches")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a study tells of the steps to a target.
+
+    Attributes:
+        folder: of the study.
+        accuracy: the target.
+        curve: the runs of the same training.
+        fit: to these.
+        samples: of an epoch.
+    """
+
+    folder: Path
+    accuracy: float
+    curve: Curve
+    fit: BatchCurve
+    samples: int
+
+    def target(self, batch: int) -> Target:
+        """Return the steps with a batch."""
+        return Target(self.fit, self.fit.at(batch, LEVEL))
+
+    @property
+    def batches(self) -> list[int]:
+        """Return the batches with which every run reached the target, in order."""
+        return sorted({run.batch for run in self.fit.runs})
+
+    def rate(self, batch: int) -> float:
+        """Return the learning rate for a batch: the best one, and between batches one on a straight line.
+
+        Both axes are logarithmic. Beyond the batches that were measured it is that of the nearest one.
+        """
+        known = self.batches
+        rates = [math.log(self.curve.best[each].rate) for each in known]
+        return float(f"{math.exp(np.interp(math.log(batch), np.log(known), rates)):.3g}")
+
+    def sentence(self, batch: int) -> str:
+        """Say on what the steps with a batch rest."""
+        best = self.curve.best
+        seeds = max(len(best[each].runs) for each in self.batches)
+        target = self.target(batch)
+        steps = target.steps
+        said = (
+            f"It reaches accuracy {self.accuracy:g} in {steps.median:,.4g} steps ({steps.low:,.4g} to "
+            f"{steps.high:,.4g}), by {len(self.fit.runs)} runs with batches {self.batches[0]} to "
+            f"{self.batches[-1]}, {seeds} seed{'s' if seeds > 1 else ''} each, in {self.folder}"
+        )
+        if steps.extrapolated:
+            said += f"; batch {batch} is outside of these, and its steps are the curve's alone"
+        return f"{said}."
+
+
+def read(folder: Path, config: Config, samples: int) -> Evidence:
+    """Read a study's runs of the same training as a configured one, of so many samples an epoch.
+
+    Raises:
+        ConfigError: where there are none, with what differs.
+    """
+    word = f"steps_from={folder}"
+    if not (folder / "runs").is_dir():
+        raise ConfigError(f"{word}: must be the folder of a study, as results/batches_to_target")
+    curves = steps_to_target.curves(study.load(study.of_folder(folder), folder))
+    if not curves:
+        raise ConfigError(f"{word}: no runs of several batches there had a target_accuracy")
+    asked = _training(dataclasses.asdict(config))
+    differing = [(curve, _difference(asked, _of(curve))) for curve in curves if _is_synchronous(curve)]
+    alike = [curve for curve, differs in differing if not differs]
+    if not alike:
+        asynchronous = ["they are of asynchronous strategies"]
+        nearest = min((differs for _, differs in differing), key=len, default=asynchronous)
+        raise ConfigError(f"{word}: no runs of this training are there; the nearest differ: {_few(nearest)}")
+    targets = sorted({_accuracy(curve) for curve in alike})
+    if len(alike) > 1:
+        wanted = " or ".join(f"target_accuracy={each:g}" for each in targets)
+        raise ConfigError(
+            f"{word}: has several curves of this training; say {wanted}, or keep one strategy's"
+        )
+    (curve,) = alike
+    if curve.fit is None:
+        raise ConfigError(
+            f"{word}: too few batches of {curve.name} were reached by all their runs, for a curve"
+        )
+    return Evidence(folder, _accuracy(curve), curve, curve.fit, samples)
+
+
+def _is_synchronous(curve: Curve) -> bool:
+    """Return whether the runs' steps are those of one device."""
+    return not any(run.learns_otherwise for each in curve.tried for run in each.runs)
+
+
+def _accuracy(curve: Curve) -> float:
+    return float(curve.tried[0].runs[0].get("target_accuracy"))
+
+
+def _of(curve: Curve) -> dict[str, str]:
+    return _training(curve.tried[0].runs[0].config)
+
+
+def _training(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a training on one device learns by, however its work is divided."""
+    found = dict(steps_to_target.identity(config))
+    return {key: value for key, value in found.items() if key.partition(".")[0] not in DIVIDED}
+
+
+def _difference(asked: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Return in which keys two trainings differ; a target that isn't asked for is any."""
+    keys = [key for key in {**asked, **there} if asked.get(key) != there.get(key)]
+    if asked.get("target_accuracy") == str(None):
+        keys = [key for key in keys if key != "target_accuracy"]
+    return [f"{key}={there.get(key, 'none')} there, {asked.get(key, 'none')} here" for key in keys]
+
+
+def _few(differing: list[str], most: int = 3) -> str:
+    more = f", and {len(differing) - most} more" if len(differing) > most else ""
+    return ", ".join(differing[:most]) + more

@@ -1,0 +1,10 @@
+"""Put figures of an answer into words."""
+
+from __future__ import annotations
+
+
+def duration(hours: float) -> str:
+    """Return a time in the unit in which a person would say it: seconds, minutes or hours."""
+    if hours < 2 / 60:
+        return f"{3600 * hours:.3g} s"
+    return f"{60 * hours:.3g} min" if hours < 2 else f"{hours:.3g} h"
