@@ -156,6 +156,15 @@ class Candidate:
         """Return what that costs; `None` without prices."""
         return None if self.price is None else self.price * self.device_hours
 
+    @property
+    def burdens(self) -> tuple[float, ...]:
+        """Return hours, devices and memory, of which less is better."""
+        return self.hours, self.devices, self.gib
+
+    def apart(self, other: Candidate) -> float:
+        """Return how far the logarithm of the ratio to another one may be off, in 80 of 100 cases."""
+        return math.hypot(*doubts(self, other).values())
+
     def value(self, aim: str) -> float:
         """Return its figure of an aim, of which more is better."""
         if aim == "memory":
@@ -189,8 +198,3 @@ def doubts(one: Candidate, other: Candidate) -> dict[str, float]:
         "steps": times * intervals.OTHER * gaps["steps"],
         "strategies": times * APART,
     }
-
-
-def apart(one: Candidate, other: Candidate) -> float:
-    """Return how far the logarithm of two candidates' ratio of rates may be off, in 80 of 100 cases."""
-    return math.hypot(*doubts(one, other).values())

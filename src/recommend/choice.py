@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from src.predict.held import MARGIN
 from src.predict.memory import GIB
-from src.recommend.candidate import Candidate, apart
 from src.recommend.words import duration
 from src.report.verdict.objective import COST, ENERGY, THROUGHPUT, TIME
 
@@ -20,6 +20,59 @@ MATTERS = 0.01
 SHOWN = 3
 
 
+class Way(Protocol):
+    """A way of dividing a training, with what is predicted or was measured of it."""
+
+    @property
+    def strategy(self) -> str:
+        """Return the name of its strategy."""
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from others."""
+
+    @property
+    def devices(self) -> int:
+        """Return how many it has."""
+
+    @property
+    def rate(self) -> float:
+        """Return the samples of a second."""
+
+    @property
+    def hours(self) -> float:
+        """Return the hours of the whole training."""
+
+    @property
+    def cost(self) -> float | None:
+        """Return what that costs; `None` without prices."""
+
+    @property
+    def gib(self) -> float:
+        """Return what a device holds; 0 where that isn't known."""
+
+    @property
+    def room(self) -> float:
+        """Return the bytes that a device has for that."""
+
+    @property
+    def fits(self) -> bool:
+        """Return whether it has that room."""
+
+    @property
+    def burdens(self) -> tuple[float, ...]:
+        """Return its figures of which less is better, whatever the aim is."""
+
+    def value(self, aim: str) -> float:
+        """Return its figure of an aim, of which more is better."""
+
+    def apart(self, other: Any) -> float:
+        """Return how far the logarithm of the ratio to another one may be off, in 80 of 100 cases."""
+
+
+W = TypeVar("W", bound=Way)
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits within which a choice must stay; `None` is none."""
@@ -29,7 +82,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Generic[W]):
     """The choice for an aim.
 
     Attributes:
@@ -37,19 +90,19 @@ class Choice:
         chosen: the choice; `None` where nothing is within the limits.
         tied: those that are as good, as far as known, the best first.
         behind: those that aren't, the best first.
-        front: those of which no other one is faster on as few devices that hold as little.
+        front: those of which no other one is as good in all that burdens.
         refused: why others can't be chosen, a sentence each.
     """
 
     aim: str
-    chosen: Candidate | None
-    tied: tuple[Candidate, ...]
-    behind: tuple[Candidate, ...]
-    front: tuple[Candidate, ...]
+    chosen: W | None
+    tied: tuple[W, ...]
+    behind: tuple[W, ...]
+    front: tuple[W, ...]
     refused: tuple[str, ...]
 
 
-def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits()) -> Choice:
+def choose(candidates: Sequence[W], aim: str, limits: Limits = Limits()) -> Choice[W]:
     """Choose among candidates of one batch.
 
     The leader has the best figure. Of those that aren't told from it the one with the fewest devices is
@@ -66,10 +119,10 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     leader = order[0]
     tied = [each for each in order if _is_tied(leader, each, aim)]
     if aim in (THROUGHPUT, TIME):
-        chosen = min(tied, key=lambda each: (each.devices, SIMPLE.index(each.strategy), -each.value(aim)))
+        chosen = min(tied, key=lambda each: (each.devices, _simplicity(each), -each.value(aim)))
     elif aim in (COST, ENERGY):
         near = [each for each in tied if leader.value(aim) <= (1 + MATTERS) * each.value(aim)]
-        chosen = min(near, key=lambda each: (each.devices, SIMPLE.index(each.strategy)))
+        chosen = min(near, key=lambda each: (each.devices, _simplicity(each)))
     else:
         chosen = max(tied, key=lambda each: each.rate)
     return Choice(
@@ -82,44 +135,48 @@ def choose(candidates: Sequence[Candidate], aim: str, limits: Limits = Limits())
     )
 
 
-def is_within(candidate: Candidate, limits: Limits) -> bool:
+def is_within(candidate: Way, limits: Limits) -> bool:
     late = limits.hours is not None and candidate.hours > limits.hours
     dear = limits.cost is not None and candidate.cost is not None and candidate.cost > limits.cost
     return not late and not dear
 
 
-def _is_tied(leader: Candidate, other: Candidate, aim: str) -> bool:
+def _is_tied(leader: Way, other: Way, aim: str) -> bool:
     """Return whether another one is as good as the leader, as far as known."""
     if other is leader:
         return True
     off = math.log(leader.value(aim) / other.value(aim))
-    return off <= (math.log1p(MARGIN) if aim == "memory" else apart(leader, other))
+    return off <= (math.log1p(MARGIN) if aim == "memory" else leader.apart(other))
 
 
-def front(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates of which no other one is as fast, on as few devices, and holds as little.
+def front(candidates: Sequence[W]) -> list[W]:
+    """Return the candidates of which no other one is as good in all that burdens: time, devices, memory.
 
     They are in order of devices, and of times.
     """
 
-    def beats(one: Candidate, other: Candidate) -> bool:
-        ratios = (other.hours / one.hours, other.devices / one.devices, other.gib / one.gib)
+    def beats(one: Way, other: Way) -> bool:
+        ratios = [ours / theirs for ours, theirs in zip(other.burdens, one.burdens, strict=True)]
         return min(ratios) >= 1 - MATTERS and max(ratios) > 1 + MATTERS
 
     best = [each for each in candidates if not any(beats(other, each) for other in candidates)]
-    best.sort(key=lambda each: SIMPLE.index(each.strategy))
+    best.sort(key=_simplicity)
     # Where several differ in nothing the simplest one stands for all.
     kept = [each for place, each in enumerate(best) if not any(_alike(other, each) for other in best[:place])]
     return sorted(kept, key=lambda each: (each.devices, -each.hours))
 
 
-def _alike(one: Candidate, other: Candidate) -> bool:
+def _alike(one: Way, other: Way) -> bool:
     """Return whether two differ in nothing that matters."""
-    near = abs(one.hours / other.hours - 1) < MATTERS and abs(one.gib / other.gib - 1) < MATTERS
-    return one.devices == other.devices and near
+    pairs = zip(one.burdens, other.burdens, strict=True)
+    return all(abs(ours / theirs - 1) < MATTERS for ours, theirs in pairs)
 
 
-def _refused(candidates: Sequence[Candidate], fit: Sequence[Candidate], limits: Limits) -> list[str]:
+def _simplicity(way: Way) -> int:
+    return SIMPLE.index(way.strategy) if way.strategy in SIMPLE else len(SIMPLE)
+
+
+def _refused(candidates: Sequence[Way], fit: Sequence[Way], limits: Limits) -> list[str]:
     """Say what can't be chosen, and what would do."""
     said = []
     if too_large := [each for each in candidates if each not in fit]:

@@ -16,7 +16,7 @@ from src.predict.asked import HERE
 from src.predict.ledger import Entry
 from src.predict.own import command, runs
 from src.recommend import candidates, question, rules
-from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, apart, doubts
+from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, doubts
 from src.recommend.candidates import Found
 from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
 from src.recommend.question import Question
@@ -67,7 +67,7 @@ class Answer:
     """
 
     batch: int | None
-    choice: Choice
+    choice: Choice[Candidate]
     alone: Candidate | None
     subject: str
     evidence: Evidence | None = None
@@ -127,7 +127,7 @@ def _beside_one_device(answer: Answer, asked: Question) -> list[str]:
     at_batch = f" at batch {alone.batch}" if alone.batch != chosen.batch else ""
     said = [f"That is {times:.3g} times as fast as one device{at_batch}{fits}."]
     limits = Limits(asked.objective.hours, asked.most_cost)
-    near = math.log(times) <= apart(chosen, alone)
+    near = math.log(times) <= chosen.apart(alone)
     if alone.fits and near and is_within(alone, limits):
         said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
     return said
@@ -192,7 +192,7 @@ def _next_step(answer: Answer, asked: Question) -> str:
         return f"Would tell most: a run on one such device, `python -m src.train {shlex.join(one)}`."
     if most == TO_TARGET and answer.evidence is not None:
         further = ("strategy=single", *asked.devices.words, f"batch={next_best.batch}", "seed=0,1,2", "-m")
-        words = [*further, *_until_target(next_best, asked, answer.evidence)]
+        words = [*further, *answer.evidence.words(next_best.batch, asked.devices.words)]
         return f"Would tell most: steps to the target of `python -m src.train {shlex.join(words)}`."
     # A few steps of both tell more than anything by itself.
     both = " and ".join(f"`{typed(each, asked, answer.evidence)}`" for each in (chosen, next_best))
@@ -201,25 +201,14 @@ def _next_step(answer: Answer, asked: Question) -> str:
 
 def typed(chosen: Candidate, asked: Question, evidence: Evidence | None = None) -> str:
     """Return the command that trains so, for as long as that takes, on as many nodes as there are."""
-    words = [*asked.devices.words, *chosen.words, *_until_target(chosen, asked, evidence)]
+    words = [*asked.devices.words, *chosen.words]
+    words += evidence.words(chosen.batch, words) if evidence is not None else []
     if not any(word.startswith("max_minutes=") for word in words):
         words.append(f"max_minutes={math.ceil(SLACK * 60 * chosen.hours)}")
     nodes = math.ceil(chosen.devices / per_node(asked))
     if nodes > 1:
         words += ["hardware=cluster", f"hardware.hosts={nodes}"]
     return f"python -m src.train {shlex.join(words)}"
-
-
-def _until_target(chosen: Candidate, asked: Question, evidence: Evidence | None) -> list[str]:
-    """Return the words with which a run ends at the target, but for those that were given."""
-    if evidence is None or chosen.target is None:
-        return []
-    given = {word.partition("=")[0] for word in asked.devices.words}
-    own = {"target_accuracy": f"{evidence.accuracy:g}", "stop_at_target": "true"}
-    if not given & {"optimizer.lr", "optimizer.scale_lr"}:
-        own["optimizer.lr"] = f"{evidence.rate(chosen.batch):g}"
-    own["epochs"] = str(math.ceil(SLACK * chosen.target.steps.high * chosen.batch / evidence.samples))
-    return [f"{key}={value}" for key, value in own.items() if key not in given]
 
 
 def _config(chosen: Candidate, asked: Question) -> Config:

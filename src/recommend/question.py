@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,18 +100,10 @@ def read(words: Sequence[str]) -> Question:
     Raises:
         ConfigError: for a mistake.
     """
-    own: dict[str, str] = {}
-    kept: list[str] = []
-    for word in words:
-        key, _, value = word.partition("=")
-        if key.startswith("strategy."):
+    own, kept = split(words, (*OWN, MOST_COST, STEPS_FROM, "batch", "microbatches", "strategy"))
+    for word in kept:
+        if word.startswith("strategy."):
             raise ConfigError(f"{word}: options of strategies are chosen here; leave it away")
-        if key in (*OWN, MOST_COST, STEPS_FROM, "batch", "microbatches", "strategy"):
-            if key in own or not value:
-                raise ConfigError(f"{word}: {'stands there twice' if key in own else 'names nothing'}")
-            own[key] = value
-        else:
-            kept.append(word)
     wanted = objective({}, [f"{key}={own[key]}" for key in OWN if key in own])
     _check(wanted, own)
     strategies = tuple(dict.fromkeys(own.get("strategy", ",".join(KINDS)).split(",")))
@@ -131,9 +123,9 @@ def read(words: Sequence[str]) -> Question:
     question = Question(
         devices,
         wanted,
-        None if cost is None else _number(MOST_COST, cost),
-        tuple(dict.fromkeys(_whole("batch", each) for each in own.get("batch", "64").split(","))),
-        None if "microbatches" not in own else _whole("microbatches", own["microbatches"]),
+        None if cost is None else number(MOST_COST, cost),
+        batches_of(own),
+        None if "microbatches" not in own else whole("microbatches", own["microbatches"]),
         strategies,
         None if STEPS_FROM not in own else Path(own[STEPS_FROM]),
     )
@@ -141,6 +133,30 @@ def read(words: Sequence[str]) -> Question:
     if wanted.aim.name == ENERGY and question.watts is None:
         raise ConfigError(f"aim=energy: conf/hardware/{devices.hardware}.yaml has no watts")
     return question
+
+
+def split(words: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return what words say of some keys, and all other words.
+
+    Raises:
+        ConfigError: for a key that stands there twice, or without a value.
+    """
+    own: dict[str, str] = {}
+    kept: list[str] = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in keys:
+            kept.append(word)
+        elif key in own or not value:
+            raise ConfigError(f"{word}: {'stands there twice' if key in own else 'names nothing'}")
+        else:
+            own[key] = value
+    return own, kept
+
+
+def batches_of(own: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the batches that are asked for, in order."""
+    return tuple(dict.fromkeys(whole("batch", each) for each in own.get("batch", "64").split(",")))
 
 
 def _check(wanted: Objective, own: dict[str, str]) -> None:
@@ -158,7 +174,8 @@ def _check(wanted: Objective, own: dict[str, str]) -> None:
         raise ConfigError(f"{MOST_COST}={own[MOST_COST]}: needs what a device costs: prices=FILE")
 
 
-def _number(key: str, text: str) -> float:
+def number(key: str, text: str) -> float:
+    """Return the number above 0 that a key is given; raise `ConfigError` for anything else."""
     try:
         found = float(text)
     except ValueError:
@@ -167,7 +184,8 @@ def _number(key: str, text: str) -> float:
     return found
 
 
-def _whole(key: str, text: str) -> int:
+def whole(key: str, text: str) -> int:
+    """Return the whole number above 0 that a key is given; raise `ConfigError` for anything else."""
     if not text.isdecimal() or not int(text):
         raise ConfigError(f"{key}={text}: must be a whole number from 1 on, or several with commas")
     return int(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from src.report import steps_to_target, study
 from src.report.batch_curve import BatchCurve
 from src.report.steps_to_target import Curve
 
+# How many times as many samples as expected a run may see before it ends without its target.
+SLACK = 2.0
 # How work is divided changes no step of a synchronous strategy.
 DIVIDED = ("strategy", "workers", "scaling", "microbatches")
 
@@ -56,6 +58,15 @@ class Evidence:
         known = self.batches
         rates = [math.log(self.curve.best[each].rate) for each in known]
         return float(f"{math.exp(np.interp(math.log(batch), np.log(known), rates)):.3g}")
+
+    def words(self, batch: int, given: Sequence[str]) -> list[str]:
+        """Return the words with which a run ends at the target, but for those of keys that were given."""
+        keys = {word.partition("=")[0] for word in given}
+        own = {"target_accuracy": f"{self.accuracy:g}", "stop_at_target": "true"}
+        if not keys & {"optimizer.lr", "optimizer.scale_lr"}:
+            own["optimizer.lr"] = f"{self.rate(batch):g}"
+        own["epochs"] = str(math.ceil(SLACK * self.target(batch).steps.high * batch / self.samples))
+        return [f"{key}={value}" for key, value in own.items() if key not in keys]
 
     def sentence(self, batch: int) -> str:
         """Say on what the steps with a batch rest."""

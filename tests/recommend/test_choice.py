@@ -10,7 +10,7 @@ from src.config.run_config import Degrees
 from src.predict.memory import GIB
 from src.predict.step import Parts
 from src.recommend import rules
-from src.recommend.candidate import Candidate, apart
+from src.recommend.candidate import Candidate
 from src.recommend.choice import Limits, choose, front
 
 DEVICE = 80 * GIB
@@ -118,14 +118,14 @@ def test_of_what_costs_as_much_the_fewest_devices_are_chosen() -> None:
 
 def test_idle_stages_wait_for_what_computes() -> None:
     idle = way(0.5, bubble=0.5, degrees=Degrees(pipeline=2), microbatches=2)
-    assert apart(ALONE, idle) == pytest.approx(apart(ALONE, ddp(2, 0.5)))
+    assert ALONE.apart(idle) == pytest.approx(ALONE.apart(ddp(2, 0.5)))
 
 
 def test_what_two_ways_have_in_common_does_not_tell_them_apart() -> None:
     """A device that is slower than believed slows both; an exchange that is dearer slows one."""
-    same = apart(way(1.0), ddp(2, 0.5))
+    same = way(1.0).apart(ddp(2, 0.5))
     assert same == pytest.approx(0.064, abs=0.001)
-    assert apart(way(1.0), ddp(2, 0.5, 0.5)) > 2 * same
+    assert way(1.0).apart(ddp(2, 0.5, 0.5)) > 2 * same
 
 
 def test_the_front_has_what_no_other_way_beats() -> None:

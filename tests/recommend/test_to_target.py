@@ -15,8 +15,9 @@ from src.config import Config, ConfigError, command_line, compose
 from src.config.run_config import Degrees
 from src.predict.memory import GIB
 from src.predict.step import Parts
+from src.recommend import __main__ as command
 from src.recommend import to_target
-from src.recommend.candidate import Candidate, Target, apart
+from src.recommend.candidate import Candidate, Target
 from src.recommend.choice import Limits, choose
 from src.report.batch_curve import BatchCurve, Reached
 from tests.recommend.test_recommend import CNN, run
@@ -138,9 +139,9 @@ def test_what_isnt_known_of_the_steps_widens_the_time_and_the_doubt() -> None:
     width = [high / low for low, high in (one.hours_interval, vague.hours_interval)]
     assert width[1] > 1.5 * width[0]
     # Of one batch the steps are as many, however many they are.
-    assert apart(one, other) == pytest.approx(apart(vague, dataclasses.replace(other, target=vague.target)))
+    assert one.apart(other) == pytest.approx(vague.apart(dataclasses.replace(other, target=vague.target)))
     unsure = dataclasses.replace(far, target=Target(few, few.at(2048)))
-    assert apart(vague, unsure) > 1.3 * apart(one, far)
+    assert vague.apart(unsure) > 1.3 * one.apart(far)
 
 
 @pytest.mark.parametrize(
@@ -151,11 +152,19 @@ def test_what_isnt_known_of_the_steps_widens_the_time_and_the_doubt() -> None:
         (("steps_from=found", "model=mlp"), "steps_from=found: no runs of this training are there"),
     ],
 )
-def test_a_mistake_is_a_line(words: tuple[str, ...], line: str, mnist: None, tmp_path: Path) -> None:
+def test_a_mistake_is_a_line(
+    words: tuple[str, ...],
+    line: str,
+    mnist: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     study(tmp_path / "found")
-    said = run(tmp_path, *CNN, *words)
-    assert said.returncode == 2 and said.stderr.count("\n") == 1, said.stderr
-    assert line in said.stderr
+    monkeypatch.chdir(tmp_path)
+    assert command.main([*CNN, *words]) == 2
+    said = capsys.readouterr().err
+    assert line in said and said.count("\n") == 1, said
 
 
 @pytest.mark.slow

@@ -35,6 +35,10 @@ ENTRIES = {
 VERSION = 1
 
 
+class NotProfiled(ConfigError):
+    """A profile that lacks what a run's steps are predicted from, or has it of other code; it can be made."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A measurement of a profile.
@@ -110,11 +114,11 @@ class Profile:
         named = [point for point in self.points if point.kind == kind]
         alike = [point for point in named if point.identity == wanted]
         if not alike:
-            raise ConfigError(f"{self.path}: {_missing(config, wanted, named, self.points)}")
+            raise NotProfiled(f"{self.path}: {_missing(config, wanted, named, self.points)}")
         code = code_of(rehearsed)
         known = [point for point in alike if point.code == code]
         if not known:
-            raise ConfigError(
+            raise NotProfiled(
                 f"{self.path}: its model={config.model['name']} was computed by other code than there is "
                 "now; make it again"
             )
@@ -123,7 +127,7 @@ class Profile:
         found = min({each.beside for each in known}, key=lambda count: (abs(count - wanted_beside), -count))
         # One profile of operations serves any number of stages.
         if kind == STEPS and found < min(wanted_beside, _devices(config)):
-            raise ConfigError(
+            raise NotProfiled(
                 f"{self.path}: model={config.model['name']} was profiled on {found} device(s) at once, not "
                 f"on {wanted_beside}; profile strategy={config.strategy['name']} with so many workers, too"
             )

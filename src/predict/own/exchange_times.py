@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from src.config import Config, ConfigError
+from src.config import Config
 from src.partition.model_profile import Link
 from src.predict.own.added import ASK, FETCH, PUSH
-from src.predict.own.cost_profile import Profile
+from src.predict.own.cost_profile import NotProfiled, Profile
 from src.predict.program import Event
 
 SHARED_MEMORY = "all_reduce_in_shared_memory"
@@ -54,7 +54,7 @@ class ExchangeTimes:
             if (each["device"], each["links"], each.get("by", DDP)) == wanted:
                 measured.setdefault(each["ranks"], []).append(each["rows"])
         if not measured:
-            raise ConfigError(
+            raise NotProfiled(
                 f"{profile.path}: has no exchanges of strategy={config.strategy['name']} with hardware="
                 f"{config.hardware.name} on a {wanted[0]}; profile several workers with that, for which it "
                 "takes several devices"
@@ -104,7 +104,7 @@ class ExchangeTimes:
 
     def _measured(self, ranks: int, operation: str) -> tuple[np.ndarray, np.ndarray]:
         if operation not in self.points[ranks]:
-            raise ConfigError(f"{self.path}: has no {operation} between {ranks} ranks")
+            raise NotProfiled(f"{self.path}: has no {operation} between {ranks} ranks")
         return self.points[ranks][operation]
 
 

@@ -1,0 +1,290 @@
+"""Recommend how to train on one's own devices, by runs that they have had and what a profile predicts."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from src.predict import ledger
+from src.predict.ledger import Entry
+from src.predict.own import command, cost_profile, runs
+from src.recommend import own_question, own_ways
+from src.recommend.candidate import LEVEL
+from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
+from src.recommend.own_question import OwnQuestion
+from src.recommend.own_ways import OwnFound, OwnWay
+from src.recommend.words import duration
+from src.report.verdict.objective import THROUGHPUT, TIME
+
+COMMAND = "recommend"
+SLACK = 2.0
+
+
+def recommend(words: Sequence[str], profile: Path, given: Sequence[Path], *, as_json: bool) -> int:
+    """Print what to choose for each batch; return 0, or 1 where nothing can be chosen.
+
+    Args:
+        words: of the command line.
+        profile: path of a profile, or of its folder.
+        given: folders of runs that calibrate, or are what is asked for.
+        as_json: whether what is printed is for programs.
+
+    Raises:
+        ConfigError: for a mistake in the words, or a file that is no profile.
+    """
+    asked = own_question.read(words)
+    found = own_ways.of(asked, cost_profile.read(profile), given)
+    batches = [None] if asked.over_batches else asked.batches
+    answers = [_answer(batch, asked, found) for batch in batches]
+    chosen = [each.choice.chosen for each in answers if each.choice.chosen is not None]
+    past = command.note([_entry(each) for each in chosen if each.basis != "measured"])
+    if as_json:
+        content = [_as_json(each, asked, found, past) for each in answers]
+        print(json.dumps([*content, {"not_predicted": reasons(asked, found)}], indent=2))
+    else:
+        for each in answers:
+            _print(each, asked, found, past)
+        for line in reasons(asked, found):
+            print(f"not predicted: {line}")
+    sys.stdout.flush()
+    return 0 if chosen else 1
+
+
+def reasons(asked: OwnQuestion, found: OwnFound) -> list[str]:
+    """Return why some ways aren't predicted, and by which commands they would be."""
+    said = list(found.lines)
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys(each.strategy["name"] for each in found.unprofiled):
+        own = [each for each in found.unprofiled if each.strategy["name"] == name]
+        values = {"workers": [each.workers for each in own], "batch": [each.batch for each in own]}
+        if own[0].cuts:
+            values["microbatches"] = [each.microbatches for each in own]
+        words = [f"{key}={','.join(map(str, dict.fromkeys(every)))}" for key, every in values.items()]
+        groups.setdefault(shlex.join(words), []).append(name)
+    for words_, names in groups.items():
+        command = shlex.join([*asked.words, f"strategy={','.join(names)}"]) + f" {words_}"
+        said.append(
+            f"{', '.join(names)}: the profile has nothing of such steps; `python -m src.profile {command}` "
+            "adds them"
+        )
+    return said
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer for a batch, or for all that compare, which is then `None`; `alone` is one device."""
+
+    batch: int | None
+    choice: Choice[OwnWay]
+    alone: OwnWay | None
+
+
+def _answer(batch: int | None, asked: OwnQuestion, found: OwnFound) -> Answer:
+    alike = [each for each in found.ways if batch is None or each.batch == batch]
+    aim = asked.objective.aim.name
+    choice = choose(alike, aim, Limits(asked.objective.hours, asked.most_cost))
+    alone = max((each for each in alike if each.devices == 1), key=lambda each: each.value(aim), default=None)
+    return Answer(batch, choice, alone)
+
+
+def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> list[str]:
+    """Return the answer for a batch in sentences."""
+    choice = answer.choice
+    refused = [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
+    if choice.chosen is None:
+        return ["Nothing can be chosen.", *refused] if refused else ["Nothing can be predicted."]
+    chosen = choice.chosen
+    said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
+    said += _beside_one_device(answer, asked)
+    said += _why(chosen)
+    if choice.tied:
+        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.tied[:SHOWN])
+        more = f"; and {len(choice.tied) - SHOWN} more" if len(choice.tied) > SHOWN else ""
+        said.append(f"As good, as far as known: {shown}{more}.")
+    if choice.behind:
+        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.behind[:SHOWN])
+        said.append(f"Behind it: {shown}.")
+    said += refused
+    said.append(_evidence(chosen, found, past))
+    if found.evidence is not None:
+        said.append(found.evidence.sentence(chosen.batch))
+    said.append(_next_step(answer, asked, found))
+    return said
+
+
+def _figures(way: OwnWay, asked: OwnQuestion) -> str:
+    low, high = way.interval
+    basis = f"measured in {len(way.folders)} run{'s'[: len(way.folders) > 1]}" if way.folders else "predicted"
+    said = f"{way.rate:,.4g} samples/s ({low:,.4g} to {high:,.4g}), {basis}"
+    if way.cost is not None and asked.objective.prices is not None:
+        said += f", {way.cost:.3g} {asked.objective.prices.currency}"
+    if way.cost is not None or way.target is not None:
+        said += f", {duration(way.hours)} {'in all' if way.target is None else 'to the target'}"
+    return said
+
+
+def _beside_one_device(answer: Answer, asked: OwnQuestion) -> list[str]:
+    """Say what several devices give beside one, or that nothing should be distributed."""
+    chosen, alone, aim = answer.choice.chosen, answer.alone, answer.choice.aim
+    assert chosen is not None
+    if alone is None or aim not in (THROUGHPUT, TIME):
+        return []
+    others = [*answer.choice.tied, *answer.choice.behind]
+    if chosen.devices == 1:
+        none = "Nothing should be distributed: more devices aren't faster, as far as known."
+        return [none] if any(each.devices > 1 for each in others) else []
+    times = chosen.value(aim) / alone.value(aim)
+    at_batch = f" at batch {alone.batch}" if alone.batch != chosen.batch else ""
+    said = [f"That is {times:.3g} times as fast as one device{at_batch}."]
+    within = is_within(alone, Limits(asked.objective.hours, asked.most_cost))
+    if within and math.log(times) <= chosen.apart(alone):
+        said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
+    return said
+
+
+def _why(chosen: OwnWay) -> list[str]:
+    said = []
+    if chosen.bound == "input":
+        said.append("Reading data binds it: devices wait for their input, and more of them won't help.")
+    if chosen.parts is not None:
+        parts = chosen.parts
+        named = {
+            "computing": parts.compute,
+            "exchanges that computing doesn't hide": parts.exchange,
+            "idle stages": parts.bubble,
+            "what a step costs besides": parts.other,
+        }
+        shown = ", ".join(
+            f"{name} {100 * value / parts.seconds:.0f} %"
+            for name, value in sorted(named.items(), key=lambda item: -item[1])
+            if value >= 0.005 * parts.seconds
+        )
+        said.append(f"A step takes {1e3 * chosen.seconds:.4g} ms, by the profile {shown}.")
+    return said
+
+
+def _evidence(chosen: OwnWay, found: OwnFound, past: Sequence[Entry]) -> str:
+    """Say on what a choice rests, and how far off predictions of its kind have been."""
+    without = ""
+    if found.disturbed:
+        runs_ = "run" if found.disturbed == 1 else "runs"
+        without = f"; {found.disturbed} {runs_} that other processes disturbed count for nothing"
+    if chosen.folders:
+        return f"It rests on {', '.join(chosen.folders)}{without}."
+    if not found.calibrating:
+        base = "It rests on the profile alone: no run calibrates it"
+    else:
+        several = "configuration" if found.calibrating == 1 else "configurations"
+        base = f"It is predicted from the profile, calibrated by runs of {found.calibrating} {several}"
+        base += "" if chosen.basis == "calibrated" else ", none of this strategy and model"
+    return f"{base}{without}; {chosen.called}: {ledger.so_far(past, chosen.called)}."
+
+
+def _next_step(answer: Answer, asked: OwnQuestion, found: OwnFound) -> str:
+    """Say which run would tell most: of the choice, or of what comes nearest to it."""
+    chosen = answer.choice.chosen
+    assert chosen is not None
+    others = [*answer.choice.tied, *answer.choice.behind]
+    wanted = [each for each in (chosen, *others[:1]) if not each.folders]
+    if not wanted:
+        again = " and ".join(f"`{typed(each, asked, found)}`" for each in (chosen, *others[:1]))
+        return f"Would tell most: repetitions of {again}."
+    shown = " and ".join(f"`{typed(each, asked, found)}`" for each in wanted)
+    return f"Would tell most: {'a run of each of ' if wanted[1:] else ''}{shown}."
+
+
+def typed(way: OwnWay, asked: OwnQuestion, found: OwnFound) -> str:
+    """Return the command that trains so, for as long as that takes."""
+    words = [*asked.words, *way.words]
+    words += found.evidence.words(way.batch, words) if found.evidence is not None else []
+    if not any(word.startswith("max_minutes=") for word in words):
+        words.append(f"max_minutes={math.ceil(SLACK * 60 * way.hours)}")
+    return f"python -m src.train {shlex.join(words)}"
+
+
+def _entry(chosen: OwnWay) -> Entry:
+    """Return a choice as the ledger has it."""
+    return Entry(
+        command=COMMAND,
+        kind=chosen.called,
+        what=Path(chosen.config.out).name,
+        signature=runs.signature(chosen.config),
+        unit="seconds",
+        basis=chosen.basis,
+        predicted=chosen.seconds,
+        low=chosen.seconds * math.exp(-chosen.width),
+        high=chosen.seconds * math.exp(chosen.width),
+    )
+
+
+def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    width = None if sys.stdout.isatty() else 160
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    choice = answer.choice
+    batches = answer.batch or " or ".join(map(str, asked.batches))
+    console.print(
+        f"{found.subject}, batch {batches}, on up to {max(asked.devices)} devices, for {choice.aim}:"
+    )
+    for sentence in sentences(answer, asked, found, past):
+        console.print(f"  {sentence}", soft_wrap=True)
+    if choice.chosen is None:
+        return
+    console.print(f"  Type: {typed(choice.chosen, asked, found)}", soft_wrap=True)
+    timed = asked.objective.prices is not None or found.evidence is not None
+    titles = ["devices", "way", "samples/s", f"{100 * LEVEL:.0f} % interval", "basis"]
+    table = Table(*titles, *(["time"] if timed else []), title="All ways, the best first", box=None)
+    every = [choice.chosen, *choice.tied, *choice.behind]
+    for each in sorted(every, key=lambda each: -each.value(choice.aim)):
+        low, high = each.interval
+        name = each.name.replace(f" on {each.devices} devices", "")
+        cells = [str(each.devices), name, f"{each.rate:,.4g}", f"{low:,.4g} to {high:,.4g}", each.basis]
+        table.add_row(*cells, *([duration(each.hours)] if timed else []))
+    console.print(table)
+
+
+def _as_json(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> dict[str, Any]:
+    """Return an answer for programs, in seconds and hours, with its sentences."""
+
+    def shown(each: OwnWay) -> dict[str, Any]:
+        low, high = each.interval
+        return {
+            "name": each.name,
+            "strategy": each.strategy,
+            "devices": each.devices,
+            "batch": each.batch,
+            "microbatches": each.config.microbatches,
+            "batch_shares": each.config.batch_shares,
+            "seconds": each.seconds,
+            "parts": None if each.parts is None else vars(each.parts),
+            "basis": each.basis,
+            "runs": list(each.folders),
+            "bound": each.bound,
+            "samples_per_second": each.rate,
+            "low": low,
+            "high": high,
+            "hours": each.hours,
+            "cost": each.cost,
+            "command": typed(each, asked, found),
+        }
+
+    choice = answer.choice
+    return {
+        "batch": answer.batch,
+        "aim": choice.aim,
+        "chosen": None if choice.chosen is None else shown(choice.chosen),
+        "one_device": None if answer.alone is None else shown(answer.alone),
+        "as_good": [shown(each) for each in choice.tied],
+        "behind": [shown(each) for each in choice.behind],
+        "front": [shown(each) for each in choice.front],
+        "refused": list(choice.refused),
+        "sentences": sentences(answer, asked, found, past),
+    }

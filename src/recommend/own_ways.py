@@ -1,0 +1,299 @@
+"""List the ways of dividing a training over one's own devices, each with what was measured or predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist, median
+
+from src.config import CONF, Config, ConfigError, choices
+from src.config.mistakes import nearest
+from src.config.run_config import MESH
+from src.config.schema import SYNCHRONOUS
+from src.data import available, prepared
+from src.measure.arithmetic import bound, disturbed
+from src.predict.own import calibration, cells, runs, steps
+from src.predict.own.calibration import SPREADS, Fit, Scores
+from src.predict.own.constants import PRIORS
+from src.predict.own.cost_profile import NotProfiled, Profile
+from src.predict.own.steps import OwnStep
+from src.predict.step import Parts
+from src.recommend.candidate import LEVEL, Target
+from src.recommend.own_question import OwnQuestion
+from src.recommend.to_target import Evidence
+from src.run import files
+from src.run.tables import read_mapping
+
+# How far two runs of the same are off each other, as a logarithm, where one alone was measured.
+ONCE = 0.05
+# Of the folds from which intervals are had.
+SEED = 0
+TIMES = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+
+@dataclass(frozen=True)
+class OwnWay:
+    """A way of dividing a training over one's own devices.
+
+    Attributes:
+        config: of its runs.
+        called: the strategy with the options that tell it from others.
+        parts: the predicted seconds of a step, by part; `None` where they can't be predicted.
+        seconds: of a step: measured, or else predicted.
+        width: how far the logarithm of these may be off, in 80 of 100 cases.
+        own: how far it may be off what other ways are off, as a standard deviation.
+        basis: `measured`, `calibrated`, or `profile` where no runs calibrate.
+        folders: of the runs that were measured.
+        bound: whether their input bounds them; `None` where that isn't known.
+        samples_asked: of the whole training. price: of a device for an hour; `None` without prices.
+        target: the steps to the target; `None` where a training is of so many samples.
+    """
+
+    config: Config
+    called: str
+    parts: Parts | None
+    seconds: float
+    width: float
+    own: float
+    basis: str
+    folders: tuple[str, ...]
+    bound: str | None
+    samples_asked: float
+    price: float | None = None
+    target: Target | None = None
+
+    @property
+    def strategy(self) -> str:
+        """Return the name of its strategy."""
+        return str(self.config.strategy["name"])
+
+    @property
+    def devices(self) -> int:
+        """Return how many it has."""
+        return self.config.workers
+
+    @property
+    def batch(self) -> int:
+        """Return the samples of a step."""
+        return self.config.global_batch
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from others."""
+        words = [self.called, *([f"on {self.devices} devices"] if self.devices > 1 else [])]
+        words += [f"with {self.config.microbatches} micro-batches"] if self.config.microbatches > 1 else []
+        words += ["in parts by speed"] if self.config.batch_shares == "auto" else []
+        return " ".join([*words, *([f"at batch {self.batch}"] if self.target is not None else [])])
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of `src.train` that choose it."""
+        config = self.config
+        found = [f"strategy={self.strategy}", *([f"workers={self.devices}"] if self.devices > 1 else [])]
+        found += [f"batch={config.batch}"]
+        found += [f"microbatches={config.microbatches}"] if config.microbatches > 1 else []
+        return [*found, *(["batch_shares=auto"] if config.batch_shares == "auto" else [])]
+
+    @property
+    def rate(self) -> float:
+        """Return the samples of a second."""
+        return self.batch / self.seconds
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return between which samples a second the rate lies, in 80 of 100 cases."""
+        return self.rate * math.exp(-self.width), self.rate * math.exp(self.width)
+
+    @property
+    def hours(self) -> float:
+        """Return the hours of the whole training, or to the target, without evaluations and start-up."""
+        steps = self.samples_asked / self.batch if self.target is None else self.target.steps.median
+        return steps * self.seconds / 3600
+
+    @property
+    def cost(self) -> float | None:
+        """Return what that costs; `None` without prices."""
+        return None if self.price is None else self.price * self.devices * self.hours
+
+    @property
+    def gib(self) -> float:
+        """Return 0, for nothing is said of memory; likewise of the room for it, and whether it fits."""
+        return 0.0
+
+    room = math.inf
+    fits = True
+
+    @property
+    def burdens(self) -> tuple[float, ...]:
+        """Return hours and devices, of which less is better."""
+        return self.hours, self.devices
+
+    def value(self, aim: str) -> float:
+        """Return its figure of an aim, of which more is better."""
+        if aim == "cost":
+            return 1 / (self.devices * self.hours)
+        return 1 / self.hours if aim == "time_to_accuracy" else self.rate
+
+    def apart(self, other: OwnWay) -> float:
+        """Return how far the logarithm of the ratio to another one may be off, in 80 of 100 cases.
+
+        The machine is as much faster or slower than believed for both; what exchanges and stages cost beside
+        computing counts by how much more of a step it is in one of them.
+        """
+        steps = 0.0
+        if self.target is not None and other.target is not None and self.batch != other.batch:
+            steps = self.target.curve.apart(self.batch, other.batch, LEVEL)
+        return math.hypot(TIMES * math.hypot(self.own, other.own, self._beside(other)), steps)
+
+    def _beside(self, other: OwnWay) -> float:
+        if self.parts is None or other.parts is None or "profile" not in (self.basis, other.basis):
+            return 0.0
+        shares = [1 - each.compute / each.seconds for each in (self.parts, other.parts)]
+        return PRIORS["exchanging"].spread * abs(shares[0] - shares[1])
+
+
+@dataclass
+class OwnFound:
+    """The ways that were found, why others could not be, a line each, and on what they rest.
+
+    `unprofiled` are runs of which the profile doesn't tell yet, `subject` is what trains, `calibrating` how
+    many configurations were measured, and `disturbed` how many runs count for nothing, as others disturbed
+    them.
+    """
+
+    subject: str = ""
+    ways: list[OwnWay] = field(default_factory=list)
+    lines: dict[str, None] = field(default_factory=dict)
+    unprofiled: list[Config] = field(default_factory=list)
+    evidence: Evidence | None = None
+    calibrating: int = 0
+    disturbed: int = 0
+
+
+def strategies() -> list[str]:
+    """Return the strategies of PyTorch that may learn as one device does, and have no mesh to be chosen."""
+    found = []
+    for path in sorted((CONF / "strategy").glob("*.yaml")):
+        known = choices.read(path)
+        # A mesh is a user's to choose, by its degrees.
+        mesh = known["supports"].get("axis") == MESH
+        if known["framework"] == "torch" and known["synchronous"] and not (mesh or known.get("capacity")):
+            found.append(path.stem)
+    return found
+
+
+def learns_otherwise(config: Config) -> bool:
+    """Return whether the losses of a configuration can't be those of one device."""
+    return not config.synchronous or config.strategy.get("parity") not in (None, SYNCHRONOUS)
+
+
+def of(question: OwnQuestion, profile: Profile, given: Sequence[Path]) -> OwnFound:
+    """Find the ways of a question, by a profile of their machine and runs in folders.
+
+    Raises:
+        ConfigError: for a mistake in the words.
+    """
+    found = OwnFound()
+    there = runs.finished(given)
+    quiet = [run for run in there if not disturbed(read_mapping(run.folder / files.METRICS))]
+    found.disturbed = len(there) - len(quiet)
+    known, left = runs.measured(quiet, profile)
+    found.lines |= dict.fromkeys(f"doesn't calibrate: {line}" for line in left)
+    fit = calibration.fit(known)
+    seen = calibration.scores(known, fit, SEED) if known else Scores()
+    found.calibrating = len(known)
+    answers = runs.answers(quiet, profile.machine)
+    again = [run.half_range / run.seconds for run in known if run.half_range]
+    noise = median(again) if again else ONCE
+    first = True
+    for config in _configs(question, found):
+        if first:
+            if not config.dataset.get("in_memory"):
+                available.ensure(config.dataset)
+            samples = prepared.samples(config.dataset)
+            if (most := max(question.batches)) > samples:
+                raise ConfigError(f"batch={most}: the dataset has {samples} samples")
+            found.evidence, first = question.evidence(config, samples), False
+            found.subject = f"{config.model['name']} on {config.dataset['name']}"
+        try:
+            step = steps.of(config, profile)
+            way = _way(step, question, fit, seen, answers, noise, config.epochs * samples, found.evidence)
+        except NotProfiled:
+            found.unprofiled.append(config)
+            continue
+        except ConfigError as error:
+            found.lines[f"{config.strategy['name']}: {error}"] = None
+            continue
+        found.ways.append(way)
+    return found
+
+
+def _configs(question: OwnQuestion, found: OwnFound) -> Iterator[Config]:
+    """Yield the runs that the question allows; add to what is found why others can't be had."""
+    named = question.strategies or strategies()
+    for name in named:
+        path = CONF / "strategy" / f"{name}.yaml"
+        if not path.exists():
+            known = sorted(each.stem for each in (CONF / "strategy").glob("*.yaml"))
+            raise ConfigError(f"strategy={name}: there is no such one; did you mean {nearest(name, known)}?")
+        for words in question.variants(choices.read(path)):
+            try:
+                made = cells.of([*question.words, *words])
+                yield from (each for each in made if question.strategies or not learns_otherwise(each))
+            except ConfigError as error:
+                if name == "single":
+                    # What one device can't have is a mistake.
+                    raise
+                if question.strategies:
+                    found.lines[f"{name}: {error}"] = None
+
+
+def _way(
+    step: OwnStep,
+    question: OwnQuestion,
+    fit: Fit,
+    seen: Scores,
+    answers: runs.Answers,
+    noise: float,
+    samples: float,
+    evidence: Evidence | None,
+) -> OwnWay:
+    config = step.config
+    parts = fit.parts(step)
+    own = answers.get(runs.signature(config), [])
+    known = all(key in seen.known for key in calibration.keys(step))
+    if own:
+        seconds = [each[1] for each in own]
+        basis, figure = "measured", median(seconds)
+        # The spread of a median of n runs is about 1.25 times that of their mean.
+        spread = 1.25 * noise / math.sqrt(len(seconds))
+        width = TIMES * spread
+    else:
+        basis, figure = ("calibrated" if known else "profile"), parts.seconds
+        apart = config.strategy.get("predicted") is not None
+        spread = SPREADS["apart" if apart and not known else "strategy"] / (2 if known else 1)
+        width, _ = seen.width(step, LEVEL)
+    folders = tuple(each[2] for each in own)
+    return OwnWay(
+        config=config,
+        called=calibration.strategy_of(step),
+        parts=parts,
+        seconds=figure,
+        width=width,
+        own=spread,
+        basis=basis,
+        folders=folders,
+        bound=_bound(folders),
+        samples_asked=float(samples),
+        price=question.price(config),
+        target=None if evidence is None else evidence.target(config.global_batch),
+    )
+
+
+def _bound(folders: Sequence[str]) -> str | None:
+    """Return what bounds most of the runs in folders; `None` where that isn't known."""
+    found = [bound(read_mapping(Path(each) / files.METRICS).get("input_wait_fraction")) for each in folders]
+    known = [each for each in found if each is not None]
+    return max(set(known), key=known.count) if known else None

@@ -1,0 +1,193 @@
+"""`python -m src.recommend --profile ...`: choices on one's own devices, on evidence that is made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from src.predict.own.cost_profile import Point
+from src.recommend import __main__ as command
+from tests.predict.own import made
+from tests.predict.own.test_command import DDP, RUN, answer
+from tests.support import config
+
+ASK = ("--profile", "profile", "model=mlp", "dataset=synthetic", "hardware.device=cpu", "batch=8")
+FEW = "strategy=single,ddp"
+
+
+def profile(folder: Path, *points: Point, seconds_per_mib: float = 0.001) -> None:
+    (folder / "profile").mkdir(exist_ok=True)
+    made.profile(*points, seconds_per_mib=seconds_per_mib).write(folder / "profile/profile.json")
+
+
+def measured(folder: Path, name: str, seconds: float, *words: str, **figures: Any) -> None:
+    """A finished run of a step's seconds; `figures` are others of its metrics."""
+    answer(folder / "runs" / name, seconds, *words)
+    path = folder / "runs" / name / "metrics.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **figures}))
+
+
+SINGLE = ("strategy=single", "workers=1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to type in, with a profile of a second a sample alone and beside another device."""
+    monkeypatch.chdir(tmp_path)
+    profile(tmp_path, made.steps_point(config(*RUN, *SINGLE), 1.0), made.steps_point(config(*RUN, *DDP), 1.0))
+    return tmp_path
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
+    """The answer in JSON for one batch, with why others aren't predicted."""
+    keys = {word.partition("=")[0] for word in words}
+    given = [word for word in (*ASK, FEW) if word.partition("=")[0] not in keys]
+    assert command.main([*given, *words, "--json"]) == status
+    answer, rest = json.loads(capsys.readouterr().out)
+    return {**answer, **rest}
+
+
+def test_two_devices_that_exchange_quickly_are_chosen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([*ASK, "--json"]) == 0
+    answer, rest = json.loads(capsys.readouterr().out)
+    found = {**answer, **rest}
+    assert found["chosen"]["strategy"] == "ddp" and found["chosen"]["basis"] == "profile"
+    # Eight seconds and an update of one alone, four and one of two; the exchange is of no account.
+    assert found["one_device"]["parts"]["compute"] == pytest.approx(9.0)
+    assert any(each.startswith("That is 1.7") for each in found["sentences"])
+    assert any("no run calibrates it" in each for each in found["sentences"])
+    commands = [each for each in found["not_predicted"] if "python -m src.profile" in each]
+    assert any(
+        "strategy=model_split,pipeline workers=2 batch=8 microbatches=2,4,8" in each for each in commands
+    )
+    assert "predictions.csv" in [path.name for path in folder.iterdir()]
+
+
+def test_two_devices_that_exchange_for_longer_than_they_save_are_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile(
+        folder,
+        made.steps_point(config(*RUN, *SINGLE), 1.0),
+        made.steps_point(config(*RUN, *DDP), 1.0),
+        seconds_per_mib=9.0,
+    )
+    found = asked(capsys)
+    assert found["chosen"]["strategy"] == "single"
+    assert "Nothing should be distributed: more devices aren't faster, as far as known." in found["sentences"]
+
+
+def test_what_was_measured_counts_more_than_what_is_predicted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        measured(folder, f"ddp{number}", 9.9 + 0.1 * number, *DDP)
+        measured(folder, f"single{number}", 9.0, *SINGLE)
+    found = asked(capsys, "--runs", "runs")
+    assert (found["chosen"]["strategy"], found["chosen"]["basis"]) == ("single", "measured")
+    assert len(found["chosen"]["runs"]) == 3
+    (ddp,) = found["behind"]
+    assert ddp["seconds"] == pytest.approx(10.0) and ddp["basis"] == "measured"
+    assert any(each.startswith("It rests on runs/single0") for each in found["sentences"])
+
+
+def test_of_a_tie_within_noise_one_device_is_chosen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, wobble in enumerate((0.97, 1.0, 1.03)):
+        measured(folder, f"ddp{number}", 8.8 * wobble, *DDP)
+        measured(folder, f"single{number}", 9.0 * wobble, *SINGLE)
+    found = asked(capsys, "--runs", "runs")
+    assert found["chosen"]["strategy"] == "single"
+    assert [each["strategy"] for each in found["as_good"]] == ["ddp"]
+
+
+def test_a_disturbed_run_counts_for_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured(folder, "ddp", 30.0, *DDP, cpu_wait_fraction=0.5, steal_fraction=0.0)
+    found = asked(capsys, "--runs", "runs")
+    assert found["chosen"]["strategy"] == "ddp" and found["chosen"]["basis"] == "profile"
+    assert any("1 run that other processes disturbed count" in each for each in found["sentences"])
+
+
+def test_runs_that_wait_for_data_are_said_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        measured(folder, f"ddp{number}", 20.0, *DDP, input_wait_fraction=0.7)
+        measured(folder, f"single{number}", 20.0, *SINGLE, input_wait_fraction=0.7)
+    found = asked(capsys, "--runs", "runs")
+    assert found["chosen"]["strategy"] == "single" and found["chosen"]["bound"] == "input"
+    assert any(each.startswith("Reading data binds it") for each in found["sentences"])
+
+
+def test_unequal_devices_get_parts_by_their_speed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [made.steps_point(config(*RUN, *DDP, f"batch={2 * each}"), 1.0) for each in (8, 24, 40)]
+    profile(folder, made.steps_point(config(*RUN, *SINGLE), 1.0), *sizes)
+    found = asked(capsys, "hardware.speeds=[1,0.5]", "strategy=ddp", "batch=48")
+    # 24 samples take 48 s at half the speed; 32 and 16 take 32 s each.
+    assert (found["chosen"]["strategy"], found["chosen"]["batch_shares"]) == ("ddp", "auto")
+    (equal,) = found["behind"]
+    assert equal["seconds"] > 1.2 * found["chosen"]["seconds"]
+    assert "batch_shares=auto" in found["chosen"]["command"]
+
+
+def test_the_cheapest_within_a_deadline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "prices.yaml").write_text(
+        "{currency: EUR, date: 2026-11-29, source: made up, device_hour: {cpu: 0.1}}"
+    )
+    found = asked(capsys, "prices=prices.yaml", "aim=cost")
+    assert found["chosen"]["strategy"] == "single"
+    alone, two = found["one_device"], found["behind"][0]
+    assert alone["cost"] == pytest.approx(0.1 * alone["hours"]) and two["cost"] == pytest.approx(
+        0.2 * two["hours"]
+    )
+    late = asked(capsys, "prices=prices.yaml", "aim=cost", f"limit.hours={0.9 * alone['hours']}")
+    assert late["chosen"]["strategy"] == "ddp" and "takes" in late["refused"][0]
+    none = asked(capsys, "limit.hours=0.0001", status=1)
+    assert none["chosen"] is None and none["sentences"][0] == "Nothing can be chosen."
+
+
+def test_several_batches_have_an_answer_each_and_a_table(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [made.steps_point(config(*RUN, *each, "batch=16"), 1.0) for each in (SINGLE, DDP)]
+    points += [made.steps_point(config(*RUN, *each), 1.0) for each in (SINGLE, DDP)]
+    profile(folder, *points)
+    assert command.main([*ASK[:-1], FEW, "batch=8,16"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("for throughput:") == 2 and said.count("All ways, the best first") == 2
+    assert said.count("Type: python -m src.train model=mlp") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ("aim=memory",),
+            "aim=memory: isn't predicted from a profile; throughput, time_to_accuracy, cost are",
+        ),
+        (("workers=2",), "workers=2: say devices=2"),
+        (("strategy.tied=reduce",), "strategy.tied=reduce: it is chosen here; leave it away"),
+        (("limit.memory_gib=2",), "limit.memory_gib=2: memory isn't predicted from a profile"),
+        (("strategy=dpp",), "strategy=dpp: there is no such one; did you mean ddp?"),
+        (("batch=10000000",), "batch=10000000: the dataset has"),
+        (("hardware=a100_80gb",), "hardware=a100_80gb: is a data sheet"),
+        (("limit.cost=5",), "limit.cost=5: needs what a device costs: prices=FILE"),
+        (("aim=time_to_accuracy",), "aim=time_to_accuracy: needs the steps to a target: steps_from="),
+        (("--measured",), "--measured and --profile: say one of them"),
+        (("--study-dir", "results/quick"), "--params and --study-dir: are of --measured"),
+    ],
+)
+def test_a_mistake_is_a_line(
+    words: tuple[str, ...], line: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [each for each in ASK if not any(each.startswith(f"{word.partition('=')[0]}=") for word in words)]
+    assert command.main([*given, *words]) == 2
+    said = capsys.readouterr().err
+    assert line in said and said.count("\n") == 1
+
+
+def test_no_evidence_at_all_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main([*ASK]) == 2
