@@ -32,7 +32,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "say --measured, for a study's runs, or hardware=a100_80gb devices=2..64 model=..."),
+        ((), "say --measured, for a study's runs, --profile PROFILE model=..., for this machine, or"),
         (("model=cnn",), "say --measured, for a study's runs"),
         (("hardware=a100", "model=cnn"), "hardware=a100: nobody has described it"),
         (

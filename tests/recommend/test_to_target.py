@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ STEPS = {32: 1700, 128: 500, 512: 200, 2048: 125}
 RATES = {32: 0.01, 128: 0.02, 512: 0.08, 2048: 0.16}
 
 
+@functools.cache
 def configured(*words: str) -> Config:
     (config,) = compose.cells(command_line.parse(["strategy=single", *words, "tracking.backend=none"]))
     return config
@@ -35,14 +38,14 @@ def configured(*words: str) -> Config:
 
 def study(folder: Path, *words: str, steps: dict[int, int] = STEPS) -> Path:
     """Runs of a training with four batches, three seeds each."""
+    whole = dataclasses.asdict(configured(*TRAINING, *words))
     for batch, count in steps.items():
         for seed in range(3):
-            config = configured(
-                *TRAINING, f"batch={batch}", f"seed={seed}", f"optimizer.lr={RATES[batch]}", *words
-            )
+            config = copy.deepcopy(whole) | {"batch": batch, "seed": seed}
+            config["optimizer"]["lr"] = RATES[batch]
             out = folder / "runs" / f"b{batch}-s{seed}-{len(words)}"
             out.mkdir(parents=True)
-            (out / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(config)))
+            (out / "config.yaml").write_text(yaml.safe_dump(config))
             reached = round(count * (0.97, 1.0, 1.03)[seed])
             (out / "metrics.json").write_text(json.dumps({"status": "ok", "steps_to_target": reached}))
             with (out / "epochs.csv").open("w", newline="") as file:
