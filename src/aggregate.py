@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from src.machine.file_locks import alone
-from src.report import console, exchange, repeats, steps_to_target, tables, together, views
+from src.report import console, exchange, repeats, seeds, steps_to_target, tables, together, views
 from src.report import runs as study_runs
 from src.report import study as studies
 from src.report.runs import Row, StudyRun
@@ -165,6 +165,8 @@ def _write_tables(runs: Sequence[StudyRun], rows: Sequence[Row], folder: Path) -
         write_table(folder / "exchange.csv", exchange.EXCHANGE, exchanged)
     if followed := memory.rows(summed):
         write_table(folder / "memory.csv", memory.MEMORY, followed)
+    if scattered := seeds.rows(rows):
+        write_table(folder / "seeds.csv", seeds.SEEDS, scattered)
     if reached := steps_to_target.rows(runs):
         write_table(folder / "steps_to_target.csv", steps_to_target.STEPS, reached)
     summary = {row["cell"]: {key: _finite(row.get(key)) for key in METRICS} for row in summed}

@@ -38,6 +38,8 @@ def _recommend(options: argparse.Namespace) -> int:
     if options.measured:
         if options.profile is not None:
             raise ConfigError("--measured and --profile: say one of them; --runs names runs beside a profile")
+        if options.page is not None:
+            raise ConfigError(f"--page {options.page}: a study has its own, results/<study>/report.html")
         if options.config_dir is not None:
             raise ConfigError(
                 f"--config-dir={options.config_dir}: is of words of src.train, not of --measured"
@@ -59,7 +61,8 @@ def _recommend(options: argparse.Namespace) -> int:
         )
     from src.recommend import described
 
-    return described.recommend([*options.words, *options.config_words], as_json=options.json)
+    words = [*options.words, *options.config_words]
+    return described.recommend(words, as_json=options.json, to=options.page)
 
 
 def _by_profile(options: argparse.Namespace) -> int:
@@ -69,7 +72,7 @@ def _by_profile(options: argparse.Namespace) -> int:
     from src.recommend import own
 
     words = [*options.words, *taken, *options.config_words]
-    return own.recommend(words, options.profile, folders, as_json=options.json)
+    return own.recommend(words, options.profile, folders, as_json=options.json, to=options.page)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -86,6 +89,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--measured", action="store_true", help="by the runs of a study")
     parser.add_argument("--profile", type=Path, help="by a profile of this machine, or its folder")
     parser.add_argument("--runs", nargs="+", default=[], help="with it: folders of runs that calibrate")
+    parser.add_argument("--page", type=Path, help="write a page with curves over devices; not of --measured")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--params", type=Path, default=PARAMS, help="the file that holds the study")
     parser.add_argument("--study-dir", type=Path, help="where its runs/ are (default: results/<study>)")

@@ -8,7 +8,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from src.config import Config, command_line, compose
 from src.predict import ledger
@@ -21,8 +23,11 @@ from src.recommend.candidates import Found
 from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
 from src.recommend.question import Question
 from src.recommend.to_target import Evidence
-from src.recommend.words import duration
+from src.recommend.words import duration, number
 from src.report.verdict.objective import ENERGY, THROUGHPUT, TIME
+
+if TYPE_CHECKING:
+    from src.recommend.page import Section
 
 COMMAND = "recommend"
 # How many times as long as predicted a training may take: what ends it first is `max_minutes`.
@@ -30,8 +35,8 @@ SLACK = 2.0
 MEMORY = "memory"
 
 
-def recommend(words: Sequence[str], *, as_json: bool) -> int:
-    """Print what to choose for each batch; return 0, or 1 where nothing can be chosen.
+def recommend(words: Sequence[str], *, as_json: bool, to: Path | None = None) -> int:
+    """Print what to choose for each batch, and write a page to a path; return 0, or 1 for no choice.
 
     Raises:
         ConfigError: for a mistake in the words.
@@ -50,6 +55,10 @@ def recommend(words: Sequence[str], *, as_json: bool) -> int:
             _print(each, asked, past)
         for reason in found.reasons:
             print(f"not predicted: {reason}")
+    if to is not None:
+        from src.recommend import page
+
+        page.write(to, [_section(each, asked, past) for each in answers], found.reasons)
     sys.stdout.flush()
     return 0 if chosen else 1
 
@@ -150,7 +159,7 @@ def _figures(candidate: Candidate, asked: Question) -> str:
         until = "to the target" if candidate.target is not None else "in all"
         whole.append(f"{duration(candidate.hours)} ({duration(least)} to {duration(most)}) {until}")
     in_all = f", {', '.join(whole)}" if whole else ""
-    rate = f"{candidate.rate:,.4g} samples/s ({low:,.4g} to {high:,.4g})"
+    rate = f"{number(candidate.rate)} samples/s ({number(low)} to {number(high)})"
     return f"{rate}, {candidate.gib:.3g} GiB a device{in_all}"
 
 
@@ -216,6 +225,13 @@ def _config(chosen: Candidate, asked: Question) -> Config:
     return config
 
 
+def _signature(chosen: Candidate, asked: Question, config: Config | None = None) -> str:
+    """Return what runs have in common that tell whether a prediction came true."""
+    config = config or _config(chosen, asked)
+    devices = asked.devices
+    return runs.signature_on(config, devices.hardware, "seconds", devices.between(config))
+
+
 def _entry(chosen: Candidate, asked: Question) -> Entry:
     """Return a choice as the ledger has it."""
     config, devices = _config(chosen, asked), asked.devices
@@ -224,7 +240,7 @@ def _entry(chosen: Candidate, asked: Question) -> Entry:
         command=COMMAND,
         kind=f"{chosen.strategy} on {devices.hardware}",
         what=devices.called(config),
-        signature=runs.signature_on(config, devices.hardware, "seconds", devices.between(config)),
+        signature=_signature(chosen, asked, config),
         unit="seconds",
         basis="data sheet",
         predicted=chosen.parts.seconds,
@@ -239,14 +255,8 @@ def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
 
     width = None if sys.stdout.isatty() else 160
     console = Console(width=width, highlight=False, markup=False, emoji=False)
-    devices, choice = asked.devices, answer.choice
-    joined = f", {devices.network} between nodes" if devices.network else ""
-    batches = answer.batch or " or ".join(map(str, asked.batches))
-    console.print(
-        f"{answer.subject}, batch {batches}, on up to {max(devices.devices)} {devices.hardware}{joined}"
-        f", for {choice.aim}:",
-        soft_wrap=True,
-    )
+    choice = answer.choice
+    console.print(f"{_title(answer, asked)}:", soft_wrap=True)
     for sentence in sentences(answer, asked, past):
         console.print(f"  {sentence}", soft_wrap=True)
     if choice.chosen is not None:
@@ -261,11 +271,53 @@ def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
         for each in choice.front:
             low, high = each.interval
             cells = [str(each.devices), each.name.replace(f" on {each.devices} devices", "")]
-            cells += [f"{each.rate:,.4g}", f"{low:,.4g} to {high:,.4g}", f"{each.gib:.2f}"]
+            cells += [f"{number(each.rate)}", f"{number(low)} to {number(high)}", f"{each.gib:.2f}"]
             cells += [duration(each.hours)] if timed else []
             cells += [f"{each.cost:.3g}"] if priced else []
             table.add_row(*cells)
         console.print(table)
+
+
+def _title(answer: Answer, asked: Question) -> str:
+    devices = asked.devices
+    joined = f", {devices.network} between nodes" if devices.network else ""
+    batches = answer.batch or " or ".join(map(str, asked.batches))
+    most = f"{max(devices.devices)} {devices.hardware}{joined}"
+    return f"{answer.subject}, batch {batches}, on up to {most}, for {answer.choice.aim}"
+
+
+def _section(answer: Answer, asked: Question, past: Sequence[Entry]) -> Section:
+    """Return an answer as a page has it."""
+    from src.recommend.page import Section, Shown
+
+    choice = answer.choice
+    every = [*([choice.chosen] if choice.chosen else []), *choice.tied, *choice.behind]
+    came = command.came_on_described() if every else {}
+    ways = []
+    for each in sorted(every, key=lambda each: -each.value(choice.aim)):
+        figures = (("GiB", f"{each.gib:.2f}"), ("time", duration(each.hours)))
+        priced = () if each.cost is None else (("cost", f"{each.cost:.3g}"),)
+        measured = [seconds for _, seconds, _ in came.get(_signature(each, asked), ())] if came else []
+        ways.append(
+            Shown(
+                each.strategy,
+                each.name,
+                each.devices,
+                each.batch / median(measured) if measured else each.rate,
+                *each.interval,
+                predicted=each.rate,
+                measured=bool(measured),
+                burdens=(*figures, *priced),
+            )
+        )
+    chosen = choice.chosen
+    return Section(
+        _title(answer, asked),
+        sentences(answer, asked, past),
+        "" if chosen is None else typed(chosen, asked, answer.evidence),
+        "" if chosen is None else chosen.name,
+        ways,
+    )
 
 
 def _as_json(answer: Answer, asked: Question, past: Sequence[Entry]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from src.predict import ledger
 from src.predict.ledger import Entry
@@ -19,14 +19,19 @@ from src.recommend.candidate import LEVEL
 from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
 from src.recommend.own_question import OwnQuestion
 from src.recommend.own_ways import OwnFound, OwnWay
-from src.recommend.words import duration
+from src.recommend.words import duration, number
 from src.report.verdict.objective import THROUGHPUT, TIME
+
+if TYPE_CHECKING:
+    from src.recommend.page import Section
 
 COMMAND = "recommend"
 SLACK = 2.0
 
 
-def recommend(words: Sequence[str], profile: Path, given: Sequence[Path], *, as_json: bool) -> int:
+def recommend(
+    words: Sequence[str], profile: Path, given: Sequence[Path], *, as_json: bool, to: Path | None = None
+) -> int:
     """Print what to choose for each batch; return 0, or 1 where nothing can be chosen.
 
     Args:
@@ -34,6 +39,7 @@ def recommend(words: Sequence[str], profile: Path, given: Sequence[Path], *, as_
         profile: path of a profile, or of its folder.
         given: folders of runs that calibrate, or are what is asked for.
         as_json: whether what is printed is for programs.
+        to: path of a page with the answers; `None` for none.
 
     Raises:
         ConfigError: for a mistake in the words, or a file that is no profile.
@@ -52,6 +58,10 @@ def recommend(words: Sequence[str], profile: Path, given: Sequence[Path], *, as_
             _print(each, asked, found, past)
         for line in reasons(asked, found):
             print(f"not predicted: {line}")
+    if to is not None:
+        from src.recommend import page
+
+        page.write(to, [_section(each, asked, found, past) for each in answers], reasons(asked, found))
     sys.stdout.flush()
     return 0 if chosen else 1
 
@@ -121,7 +131,7 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
 def _figures(way: OwnWay, asked: OwnQuestion) -> str:
     low, high = way.interval
     basis = f"measured in {len(way.folders)} run{'s'[: len(way.folders) > 1]}" if way.folders else "predicted"
-    said = f"{way.rate:,.4g} samples/s ({low:,.4g} to {high:,.4g}), {basis}"
+    said = f"{number(way.rate)} samples/s ({number(low)} to {number(high)}), {basis}"
     if way.cost is not None and asked.objective.prices is not None:
         said += f", {way.cost:.3g} {asked.objective.prices.currency}"
     if way.cost is not None or way.target is not None:
@@ -230,10 +240,7 @@ def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[E
     width = None if sys.stdout.isatty() else 160
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     choice = answer.choice
-    batches = answer.batch or " or ".join(map(str, asked.batches))
-    console.print(
-        f"{found.subject}, batch {batches}, on up to {max(asked.devices)} devices, for {choice.aim}:"
-    )
+    console.print(f"{_title(answer, asked, found)}:", soft_wrap=True)
     for sentence in sentences(answer, asked, found, past):
         console.print(f"  {sentence}", soft_wrap=True)
     if choice.chosen is None:
@@ -246,9 +253,50 @@ def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[E
     for each in sorted(every, key=lambda each: -each.value(choice.aim)):
         low, high = each.interval
         name = each.name.replace(f" on {each.devices} devices", "")
-        cells = [str(each.devices), name, f"{each.rate:,.4g}", f"{low:,.4g} to {high:,.4g}", each.basis]
+        cells = [
+            str(each.devices),
+            name,
+            f"{number(each.rate)}",
+            f"{number(low)} to {number(high)}",
+            each.basis,
+        ]
         table.add_row(*cells, *([duration(each.hours)] if timed else []))
     console.print(table)
+
+
+def _title(answer: Answer, asked: OwnQuestion, found: OwnFound) -> str:
+    batches = answer.batch or " or ".join(map(str, asked.batches))
+    most = max(asked.devices)
+    return f"{found.subject}, batch {batches}, on up to {most} devices, for {answer.choice.aim}"
+
+
+def _section(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> Section:
+    """Return an answer as a page has it."""
+    from src.recommend.page import Section, Shown
+
+    choice = answer.choice
+    every = [*([choice.chosen] if choice.chosen else []), *choice.tied, *choice.behind]
+    ways = [
+        Shown(
+            each.strategy,
+            each.name,
+            each.devices,
+            each.rate,
+            *each.interval,
+            predicted=None if each.parts is None else each.batch / each.parts.seconds,
+            measured=bool(each.folders),
+            burdens=(("time", duration(each.hours)), ("basis", each.basis)),
+        )
+        for each in sorted(every, key=lambda each: -each.value(choice.aim))
+    ]
+    chosen = choice.chosen
+    return Section(
+        _title(answer, asked, found),
+        sentences(answer, asked, found, past),
+        "" if chosen is None else typed(chosen, asked, found),
+        "" if chosen is None else chosen.name,
+        ways,
+    )
 
 
 def _as_json(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> dict[str, Any]:

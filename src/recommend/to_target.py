@@ -13,6 +13,7 @@ import numpy as np
 
 from src.config import Config, ConfigError
 from src.recommend.candidate import LEVEL, Target
+from src.recommend.words import number
 from src.report import steps_to_target, study
 from src.report.batch_curve import BatchCurve
 from src.report.steps_to_target import Curve
@@ -75,8 +76,8 @@ class Evidence:
         target = self.target(batch)
         steps = target.steps
         said = (
-            f"It reaches accuracy {self.accuracy:g} in {steps.median:,.4g} steps ({steps.low:,.4g} to "
-            f"{steps.high:,.4g}), by {len(self.fit.runs)} runs with batches {self.batches[0]} to "
+            f"It reaches accuracy {self.accuracy:g} in {number(steps.median)} steps ({number(steps.low)} to "
+            f"{number(steps.high)}), by {len(self.fit.runs)} runs with batches {self.batches[0]} to "
             f"{self.batches[-1]}, {seeds} seed{'s' if seeds > 1 else ''} each, in {self.folder}"
         )
         if steps.extrapolated:

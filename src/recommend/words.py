@@ -8,3 +8,8 @@ def duration(hours: float) -> str:
     if hours < 2 / 60:
         return f"{3600 * hours:.3g} s"
     return f"{60 * hours:.3g} min" if hours < 2 else f"{hours:.3g} h"
+
+
+def number(value: float) -> str:
+    """Return a figure to four digits, with commas between thousands and no powers of ten."""
+    return f"{float(f'{value:.4g}'):,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

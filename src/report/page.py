@@ -26,6 +26,7 @@ from src.report import (
     palette,
     pictures,
     repeats,
+    seeds,
     steps_to_target,
     svg,
 )
@@ -56,7 +57,7 @@ def render(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["sortable"] = _sortable
-    environment.filters["code"] = _code
+    environment.filters["code"] = code
     claims = [(claim, findings.check(claim, rows)) for claim in study.get("findings") or []]
     summed = repeats.summarise(rows)
     inliner = svg.Inliner()
@@ -76,6 +77,7 @@ def render(
             *exchange.views(summed),
             *memory.views(summed),
             *steps_to_target.view(runs),
+            *seeds.view(rows),
         ],
         charts=charts.charts(*picture(runs, rows), inliner),
         figure_styles=inliner.css(),
@@ -104,7 +106,7 @@ def picture(
     return canvas.points(runs, labels, {row["cell"]: row for row in rows}), canvas.looks(labels.values())
 
 
-def _code(text: str) -> Markup:
+def code(text: str) -> Markup:
     """Return a text in which what stands between backticks is code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 

@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 
 from scipy.stats import studentized_range, t
@@ -213,6 +213,15 @@ def difference(of: Rates, to: Rates, pool: Sequence[Rates], among: int = 2) -> R
     centre = sum(of[block] - to[block] for block in blocks) / len(blocks)
     half = _half_width(noise, len(blocks), among)
     return Ratio(value, (centre - half, centre + half), among)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the interval of the mean of several draws, by Student's t; `None` of fewer than two."""
+    if len(values) < 2:
+        return None
+    centre = sum(values) / len(values)
+    half = critical_value(2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return centre - half, centre + half
 
 
 def common_blocks(table: Sequence[Rates]) -> list[Any]:

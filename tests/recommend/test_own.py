@@ -10,6 +10,7 @@ import pytest
 
 from src.predict.own.cost_profile import Point
 from src.recommend import __main__ as command
+from src.recommend import page
 from tests.predict.own import made
 from tests.predict.own.test_command import DDP, RUN, answer
 from tests.support import config
@@ -160,6 +161,29 @@ def test_several_batches_have_an_answer_each_and_a_table(
     assert said.count("Type: python -m src.train model=mlp") == 2
 
 
+def test_a_page_has_the_answer_and_what_is_predicted_and_measured(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(folder, "ddp", 6.0, *DDP)
+    assert command.main([*ASK, FEW, "--runs", "runs", "--page", "answer.html"]) == 0
+    capsys.readouterr()
+    text = (folder / "answer.html").read_text()
+    assert "mlp on synthetic, batch 8, on up to 2 devices, for throughput" in text
+    assert text.count("<svg") == 1 and "default-src 'none'" in text and "<script" not in text
+    assert "<strong>ddp shared memory on 2 devices</strong>" in text
+    # Six seconds were measured for eight samples; the profile says five.
+    assert "<td>1.333</td>" in text and "measured samples/s 1.3333" in text and "<td>measured</td>" in text
+    assert "<code>python -m src.train model=mlp" in text
+
+
+def test_a_curve_has_the_fastest_way_on_each_number_of_devices() -> None:
+    ways = [
+        page.Shown("ddp", f"ddp {count}, {rate}", count, rate, rate / 2, rate * 2)
+        for count, rate in ((4, 3.0), (2, 1.5), (4, 2.0))
+    ]
+    assert [way.rate for way in page.curves(ways)["ddp"]] == [1.5, 3.0]
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -176,6 +200,7 @@ def test_several_batches_have_an_answer_each_and_a_table(
         (("limit.cost=5",), "limit.cost=5: needs what a device costs: prices=FILE"),
         (("aim=time_to_accuracy",), "aim=time_to_accuracy: needs the steps to a target: steps_from="),
         (("--measured",), "--measured and --profile: say one of them"),
+        (("--measured", "--page", "answer.html"), "--measured and --profile: say one of them"),
         (("--study-dir", "results/quick"), "--params and --study-dir: are of --measured"),
     ],
 )

@@ -121,6 +121,11 @@ def note(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in past if entry.came is not None]
 
 
+def came_on_described() -> runs.Answers:
+    """Return what runs of this folder have measured on devices that data sheets describe, by signature."""
+    return runs.answers_described(runs.finished([folder for folder in RUNS if folder.is_dir()]))
+
+
 def show_ledger() -> int:
     """Print the ledger of predictions, with what has come of them."""
     from rich.console import Console

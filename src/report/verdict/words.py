@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mean
 
-from src.report.repeats import Ratio
+from src.report.repeats import Ratio, mean_interval
 from src.report.verdict.answer import Compared
 from src.report.verdict.candidates import Candidate, Question
-from src.report.verdict.objective import ACCURACY, COST, THROUGHPUT, Aim, Objective
+from src.report.verdict.objective import ACCURACY, AIMS, COST, THROUGHPUT, Aim, Objective
 from src.report.views import KINDS, show
 
 # What a figure of an aim says, and what a ratio of it is of: with {figure}, {ratio} and {reference}.
@@ -46,8 +47,13 @@ def figure(candidate: Candidate, objective: Objective) -> str:
 def score(candidate: Candidate) -> str:
     """Return a configuration's test accuracy, or the first metric of its task by name."""
     metric = candidate.first.get("metric") or ACCURACY
-    value = candidate.middle("score")
-    return f"{metric} {show(value, 'accuracy' if metric == ACCURACY else 'loss')}"
+    kind = "accuracy" if metric == ACCURACY else "loss"
+    by_seed = [*candidate.figures(AIMS[ACCURACY]).values()]
+    interval = mean_interval(by_seed)
+    if interval is None:
+        return f"{metric} {show(candidate.middle('score'), kind)}, one seed"
+    low, high = (show(bound, kind) for bound in interval)
+    return f"{metric} {show(mean(by_seed), kind)}, mean of {len(by_seed)} seeds, 95 % {low} to {high}"
 
 
 def over(ratio: Ratio, reference: str, aim: Aim, *, first: bool = False, metric: str = ACCURACY) -> str:

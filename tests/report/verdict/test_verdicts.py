@@ -286,7 +286,9 @@ def test_accuracies_are_told_apart_by_seeds_alone(empty_study: Study) -> None:
         )
     text = said(empty_study, "aim=accuracy")
     assert text.startswith(
-        "cnn on mnist: local_sgd on 2 devices. Use local_sgd on 2 devices: accuracy 93.00%"
+        # 0.935, and 4.3027 standard errors of 0.00866 / sqrt(3) to either side.
+        "cnn on mnist: local_sgd on 2 devices. Use local_sgd on 2 devices: accuracy 93.50%, mean of 3 seeds, "
+        "95 % 91.35% to 95.65%"
     )
     # 3, 3.5 and 2.5 points: mean 3, standard deviation 0.5; t(0.975, 2) / sqrt(3) = 2.4841.
     assert "+2.50 points from single (95 % interval +1.76 to +4.24)" in text
@@ -322,7 +324,10 @@ def test_repetitions_of_one_seed_say_nothing_of_accuracies(empty_study: Study) -
     repeated(empty_study, "single", rates=scaled(1000), accuracy=0.9, score=0.9)
     repeated(empty_study, "local", "local_sgd", workers=2, rates=scaled(1000), accuracy=0.95, score=0.95)
     text = said(empty_study, "aim=accuracy")
-    assert "Nothing more accurate than single (accuracy 90.00%) is shown: how far two seeds differ" in text
+    assert (
+        "Nothing more accurate than single (accuracy 90.00%, one seed) is shown: how far two seeds differ"
+        in text
+    )
     assert "would tell most: several seeds in the study's grid, `seed: [0,1,2]`" in text
 
 
@@ -399,7 +404,10 @@ def test_a_choice_that_learns_otherwise_says_so_and_names_one_that_does_not(empt
     )
     repeated(empty_study, "ddp", "ddp", workers=2, rates=scaled(1500, (1.01, 0.99, 1.0)))
     first = asked(empty_study)[0].sentences[0].text
-    assert "it doesn't learn as one device does (accuracy 11.30%), as ddp on 2 devices does, 1.5" in first
+    assert (
+        "it doesn't learn as one device does (accuracy 11.30%, one seed), as ddp on 2 devices does, 1.5"
+        in first
+    )
 
 
 def test_a_difference_that_matters_to_nobody_is_none(empty_study: Study) -> None:
