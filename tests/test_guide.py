@@ -41,6 +41,10 @@ def test_a_figure_stands_on_the_page_that_is_linked(text: str, pages: list[Path]
     assert not missing, f"{missing}: {text}"
 
 
+def test_nothing_is_left_to_be_written() -> None:
+    assert not re.findall(r"@[A-Z]+@|TODO", (DOCS / "guide.md").read_text())
+
+
 def test_figures_are_found() -> None:
     assert figures("ResNet-18 on P100 has 1.23 of 1,065 MiB, 2 / 1.58 = 1.27, with 3") == ["1.23", "1,065"]
     assert sum(len(figures(text)) for text, _ in statements()) > 60

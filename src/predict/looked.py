@@ -57,9 +57,11 @@ class Choice:
         parts: the seconds of a step, by what is believed of machines.
         held: bytes by part on the device that holds most, when it does.
         at_start: bytes of weights on a device before the first step.
+        recompute: what is computed again for backward passes, as `strategy.recompute` has it.
     """
 
     microbatches: int
     parts: Parts
     held: Mapping[str, float]
     at_start: float
+    recompute: str = "none"

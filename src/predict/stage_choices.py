@@ -21,6 +21,8 @@ from src.predict.looks import context_of, nearby, reason_of
 from src.predict.stage_looks import CutModel
 from src.predict.traced.stages import Cut, TracedStages
 
+# What is computed again where a pipeline wouldn't fit.
+AGAIN = "full"
 # So many numbers of micro-batches are tried for what fits, the quickest first, and the largest.
 TRIED = 2
 
@@ -56,7 +58,22 @@ def looked_at(
 
 
 def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, room: float) -> Choice:
-    """Return the quickest number of micro-batches that fits, or the one that holds least."""
+    """Return the quickest number of micro-batches that fits, or the one that holds least.
+
+    Where none fits, stages compute again what backward passes need.
+    """
+    found = _quickest(question, config, model, wanted, room)
+    if sum(found.held.values()) <= room:
+        return found
+    with contextlib.suppress(ConfigError):
+        strategy = {**config.strategy, "recompute": AGAIN}
+        again = _quickest(question, replace(config, strategy=strategy), model, wanted, room)
+        return min(found, again, key=lambda each: sum(each.held.values()))
+    return found
+
+
+def _quickest(question: Asked, config: Config, model: CutModel, wanted: Stages, room: float) -> Choice:
+    """Return the quickest number of micro-batches that fits with what is computed again, or the least."""
     timed = []
     for count in wanted.microbatches:
         own = _config(config, wanted, count)
@@ -78,7 +95,7 @@ def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, ro
         ranks = _fullest([stage.memory_bytes for stage in plan.stages])
         held = model.most(plan, own, ranks)
         # Each device holds the whole model against the cut one.
-        found.append(Choice(count, parts, held, 2.0 * model.weights))
+        found.append(Choice(count, parts, held, 2.0 * model.weights, own.strategy["recompute"]))
         if sum(held.values()) <= room:
             return found[-1]
     return min(found, key=lambda each: sum(each.held.values()))

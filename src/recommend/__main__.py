@@ -38,6 +38,8 @@ def _recommend(options: argparse.Namespace) -> int:
     if options.measured:
         if options.profile is not None:
             raise ConfigError("--measured and --profile: say one of them; --runs names runs beside a profile")
+        if options.runs:
+            raise ConfigError(f"--runs {options.runs[0]}: is of --profile")
         if options.page is not None:
             raise ConfigError(f"--page {options.page}: a study has its own, results/<study>/report.html")
         if options.config_dir is not None:

@@ -46,6 +46,7 @@ class Candidate:
         price: of a device for an hour; `None` without prices.
         watts: the most that a device takes; `None` where its sheet doesn't say.
         target: the steps to the target; `None` where a training is of so many samples.
+        recompute: what stages compute again for backward passes, as `strategy.recompute` has it.
     """
 
     degrees: Degrees
@@ -60,6 +61,7 @@ class Candidate:
     price: float | None = None
     watts: float | None = None
     target: Target | None = None
+    recompute: str = "none"
 
     @property
     def devices(self) -> int:
@@ -82,6 +84,8 @@ class Candidate:
             words.append(f"on {self.devices} devices")
         if self.microbatches > 1:
             words.append(f"with {self.microbatches} micro-batches")
+        if self.recompute != "none":
+            words.append("computing again")
         if self.target is not None:
             words.append(f"at batch {self.batch}")
         return " ".join(words)
@@ -96,6 +100,7 @@ class Candidate:
         if self.degrees.pipeline > 1:
             # A weight that layers share is of no account where there is none.
             found += ["strategy.schedule=1f1b", "strategy.tied=reduce"]
+        found += [f"strategy.recompute={self.recompute}"] if self.recompute != "none" else []
         return [*found, f"batch={self.batch}", f"microbatches={self.microbatches}"]
 
     @property

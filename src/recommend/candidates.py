@@ -198,6 +198,7 @@ def _stages(space: Space, every: Sequence[tuple[Stages, Choice | str]], found: F
             price=space.question.price(),
             watts=space.question.watts,
             target=space.targets.get(wanted.batch),
+            recompute=choice.recompute,
         )
         found.candidates.append(made)
 

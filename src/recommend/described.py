@@ -20,18 +20,17 @@ from src.predict.own import command, runs
 from src.recommend import candidates, question, rules
 from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, doubts
 from src.recommend.candidates import Found
-from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
+from src.recommend.choice import SHOWN, Choice, Limits, choose
 from src.recommend.question import Question
+from src.recommend.sentences import beside_one_device, max_minutes, of_step
 from src.recommend.to_target import Evidence
 from src.recommend.words import duration, number
-from src.report.verdict.objective import ENERGY, THROUGHPUT, TIME
+from src.report.verdict.objective import ENERGY
 
 if TYPE_CHECKING:
     from src.recommend.page import Section
 
 COMMAND = "recommend"
-# How many times as long as predicted a training may take: what ends it first is `max_minutes`.
-SLACK = 2.0
 MEMORY = "memory"
 
 
@@ -102,7 +101,10 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
         return ["Nothing can be chosen.", *refused] if refused else ["Nothing can be predicted."]
     chosen = choice.chosen
     said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
-    said += _beside_one_device(answer, asked)
+    other = alone is not None and alone.batch != chosen.batch
+    said += beside_one_device(
+        choice, alone, f" at batch {alone.batch}" if alone is not None and other else ""
+    )
     said.append(_why(chosen))
     if choice.tied:
         shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.tied[:SHOWN])
@@ -114,31 +116,9 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
     said += refused
     said.append(_evidence(chosen, asked, past))
     if answer.evidence is not None:
-        said.append(answer.evidence.sentence(chosen.batch))
+        said.append(answer.evidence.sentence(chosen.batch, divided=chosen.samples < chosen.batch))
     said += rules.sentences(chosen, alone, per_node(asked), choice.aim)
     said.append(_next_step(answer, asked))
-    return said
-
-
-def _beside_one_device(answer: Answer, asked: Question) -> list[str]:
-    """Say what several devices give beside one, or that nothing should be distributed."""
-    chosen, alone = answer.choice.chosen, answer.alone
-    assert chosen is not None
-    aim = answer.choice.aim
-    if alone is None or aim not in (THROUGHPUT, TIME):
-        return []
-    if chosen.devices == 1:
-        others = [*answer.choice.tied, *answer.choice.behind]
-        none = "Nothing should be distributed: more devices aren't faster, as far as known."
-        return [none] if any(each.devices > 1 for each in others) else []
-    fits = "" if alone.fits else ", which has no room for it"
-    times = chosen.value(aim) / alone.value(aim)
-    at_batch = f" at batch {alone.batch}" if alone.batch != chosen.batch else ""
-    said = [f"That is {times:.3g} times as fast as one device{at_batch}{fits}."]
-    limits = Limits(asked.objective.hours, asked.most_cost)
-    near = math.log(times) <= chosen.apart(alone)
-    if alone.fits and near and is_within(alone, limits):
-        said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
     return said
 
 
@@ -165,19 +145,7 @@ def _figures(candidate: Candidate, asked: Question) -> str:
 
 def _why(chosen: Candidate) -> str:
     """Say what a step consists of."""
-    parts = chosen.parts
-    named = {
-        "computing": parts.compute,
-        "exchanges that computing doesn't hide": parts.exchange,
-        "idle stages": parts.bubble,
-        "what a step costs whatever it does": parts.other,
-    }
-    shown = ", ".join(
-        f"{name} {100 * value / parts.seconds:.0f} %"
-        for name, value in sorted(named.items(), key=lambda item: -item[1])
-        if value >= 0.005 * parts.seconds
-    )
-    return f"A step takes {1e3 * parts.seconds:.4g} ms: {shown}."
+    return f"A step takes {1e3 * chosen.parts.seconds:.4g} ms: {of_step(chosen.parts)}."
 
 
 def _evidence(chosen: Candidate, asked: Question, past: Sequence[Entry]) -> str:
@@ -212,8 +180,8 @@ def typed(chosen: Candidate, asked: Question, evidence: Evidence | None = None) 
     """Return the command that trains so, for as long as that takes, on as many nodes as there are."""
     words = [*asked.devices.words, *chosen.words]
     words += evidence.words(chosen.batch, words) if evidence is not None else []
-    if not any(word.startswith("max_minutes=") for word in words):
-        words.append(f"max_minutes={math.ceil(SLACK * 60 * chosen.hours)}")
+    # Up to a target it may take as many steps as the interval has.
+    words += max_minutes(words, chosen.hours if evidence is None else chosen.hours_interval[1])
     nodes = math.ceil(chosen.devices / per_node(asked))
     if nodes > 1:
         words += ["hardware=cluster", f"hardware.hosts={nodes}"]

@@ -16,17 +16,16 @@ from src.predict.ledger import Entry
 from src.predict.own import command, cost_profile, runs
 from src.recommend import own_question, own_ways
 from src.recommend.candidate import LEVEL
-from src.recommend.choice import SHOWN, Choice, Limits, choose, is_within
+from src.recommend.choice import SHOWN, Choice, Limits, choose
 from src.recommend.own_question import OwnQuestion
 from src.recommend.own_ways import OwnFound, OwnWay
+from src.recommend.sentences import beside_one_device, max_minutes, of_step
 from src.recommend.words import duration, number
-from src.report.verdict.objective import THROUGHPUT, TIME
 
 if TYPE_CHECKING:
     from src.recommend.page import Section
 
 COMMAND = "recommend"
-SLACK = 2.0
 
 
 def recommend(
@@ -47,6 +46,8 @@ def recommend(
     asked = own_question.read(words)
     found = own_ways.of(asked, cost_profile.read(profile), given)
     batches = [None] if asked.over_batches else asked.batches
+    for line in found.left:
+        print(f"doesn't calibrate: {line}", file=sys.stderr)
     answers = [_answer(batch, asked, found) for batch in batches]
     chosen = [each.choice.chosen for each in answers if each.choice.chosen is not None]
     past = command.note([_entry(each) for each in chosen if each.basis != "measured"])
@@ -69,19 +70,27 @@ def recommend(
 def reasons(asked: OwnQuestion, found: OwnFound) -> list[str]:
     """Return why some ways aren't predicted, and by which commands they would be."""
     said = list(found.lines)
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for name in dict.fromkeys(each.strategy["name"] for each in found.unprofiled):
         own = [each for each in found.unprofiled if each.strategy["name"] == name]
-        values = {"workers": [each.workers for each in own], "batch": [each.batch for each in own]}
-        if own[0].cuts:
-            values["microbatches"] = [each.microbatches for each in own]
-        words = [f"{key}={','.join(map(str, dict.fromkeys(every)))}" for key, every in values.items()]
-        groups.setdefault(shlex.join(words), []).append(name)
-    for words_, names in groups.items():
-        command = shlex.join([*asked.words, f"strategy={','.join(names)}"]) + f" {words_}"
+        values: dict[str, list[Any]] = {"workers": [], "batch": [], "microbatches": [], "batch_shares": []}
+        for each in own:
+            for key in values:
+                values[key].append(getattr(each, key))
+        # What has its default needs no word.
+        plain = {"microbatches": [1], "batch_shares": ["equal"]}
+        words = [
+            f"{key}={','.join(map(str, dict.fromkeys(every)))}"
+            for key, every in values.items()
+            if [*dict.fromkeys(every)] != plain.get(key)
+        ]
+        place = (shlex.join(asked.words_on(max(values["workers"]))), shlex.join(words))
+        groups.setdefault(place, []).append(name)
+    for (given, words_), names in groups.items():
+        command = f"{given} strategy={','.join(names)} {words_}"
         said.append(
-            f"{', '.join(names)}: the profile has nothing of such steps; `python -m src.profile {command}` "
-            "adds them"
+            f"{', '.join(names)}: the profile doesn't tell of such steps, as they are now; "
+            f"`python -m src.profile {command}` adds them"
         )
     return said
 
@@ -111,7 +120,11 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
         return ["Nothing can be chosen.", *refused] if refused else ["Nothing can be predicted."]
     chosen = choice.chosen
     said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
-    said += _beside_one_device(answer, asked)
+    alone = answer.alone
+    other = alone is not None and alone.batch != chosen.batch
+    said += beside_one_device(
+        choice, alone, f" at batch {alone.batch}" if alone is not None and other else ""
+    )
     said += _why(chosen)
     if choice.tied:
         shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.tied[:SHOWN])
@@ -123,8 +136,9 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
     said += refused
     said.append(_evidence(chosen, found, past))
     if found.evidence is not None:
-        said.append(found.evidence.sentence(chosen.batch))
-    said.append(_next_step(answer, asked, found))
+        divided = chosen.devices * chosen.config.microbatches > 1
+        said.append(found.evidence.sentence(chosen.batch, divided=divided))
+    said.append(_next_step(answer, found))
     return said
 
 
@@ -139,43 +153,12 @@ def _figures(way: OwnWay, asked: OwnQuestion) -> str:
     return said
 
 
-def _beside_one_device(answer: Answer, asked: OwnQuestion) -> list[str]:
-    """Say what several devices give beside one, or that nothing should be distributed."""
-    chosen, alone, aim = answer.choice.chosen, answer.alone, answer.choice.aim
-    assert chosen is not None
-    if alone is None or aim not in (THROUGHPUT, TIME):
-        return []
-    others = [*answer.choice.tied, *answer.choice.behind]
-    if chosen.devices == 1:
-        none = "Nothing should be distributed: more devices aren't faster, as far as known."
-        return [none] if any(each.devices > 1 for each in others) else []
-    times = chosen.value(aim) / alone.value(aim)
-    at_batch = f" at batch {alone.batch}" if alone.batch != chosen.batch else ""
-    said = [f"That is {times:.3g} times as fast as one device{at_batch}."]
-    within = is_within(alone, Limits(asked.objective.hours, asked.most_cost))
-    if within and math.log(times) <= chosen.apart(alone):
-        said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
-    return said
-
-
 def _why(chosen: OwnWay) -> list[str]:
     said = []
     if chosen.bound == "input":
         said.append("Reading data binds it: devices wait for their input, and more of them won't help.")
     if chosen.parts is not None:
-        parts = chosen.parts
-        named = {
-            "computing": parts.compute,
-            "exchanges that computing doesn't hide": parts.exchange,
-            "idle stages": parts.bubble,
-            "what a step costs besides": parts.other,
-        }
-        shown = ", ".join(
-            f"{name} {100 * value / parts.seconds:.0f} %"
-            for name, value in sorted(named.items(), key=lambda item: -item[1])
-            if value >= 0.005 * parts.seconds
-        )
-        said.append(f"A step takes {1e3 * chosen.seconds:.4g} ms, by the profile {shown}.")
+        said.append(f"A step takes {1e3 * chosen.seconds:.4g} ms, by the profile {of_step(chosen.parts)}.")
     return said
 
 
@@ -196,25 +179,24 @@ def _evidence(chosen: OwnWay, found: OwnFound, past: Sequence[Entry]) -> str:
     return f"{base}{without}; {chosen.called}: {ledger.so_far(past, chosen.called)}."
 
 
-def _next_step(answer: Answer, asked: OwnQuestion, found: OwnFound) -> str:
+def _next_step(answer: Answer, found: OwnFound) -> str:
     """Say which run would tell most: of the choice, or of what comes nearest to it."""
     chosen = answer.choice.chosen
     assert chosen is not None
     others = [*answer.choice.tied, *answer.choice.behind]
     wanted = [each for each in (chosen, *others[:1]) if not each.folders]
     if not wanted:
-        again = " and ".join(f"`{typed(each, asked, found)}`" for each in (chosen, *others[:1]))
+        again = " and ".join(f"`{typed(each, found)}`" for each in (chosen, *others[:1]))
         return f"Would tell most: repetitions of {again}."
-    shown = " and ".join(f"`{typed(each, asked, found)}`" for each in wanted)
+    shown = " and ".join(f"`{typed(each, found)}`" for each in wanted)
     return f"Would tell most: {'a run of each of ' if wanted[1:] else ''}{shown}."
 
 
-def typed(way: OwnWay, asked: OwnQuestion, found: OwnFound) -> str:
+def typed(way: OwnWay, found: OwnFound) -> str:
     """Return the command that trains so, for as long as that takes."""
-    words = [*asked.words, *way.words]
+    words = [*way.words]
     words += found.evidence.words(way.batch, words) if found.evidence is not None else []
-    if not any(word.startswith("max_minutes=") for word in words):
-        words.append(f"max_minutes={math.ceil(SLACK * 60 * way.hours)}")
+    words += max_minutes(words, way.hours_interval[1])
     return f"python -m src.train {shlex.join(words)}"
 
 
@@ -245,7 +227,7 @@ def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[E
         console.print(f"  {sentence}", soft_wrap=True)
     if choice.chosen is None:
         return
-    console.print(f"  Type: {typed(choice.chosen, asked, found)}", soft_wrap=True)
+    console.print(f"  Type: {typed(choice.chosen, found)}", soft_wrap=True)
     timed = asked.objective.prices is not None or found.evidence is not None
     titles = ["devices", "way", "samples/s", f"{100 * LEVEL:.0f} % interval", "basis"]
     table = Table(*titles, *(["time"] if timed else []), title="All ways, the best first", box=None)
@@ -293,7 +275,7 @@ def _section(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence
     return Section(
         _title(answer, asked, found),
         sentences(answer, asked, found, past),
-        "" if chosen is None else typed(chosen, asked, found),
+        "" if chosen is None else typed(chosen, found),
         "" if chosen is None else chosen.name,
         ways,
     )
@@ -321,7 +303,7 @@ def _as_json(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence
             "high": high,
             "hours": each.hours,
             "cost": each.cost,
-            "command": typed(each, asked, found),
+            "command": typed(each, found),
         }
 
     choice = answer.choice

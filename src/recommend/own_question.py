@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from src.config import Config, ConfigError
 from src.predict import asked
 from src.recommend import to_target
-from src.recommend.question import MOST_COST, STEPS_FROM, batches_of, number, split, whole
+from src.recommend.question import MOST_COST, STEPS_FROM, batches_of, check_rate, number, split, whole
 from src.recommend.to_target import Evidence
 from src.report.verdict.objective import COST, THROUGHPUT, TIME, Objective, objective
 
@@ -20,6 +22,7 @@ WORDS = ("aim", "limit.hours", "prices")
 KEYS = (*WORDS, MOST_COST, STEPS_FROM, "devices", "strategy", "batch", "microbatches")
 # Micro-batches for each stage of a pipeline.
 EACH_STAGE = (1, 2, 4)
+SPEEDS = "hardware.speeds="
 
 
 @dataclass(frozen=True)
@@ -71,24 +74,38 @@ class OwnQuestion:
         return None if self.steps_from is None else to_target.read(self.steps_from, config, samples)
 
     def variants(self, strategy: Mapping[str, Any]) -> Iterator[list[str]]:
-        """Yield the words of each way to train by a strategy, of which its file is given."""
+        """Yield all words of each way to train by a strategy, of which its file is given."""
         supports = strategy["supports"]
         least, most = supports["workers"]["min"], supports["workers"]["max"]
         cut = "partition" in strategy and supports["microbatches"]["max"] != 1
-        unequal = any(word.startswith("hardware.speeds=") for word in self.words)
-        shares = ["equal", "auto"] if unequal and supports.get("batch_shares") else ["equal"]
+        shares = ["equal", "auto"] if self.speeds and supports.get("batch_shares") else ["equal"]
         for count in self.devices:
             # One device divides nothing.
             if count < max(least, 1 if most == 1 else 2) or (most is not None and count > most):
                 continue
             counts = [count * each for each in EACH_STAGE] if cut else [1]
+            counts = counts if self.microbatches is None else [self.microbatches]
             for batch, micro, share in itertools.product(self.batches, counts, shares):
-                micro = micro if self.microbatches is None or count == 1 else self.microbatches
-                if batch % micro:
+                if len(counts) > 1 and batch % micro:
                     continue
                 words = [f"strategy={strategy['name']}", f"workers={count}", f"batch={batch}"]
-                words += [f"microbatches={micro}"] if micro > 1 else []
-                yield [*words, *([f"batch_shares={share}"] if share != "equal" else [])]
+                words += [f"microbatches={micro}"] if micro > 1 or cut else []
+                words += [f"batch_shares={share}"] if share != "equal" else []
+                yield [*self.words_on(count), *words]
+
+    @property
+    def speeds(self) -> list[float]:
+        """Return the speeds of the devices that are unequal; none where all are alike."""
+        given = next((word for word in self.words if word.startswith(SPEEDS)), None)
+        found = [] if given is None else yaml.safe_load(given.removeprefix(SPEEDS))
+        return [float(each) for each in found] if isinstance(found, list) else []
+
+    def words_on(self, count: int) -> list[str]:
+        """Return the words of a run on so many devices: one alone is the fastest of unequal ones."""
+        if count > 1 or not self.speeds:
+            return list(self.words)
+        kept = [word for word in self.words if not word.startswith(SPEEDS)]
+        return [*kept, *([f"{SPEEDS}[{max(self.speeds)}]"] if max(self.speeds) != 1 else [])]
 
 
 def read(words: Sequence[str]) -> OwnQuestion:
@@ -99,9 +116,10 @@ def read(words: Sequence[str]) -> OwnQuestion:
     """
     own, kept = split(words, KEYS)
     for word in kept:
-        if word.startswith(("strategy.", "workers=", "batch_shares=", "limit.memory_gib=")):
+        if word.startswith(("strategy.", "workers=", "batch_shares=", "scaling=", "limit.memory_gib=")):
             why = {
                 "workers": "say devices=2",
+                "scaling": "ways are compared at one global batch, which is batch",
                 "limit.memory_gib": "memory isn't predicted from a profile",
             }.get(word.partition("=")[0], "it is chosen here; leave it away")
             raise ConfigError(f"{word}: {why}")
@@ -113,6 +131,7 @@ def read(words: Sequence[str]) -> OwnQuestion:
         )
     if wanted.aim.name == TIME and STEPS_FROM not in own:
         raise ConfigError(f"aim={TIME}: needs the steps to a target: {STEPS_FROM}=results/batches_to_target")
+    check_rate(kept, own.get(STEPS_FROM))
     if MOST_COST in own and wanted.prices is None:
         raise ConfigError(f"{MOST_COST}={own[MOST_COST]}: needs what a device costs: prices=FILE")
     return OwnQuestion(

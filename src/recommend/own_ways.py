@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import NormalDist, median
+from statistics import NormalDist, mean, median
+
+from scipy.stats import t as student
 
 from src.config import CONF, Config, ConfigError, choices
 from src.config.mistakes import nearest
@@ -39,6 +41,7 @@ class OwnWay:
 
     Attributes:
         config: of its runs.
+        words: of `src.train` that make it.
         called: the strategy with the options that tell it from others.
         parts: the predicted seconds of a step, by part; `None` where they can't be predicted.
         seconds: of a step: measured, or else predicted.
@@ -52,6 +55,7 @@ class OwnWay:
     """
 
     config: Config
+    words: tuple[str, ...]
     called: str
     parts: Parts | None
     seconds: float
@@ -88,15 +92,6 @@ class OwnWay:
         return " ".join([*words, *([f"at batch {self.batch}"] if self.target is not None else [])])
 
     @property
-    def words(self) -> list[str]:
-        """Return the words of `src.train` that choose it."""
-        config = self.config
-        found = [f"strategy={self.strategy}", *([f"workers={self.devices}"] if self.devices > 1 else [])]
-        found += [f"batch={config.batch}"]
-        found += [f"microbatches={config.microbatches}"] if config.microbatches > 1 else []
-        return [*found, *(["batch_shares=auto"] if config.batch_shares == "auto" else [])]
-
-    @property
     def rate(self) -> float:
         """Return the samples of a second."""
         return self.batch / self.seconds
@@ -111,6 +106,16 @@ class OwnWay:
         """Return the hours of the whole training, or to the target, without evaluations and start-up."""
         steps = self.samples_asked / self.batch if self.target is None else self.target.steps.median
         return steps * self.seconds / 3600
+
+    @property
+    def hours_interval(self) -> tuple[float, float]:
+        """Return between which hours that lies, in 80 of 100 cases."""
+        below = above = 0.0
+        if self.target is not None:
+            steps = self.target.steps
+            below, above = math.log(steps.median / steps.low), math.log(steps.high / steps.median)
+        low, high = math.hypot(self.width, below), math.hypot(self.width, above)
+        return self.hours * math.exp(-low), self.hours * math.exp(high)
 
     @property
     def cost(self) -> float | None:
@@ -158,14 +163,21 @@ class OwnWay:
 class OwnFound:
     """The ways that were found, why others could not be, a line each, and on what they rest.
 
-    `unprofiled` are runs of which the profile doesn't tell yet, `subject` is what trains, `calibrating` how
-    many configurations were measured, and `disturbed` how many runs count for nothing, as others disturbed
-    them.
+    Attributes:
+        subject: what trains.
+        ways: those that were measured or are predicted.
+        lines: why others can't be had.
+        left: why runs don't calibrate.
+        unprofiled: runs of which the profile doesn't tell yet.
+        evidence: of the steps to a target; `None` without any.
+        calibrating: how many configurations were measured.
+        disturbed: how many runs count for nothing, as other processes disturbed them.
     """
 
     subject: str = ""
     ways: list[OwnWay] = field(default_factory=list)
     lines: dict[str, None] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
     unprofiled: list[Config] = field(default_factory=list)
     evidence: Evidence | None = None
     calibrating: int = 0
@@ -189,6 +201,25 @@ def learns_otherwise(config: Config) -> bool:
     return not config.synchronous or config.strategy.get("parity") not in (None, SYNCHRONOUS)
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a profile and runs tell of a machine.
+
+    Attributes:
+        profile: of it.
+        fit: to the runs.
+        seen: errors of runs that a fit has not seen.
+        answers: what runs have measured, by signature.
+        noise: by how much the logarithm of a run's seconds scatters, and the degrees of freedom of that.
+    """
+
+    profile: Profile
+    fit: Fit
+    seen: Scores
+    answers: runs.Answers
+    noise: tuple[float, int]
+
+
 def of(question: OwnQuestion, profile: Profile, given: Sequence[Path]) -> OwnFound:
     """Find the ways of a question, by a profile of their machine and runs in folders.
 
@@ -199,88 +230,130 @@ def of(question: OwnQuestion, profile: Profile, given: Sequence[Path]) -> OwnFou
     there = runs.finished(given)
     quiet = [run for run in there if not disturbed(read_mapping(run.folder / files.METRICS))]
     found.disturbed = len(there) - len(quiet)
-    known, left = runs.measured(quiet, profile)
-    found.lines |= dict.fromkeys(f"doesn't calibrate: {line}" for line in left)
-    fit = calibration.fit(known)
-    seen = calibration.scores(known, fit, SEED) if known else Scores()
-    found.calibrating = len(known)
+    calibrating, found.left = runs.measured(quiet, profile)
+    fit = calibration.fit(calibrating)
+    seen = calibration.scores(calibrating, fit, SEED) if calibrating else Scores()
+    found.calibrating = len(calibrating)
     answers = runs.answers(quiet, profile.machine)
-    again = [run.half_range / run.seconds for run in known if run.half_range]
-    noise = median(again) if again else ONCE
-    first = True
-    for config in _configs(question, found):
-        if first:
-            if not config.dataset.get("in_memory"):
-                available.ensure(config.dataset)
-            samples = prepared.samples(config.dataset)
-            if (most := max(question.batches)) > samples:
-                raise ConfigError(f"batch={most}: the dataset has {samples} samples")
-            found.evidence, first = question.evidence(config, samples), False
+    known = Known(profile, fit, seen, answers, noise_of(answers))
+    samples = 0
+    for config, words in _configs(question, found):
+        if not samples:
+            samples = _samples(question, config)
+            question.price(config)
+            found.evidence = question.evidence(config, samples)
             found.subject = f"{config.model['name']} on {config.dataset['name']}"
+        if found.evidence is not None and learns_otherwise(config):
+            line = "doesn't learn as one device does, of which the steps to a target are"
+            found.lines[f"{config.strategy['name']}: {line}"] = None
+            continue
         try:
-            step = steps.of(config, profile)
-            way = _way(step, question, fit, seen, answers, noise, config.epochs * samples, found.evidence)
+            found.ways.append(_way(config, words, question, known, config.epochs * samples, found.evidence))
         except NotProfiled:
             found.unprofiled.append(config)
-            continue
         except ConfigError as error:
             found.lines[f"{config.strategy['name']}: {error}"] = None
-            continue
-        found.ways.append(way)
     return found
 
 
-def _configs(question: OwnQuestion, found: OwnFound) -> Iterator[Config]:
-    """Yield the runs that the question allows; add to what is found why others can't be had."""
-    named = question.strategies or strategies()
-    for name in named:
+def _samples(question: OwnQuestion, config: Config) -> int:
+    """Return the samples of an epoch; raise `ConfigError` for a batch of more."""
+    if not config.dataset.get("in_memory"):
+        available.ensure(config.dataset)
+    samples = prepared.samples(config.dataset)
+    if (most := max(question.batches)) > samples:
+        raise ConfigError(f"batch={most}: the dataset has {samples} samples")
+    return samples
+
+
+def _configs(question: OwnQuestion, found: OwnFound) -> Iterator[tuple[Config, list[str]]]:
+    """Yield the runs that the question allows, with their words; add to `found` why others can't be had."""
+    for name in question.strategies or strategies():
         path = CONF / "strategy" / f"{name}.yaml"
         if not path.exists():
             known = sorted(each.stem for each in (CONF / "strategy").glob("*.yaml"))
             raise ConfigError(f"strategy={name}: there is no such one; did you mean {nearest(name, known)}?")
+        refused: dict[str, None] = {}
+        any_of_it = False
         for words in question.variants(choices.read(path)):
             try:
-                made = cells.of([*question.words, *words])
-                yield from (each for each in made if question.strategies or not learns_otherwise(each))
+                made = cells.of(words)
             except ConfigError as error:
                 if name == "single":
                     # What one device can't have is a mistake.
                     raise
-                if question.strategies:
-                    found.lines[f"{name}: {error}"] = None
+                refused[f"{name}: {error}"] = None
+                continue
+            if len(made) > 1:
+                raise ConfigError("several values are for batch, devices and strategy; say one of all others")
+            any_of_it = True
+            if question.strategies or not learns_otherwise(made[0]):
+                yield made[0], words
+        if not any_of_it:
+            # One line says enough of what no variant can have.
+            found.lines |= dict.fromkeys([*refused][:1])
+
+
+def noise_of(answers: runs.Answers) -> tuple[float, int]:
+    """Return the pooled spread of the logarithms of repeated runs' seconds, and its degrees of freedom.
+
+    Without repetitions it is what is believed of them, with none.
+    """
+    squares, freedom = 0.0, 0
+    for alike in answers.values():
+        logs = [math.log(each[1]) for each in alike]
+        squares += sum((each - mean(logs)) ** 2 for each in logs)
+        freedom += len(logs) - 1
+    return (math.sqrt(squares / freedom), freedom) if freedom else (ONCE, 0)
+
+
+def _spread(noise: tuple[float, int], count: int) -> float:
+    """Return how far off the median of so many runs may be, as a standard deviation of a normal law.
+
+    A median scatters by a quarter more than a mean; what few repetitions say of the noise widens it as
+    Student's t does.
+    """
+    spread, freedom = noise
+    times = float(student.ppf((1 + LEVEL) / 2, freedom)) if freedom else TIMES
+    return (1.25 if count > 2 else 1.0) * spread / math.sqrt(count) * times / TIMES
 
 
 def _way(
-    step: OwnStep,
+    config: Config,
+    words: Sequence[str],
     question: OwnQuestion,
-    fit: Fit,
-    seen: Scores,
-    answers: runs.Answers,
-    noise: float,
+    known: Known,
     samples: float,
     evidence: Evidence | None,
 ) -> OwnWay:
-    config = step.config
-    parts = fit.parts(step)
-    own = answers.get(runs.signature(config), [])
-    known = all(key in seen.known for key in calibration.keys(step))
+    """Return a way by its runs, or else as it is predicted; raise `ConfigError` where it can't be."""
+    try:
+        step: OwnStep | None = steps.of(config, known.profile)
+        parts = known.fit.parts(step) if step is not None else None
+    except ConfigError:
+        own = known.answers.get(_signature(config), [])
+        if not own:
+            raise
+        step = parts = None
+    own = known.answers.get(_signature(config), [])
     if own:
-        seconds = [each[1] for each in own]
-        basis, figure = "measured", median(seconds)
-        # The spread of a median of n runs is about 1.25 times that of their mean.
-        spread = 1.25 * noise / math.sqrt(len(seconds))
+        seconds = median([each[1] for each in own])
+        basis, spread = "measured", _spread(known.noise, len(own))
         width = TIMES * spread
     else:
-        basis, figure = ("calibrated" if known else "profile"), parts.seconds
+        assert step is not None and parts is not None
+        seen = all(key in known.seen.known for key in calibration.keys(step))
+        basis, seconds = ("calibrated" if seen else "profile"), parts.seconds
         apart = config.strategy.get("predicted") is not None
-        spread = SPREADS["apart" if apart and not known else "strategy"] / (2 if known else 1)
-        width, _ = seen.width(step, LEVEL)
+        spread = SPREADS["apart" if apart and not seen else "strategy"] / (2 if seen else 1)
+        width, _ = known.seen.width(step, LEVEL)
     folders = tuple(each[2] for each in own)
     return OwnWay(
         config=config,
-        called=calibration.strategy_of(step),
+        words=tuple(words),
+        called=str(config.strategy["name"]) if step is None else calibration.strategy_of(step),
         parts=parts,
-        seconds=figure,
+        seconds=seconds,
         width=width,
         own=spread,
         basis=basis,
@@ -290,6 +363,14 @@ def _way(
         price=question.price(config),
         target=None if evidence is None else evidence.target(config.global_batch),
     )
+
+
+def _signature(config: Config) -> str:
+    """Return what runs of a configuration have in common; nothing for one of which none can be told."""
+    try:
+        return runs.signature(config)
+    except ConfigError:
+        return ""
 
 
 def _bound(folders: Sequence[str]) -> str | None:

@@ -21,6 +21,7 @@ PREDICTED = (THROUGHPUT, TIME, "memory", ENERGY, COST)
 OWN = ("aim", "limit.memory_gib", "limit.hours", "prices")
 MOST_COST = "limit.cost"
 STEPS_FROM = "steps_from"
+RATE = ("optimizer.lr", "optimizer.scale_lr")
 KINDS = (*STRATEGIES, HYBRID)
 
 
@@ -113,6 +114,7 @@ def read(words: Sequence[str]) -> Question:
                 f"strategy={name}: can't be looked at before it runs; {', '.join(KINDS)} can; did you mean "
                 f"{nearest(name, KINDS)}?"
             )
+    check_rate(kept, own.get(STEPS_FROM))
     devices = asked.read(kept)
     there = devices.devices_of_a_node
     if max(devices.devices) > there and devices.network is None:
@@ -152,6 +154,16 @@ def split(words: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str], li
         else:
             own[key] = value
     return own, kept
+
+
+def check_rate(words: Sequence[str], steps_from: str | None) -> None:
+    """Raise `ConfigError` for a learning rate where steps to a target are those with the best one."""
+    rate = next((word for word in words if word.partition("=")[0] in RATE), None)
+    if steps_from is not None and rate is not None:
+        raise ConfigError(
+            f"{rate}: steps from {steps_from} are those with each batch's best rate, which the command has; "
+            "leave it away"
+        )
 
 
 def batches_of(own: Mapping[str, str]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from src.recommend.candidate import LEVEL, Target
 from src.recommend.words import number
 from src.report import steps_to_target, study
 from src.report.batch_curve import BatchCurve
+from src.report.runs import StudyRun
 from src.report.steps_to_target import Curve
 
 # How many times as many samples as expected a run may see before it ends without its target.
@@ -63,14 +64,29 @@ class Evidence:
     def words(self, batch: int, given: Sequence[str]) -> list[str]:
         """Return the words with which a run ends at the target, but for those of keys that were given."""
         keys = {word.partition("=")[0] for word in given}
-        own = {"target_accuracy": f"{self.accuracy:g}", "stop_at_target": "true"}
-        if not keys & {"optimizer.lr", "optimizer.scale_lr"}:
-            own["optimizer.lr"] = f"{self.rate(batch):g}"
-        own["epochs"] = str(math.ceil(SLACK * self.target(batch).steps.high * batch / self.samples))
+        own = {
+            "target_accuracy": f"{self.accuracy:g}",
+            "stop_at_target": "true",
+            "evaluate_every": str(self._every(batch)),
+            "optimizer.lr": f"{self.rate(batch):g}",
+        }
+        if self._first.get("optimizer.schedule") in (None, "constant"):
+            # Of another schedule the epochs are a part, which those of the study are asked with.
+            own["epochs"] = str(math.ceil(SLACK * self.target(batch).steps.high * batch / self.samples))
         return [f"{key}={value}" for key, value in own.items() if key not in keys]
 
-    def sentence(self, batch: int) -> str:
-        """Say on what the steps with a batch rest."""
+    @property
+    def _first(self) -> StudyRun:
+        """Return a run of the study."""
+        return self.curve.tried[0].runs[0]
+
+    def _every(self, batch: int) -> int:
+        """Return after how many steps to look for the target, by the samples with the nearest batch."""
+        nearest = min(self.fit.runs, key=lambda run: abs(math.log(run.batch / batch)))
+        return max(1, round((nearest.every or nearest.steps) * nearest.batch / batch))
+
+    def sentence(self, batch: int, *, divided: bool) -> str:
+        """Say on what the steps with a batch rest, which may be divided into parts."""
         best = self.curve.best
         seeds = max(len(best[each].runs) for each in self.batches)
         target = self.target(batch)
@@ -82,6 +98,11 @@ class Evidence:
         )
         if steps.extrapolated:
             said += f"; batch {batch} is outside of these, and its steps are the curve's alone"
+        if divided and self._first.environment.get("batch_statistics"):
+            said += (
+                "; its BatchNorm takes the mean over a device's part of a batch, of which these runs, with "
+                "whole ones, don't tell"
+            )
         return f"{said}."
 
 
@@ -94,15 +115,15 @@ def read(folder: Path, config: Config, samples: int) -> Evidence:
     word = f"steps_from={folder}"
     if not (folder / "runs").is_dir():
         raise ConfigError(f"{word}: must be the folder of a study, as results/batches_to_target")
-    curves = steps_to_target.curves(study.load(study.of_folder(folder), folder))
+    found = study.load(study.of_folder(folder), folder)
+    curves = steps_to_target.curves((run for run in found if not run.learns_otherwise), _alike)
     if not curves:
-        raise ConfigError(f"{word}: no runs of several batches there had a target_accuracy")
+        raise ConfigError(f"{word}: no synchronous runs of several batches there had a target_accuracy")
     asked = _training(dataclasses.asdict(config))
-    differing = [(curve, _difference(asked, _of(curve))) for curve in curves if _is_synchronous(curve)]
+    differing = [(curve, _difference(asked, _of(curve))) for curve in curves]
     alike = [curve for curve, differs in differing if not differs]
     if not alike:
-        asynchronous = ["they are of asynchronous strategies"]
-        nearest = min((differs for _, differs in differing), key=len, default=asynchronous)
+        nearest = min((differs for _, differs in differing), key=len)
         raise ConfigError(f"{word}: no runs of this training are there; the nearest differ: {_few(nearest)}")
     targets = sorted({_accuracy(curve) for curve in alike})
     if len(alike) > 1:
@@ -118,9 +139,9 @@ def read(folder: Path, config: Config, samples: int) -> Evidence:
     return Evidence(folder, _accuracy(curve), curve, curve.fit, samples)
 
 
-def _is_synchronous(curve: Curve) -> bool:
-    """Return whether the runs' steps are those of one device."""
-    return not any(run.learns_otherwise for each in curve.tried for run in each.runs)
+def _alike(config: Mapping[str, Any]) -> steps_to_target.Key:
+    """Return what the runs of one training have in common, by whatever synchronous strategy."""
+    return tuple(sorted(_training(config).items()))
 
 
 def _accuracy(curve: Curve) -> float:
@@ -134,6 +155,7 @@ def _of(curve: Curve) -> dict[str, str]:
 def _training(config: Mapping[str, Any]) -> dict[str, str]:
     """Return what a training on one device learns by, however its work is divided."""
     found = dict(steps_to_target.identity(config))
+    found["framework"] = str(config["strategy"]["framework"])
     return {key: value for key, value in found.items() if key.partition(".")[0] not in DIVIDED}
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import mean
+from typing import Any
 
+from src.config.keys import Changes, key_of
+from src.config.schema import flatten
 from src.report import comparison, repeats
-from src.report.runs import MEASURED, Row
+from src.report.runs import Row, StudyRun
 from src.report.views import Column, View, show
 from src.run.status import Status
 
@@ -19,8 +22,8 @@ SEEDS = (
     "framework", "label", "model", "dataset", "data_source", "workers", "batch", "epochs", "metric", "seeds",
     "score", "score_low", "score_high", "difference", "difference_low", "difference_high", "word",
 )  # fmt: skip
-# Runs of the same of these train the same model on the same samples.
-TRAINING = ("framework", "model", "dataset", "data_source", "batch", "epochs", "metric")
+# Runs that differ in keys of these alone train the same model on the same samples, distributed in other ways.
+DISTRIBUTED = ("strategy", "workers", "microbatches", "batchnorm", "scaling", "batch", "seed")
 SCORE = "score"
 
 
@@ -32,11 +35,28 @@ def rows(every: Sequence[Row]) -> list[Row]:
     """
     groups: dict[str, list[Row]] = {}
     for row in every:
-        known = row["status"] in MEASURED and row["run"].trains and row.get(SCORE) is not None
-        if known:
+        if _tells(row):
             groups.setdefault(comparison.configuration(row["run"], seed=False), []).append(row)
     several = [alike for alike in groups.values() if len(_by_seed(alike)) > 1]
     return [_row(alike, several) for alike in several]
+
+
+def _tells(row: Row) -> bool:
+    """Return whether a run's score is that of a whole training, which nothing has stopped before its end."""
+    run = row["run"]
+    whole = row["status"] in (Status.OK, Status.DIVERGED) and not run.config.get("stop_at_target")
+    return whole and run.trains and row.get(SCORE) is not None
+
+
+def _training(run: StudyRun) -> tuple[Any, ...]:
+    """Return what the runs of one training have in common, however it is distributed."""
+    kept = {
+        key: str(value)
+        for key, value in flatten(run.config).items()
+        if key_of(key).changes in (Changes.WORK, Changes.TRAINING)
+        and key.partition(".")[0] not in DISTRIBUTED
+    }
+    return run.get("framework"), run.global_batch, *sorted(kept.items())
 
 
 def _by_seed(alike: Sequence[Row]) -> dict[int, float]:
@@ -52,8 +72,10 @@ def _row(alike: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
     low, high = repeats.mean_interval([*scores.values()]) or (None, None)
     row: Row = {key: first.get(key) for key in SEEDS}
     row |= {"seeds": len(scores), "score": mean(scores.values()), "score_low": low, "score_high": high}
-    same = [group for group in every if all(group[0].get(key) == first.get(key) for key in TRAINING)]
-    base = next((group for group in same if comparison.is_plain(group[0]["run"])), None)
+    training = _training(first["run"])
+    same = [group for group in every if _training(group[0]["run"]) == training]
+    plain = [group for group in same if comparison.is_plain(group[0]["run"])]
+    base = min(plain, key=lambda group: group[0].get("microbatches") or 1, default=None)
     if base is None or base is alike:
         return row
     pool = [_by_seed(group) for group in same]
@@ -65,6 +87,7 @@ def _row(alike: Sequence[Row], every: Sequence[Sequence[Row]]) -> Row:
             "difference_low": low,
             "difference_high": high,
             "word": "told apart" if low > 0 or high < 0 else "as good, as far as known",
+            "among": len(pool),
         }
     return row
 
@@ -92,10 +115,15 @@ def view(every: Sequence[Row]) -> list[View]:
             return f"{100 * value:+.2f}"
         return show(value, column.kind)
 
-    among = max(len([each for each in found if each["model"] == row["model"]]) for row in found)
+    counts = sorted({row["among"] for row in found if row.get("among")})
+    among = (
+        f" these intervals hold for all {' or '.join(map(str, counts))} of a training at once."
+        if counts
+        else ""
+    )
     note = (
-        "The mean over seeds with Student's interval. From one device's, seed by seed, with the noise of all "
-        f"configurations of one training; these intervals hold for all {among} at once."
+        "The mean over seeds of whole trainings, with Student's interval. From one device's, seed by seed, "
+        f"with the noise of all configurations of one training;{among}"
     )
     return [
         View(

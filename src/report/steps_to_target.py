@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -23,8 +23,12 @@ from src.report.views import Column, View, show
 from src.run.status import Status
 
 LEVEL = 0.8
+# What the runs of a curve have in common, by dotted key.
+Key = tuple[tuple[str, str], ...]
 # By these the runs of a curve differ; how long one may go on changes nothing before its end.
 VARIED = ("batch", "seed", "epochs", "optimizer.lr", "optimizer.scale_lr")
+# Rates are told apart by six digits.
+DIGITS = 1e-5
 # The steps with a rate that is scaled by each rule from the best one of the reference batch.
 SCALED = {rule: f"steps_{rule}" for rule in learning_rates.RULES}
 STEPS = (
@@ -117,21 +121,37 @@ class Curve:
         if reference is None:
             return None
         wanted = reference.rate * learning_rates.factor(rule, batch)
-        near = (each for each in self.tried if each.batch == batch and math.isclose(each.rate, wanted))
+        near = (
+            each
+            for each in self.tried
+            if each.batch == batch and math.isclose(each.rate, wanted, rel_tol=DIGITS)
+        )
         return next(near, None)
 
 
-def curves(runs: Iterable[StudyRun]) -> list[Curve]:
-    """Return the curves of runs that had a target, where several batches were trained."""
-    groups: dict[tuple[tuple[str, str], ...], list[StudyRun]] = {}
+def curves(runs: Iterable[StudyRun], alike: Callable[[Mapping[str, Any]], Key] | None = None) -> list[Curve]:
+    """Return the curves of runs that had a target, where several batches were trained.
+
+    Those are of one curve whose configurations are `alike`, by default those of one training that is
+    distributed in one way.
+    """
+    alike = alike or identity
+    groups: dict[Key, list[StudyRun]] = {}
     for run in runs:
-        if run.status in MEASURED and run.get("target_accuracy") is not None and run.config:
-            groups.setdefault(identity(run.config), []).append(run)
-    several = {key: alike for key, alike in groups.items() if len({_batch(run) for run in alike}) > 1}
-    return [Curve(_name(key, list(several)), _tried(alike)) for key, alike in several.items()]
+        if _tells(run):
+            groups.setdefault(alike(run.config), []).append(run)
+    several = {key: own for key, own in groups.items() if len({_batch(run) for run in own}) > 1}
+    return [Curve(_name(key, list(several)), _tried(own)) for key, own in several.items()]
 
 
-def identity(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _tells(run: StudyRun) -> bool:
+    """Return whether a run tells of steps to a target, from the beginning of a training of one model."""
+    known = run.status in MEASURED and run.trains and run.get("target_accuracy") is not None
+    whole = run.get("optimizer.lr") is not None and run.global_batch is not None
+    return known and whole and not run.config.get("resume")
+
+
+def identity(config: Mapping[str, Any]) -> Key:
     """Return what all runs of a curve have in common: the keys by which they learn, and the target."""
     flat = flatten(config)
     kept = {
@@ -146,7 +166,7 @@ def identity(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(kept.items()))
 
 
-def _name(key: tuple[tuple[str, str], ...], every: Sequence[tuple[tuple[str, str], ...]]) -> str:
+def _name(key: Key, every: Sequence[Key]) -> str:
     """Return what tells a curve from the others: model, data, target, and what else differs."""
     found = dict(key)
     same = [dict(other) for other in every if dict(other).get("model.name") == found.get("model.name")]
@@ -163,7 +183,9 @@ def _name(key: tuple[tuple[str, str], ...], every: Sequence[tuple[tuple[str, str
 def _tried(runs: Sequence[StudyRun]) -> tuple[Tried, ...]:
     groups: dict[tuple[int, float], dict[int, StudyRun]] = {}
     for run in runs:
-        rate = run.get("optimizer.lr") * learning_rates.factor(run.get("optimizer.scale_lr"), _batch(run))
+        rate = run.get("optimizer.lr") * learning_rates.factor(
+            run.get("optimizer.scale_lr") or "none", _batch(run)
+        )
         # A repetition with the same seed is the same training.
         groups.setdefault((_batch(run), float(f"{rate:.6g}")), {}).setdefault(run.get("seed"), run)
     return tuple(Tried(batch, rate, tuple(by_seed.values())) for (batch, rate), by_seed in groups.items())
@@ -171,8 +193,8 @@ def _tried(runs: Sequence[StudyRun]) -> tuple[Tried, ...]:
 
 def _steps_since(run: StudyRun, steps: float) -> float:
     """Return how many steps before the one that reached the target the last evaluation was."""
-    earlier = [row["step"] for row in run.epochs if isinstance(row.get("step"), int | float)]
-    return steps - max((step for step in earlier if step < steps), default=0)
+    known = [row["step"] for row in run.epochs if isinstance(row.get("step"), int | float)]
+    return steps - max((step for step in known if step < steps), default=0) if known else 0.0
 
 
 def _batch(run: StudyRun) -> int:
@@ -288,7 +310,8 @@ def view(runs: Sequence[StudyRun]) -> list[View]:
         return []
     note = (
         "Steps at the first evaluation that reached the target, the median over seeds, and the range of "
-        "those that reached it, with the best of so many rates; by the fit of S = S_min (1 + B_crit / B)."
+        "those that reached it, with the best of so many rates; by the fit of S = S_min (1 + B_crit / B), "
+        "which is of the middle between that evaluation and the one before."
     )
     return [
         View(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from src.predict.own.cost_profile import Point
 from src.recommend import __main__ as command
-from src.recommend import page
+from src.recommend import own_ways, page
 from tests.predict.own import made
 from tests.predict.own.test_command import DDP, RUN, answer
+from tests.recommend.test_to_target import study
 from tests.support import config
 
 ASK = ("--profile", "profile", "model=mlp", "dataset=synthetic", "hardware.device=cpu", "batch=8")
@@ -97,6 +99,33 @@ def test_what_was_measured_counts_more_than_what_is_predicted(
     assert any(each.startswith("It rests on runs/single0") for each in found["sentences"])
 
 
+def test_what_was_measured_needs_no_profile(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile(folder, made.steps_point(config(*RUN, *SINGLE), 1.0))
+    for number in range(3):
+        measured(folder, f"ddp{number}", 5.0 + 0.1 * number, *DDP)
+    found = asked(capsys, "--runs", "runs")
+    assert (found["chosen"]["strategy"], found["chosen"]["basis"]) == ("ddp", "measured")
+    assert found["chosen"]["parts"] is None and found["not_predicted"] == []
+
+
+def test_few_repetitions_tell_less_than_many(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # 2 % apart, with noise of 1.4 %: t(0.9, 2) = 1.89 standard errors of that are 2.6 %, 1.28 would be 1.8 %.
+    for number, (ddp, single) in enumerate(((10.0, 10.2), (10.2, 10.4))):
+        measured(folder, f"ddp{number}", ddp, *DDP)
+        measured(folder, f"single{number}", single, *SINGLE)
+    found = asked(capsys, "--runs", "runs")
+    assert found["chosen"]["strategy"] == "single"
+    assert [each["strategy"] for each in found["as_good"]] == ["ddp"]
+
+
+def test_the_noise_of_repetitions_is_pooled() -> None:
+    # log 10, log 11 and log 9, log 9: squares 2 (log 1.1 / 2)^2 and 0, with two degrees of freedom.
+    answers = {"a": [(0.0, 10.0, ""), (0.0, 11.0, "")], "b": [(0.0, 9.0, ""), (0.0, 9.0, "")]}
+    spread, freedom = own_ways.noise_of(answers)
+    assert freedom == 2 and spread == pytest.approx(math.log(1.1) / 2)
+    assert own_ways.noise_of({"a": [(0.0, 10.0, "")]}) == (own_ways.ONCE, 0)
+
+
 def test_of_a_tie_within_noise_one_device_is_chosen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, wobble in enumerate((0.97, 1.0, 1.03)):
         measured(folder, f"ddp{number}", 8.8 * wobble, *DDP)
@@ -124,12 +153,15 @@ def test_runs_that_wait_for_data_are_said_to(folder: Path, capsys: pytest.Captur
 
 def test_unequal_devices_get_parts_by_their_speed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [made.steps_point(config(*RUN, *DDP, f"batch={2 * each}"), 1.0) for each in (8, 24, 40)]
-    profile(folder, made.steps_point(config(*RUN, *SINGLE), 1.0), *sizes)
-    found = asked(capsys, "hardware.speeds=[1,0.5]", "strategy=ddp", "batch=48")
+    profile(folder, made.steps_point(config(*RUN, *SINGLE, "batch=48"), 1.0), *sizes)
+    found = asked(capsys, "hardware.speeds=[1,0.5]", "batch=48")
     # 24 samples take 48 s at half the speed; 32 and 16 take 32 s each.
     assert (found["chosen"]["strategy"], found["chosen"]["batch_shares"]) == ("ddp", "auto")
-    (equal,) = found["behind"]
+    # At half the speed 24 samples take as long as 48 do on the faster one alone.
+    alone, equal = found["behind"]
     assert equal["seconds"] > 1.2 * found["chosen"]["seconds"]
+    # The faster one alone, whose command has no speeds of two.
+    assert alone["strategy"] == "single" and "speeds" not in alone["command"]
     assert "batch_shares=auto" in found["chosen"]["command"]
 
 
@@ -192,6 +224,10 @@ def test_a_curve_has_the_fastest_way_on_each_number_of_devices() -> None:
             "aim=memory: isn't predicted from a profile; throughput, time_to_accuracy, cost are",
         ),
         (("workers=2",), "workers=2: say devices=2"),
+        (("scaling=weak",), "scaling=weak: ways are compared at one global batch"),
+        (("model=mlp,cnn",), "several values are for batch, devices and strategy; say one of all others"),
+        (("prices=gpu.yaml",), "prices: no price of cpu; there are prices of gpu"),
+        (("--measured", "--runs", "runs", "aim=memory"), "--measured and --profile: say one of them"),
         (("strategy.tied=reduce",), "strategy.tied=reduce: it is chosen here; leave it away"),
         (("limit.memory_gib=2",), "limit.memory_gib=2: memory isn't predicted from a profile"),
         (("strategy=dpp",), "strategy=dpp: there is no such one; did you mean ddp?"),
@@ -207,12 +243,51 @@ def test_a_curve_has_the_fastest_way_on_each_number_of_devices() -> None:
 def test_a_mistake_is_a_line(
     words: tuple[str, ...], line: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [each for each in ASK if not any(each.startswith(f"{word.partition('=')[0]}=") for word in words)]
+    (folder / "gpu.yaml").write_text(
+        "{currency: EUR, date: 2026-11-29, source: made up, device_hour: {gpu: 2.0}}"
+    )
+    given = [
+        each
+        for each in (*ASK, FEW)
+        if not any(each.startswith(f"{word.partition('=')[0]}=") for word in words)
+    ]
     assert command.main([*given, *words]) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == 1
 
 
-def test_no_evidence_at_all_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_evidence_at_all_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert command.main([*ASK]) == 2
+    said = capsys.readouterr().err
+    assert "profile" in said and said.count("\n") == 1
+    assert command.main(["--measured", "--runs", "runs", "aim=memory"]) == 2
+    assert capsys.readouterr().err == "error: --runs runs: is of --profile\n"
+
+
+def test_a_batch_that_nothing_divides_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile(folder, made.steps_point(config(*RUN, *SINGLE, "batch=7"), 1.0))
+    found = asked(capsys, "batch=7")
+    assert found["chosen"]["strategy"] == "single"
+    assert [each.partition(":")[0] for each in found["not_predicted"]] == ["ddp"]
+
+
+def test_a_number_of_micro_batches_is_that_of_every_way(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile(folder, made.operations_point(config(*RUN, "strategy=pipeline", "microbatches=4")))
+    found = asked(capsys, "strategy=pipeline", "microbatches=4")
+    assert "microbatches=4" in found["chosen"]["command"] and found["as_good"] == found["behind"] == []
+    alone = asked(capsys, "strategy=single", "microbatches=4", status=1)
+    assert "microbatches=4" in alone["not_predicted"][0]
+
+
+def test_what_learns_otherwise_has_no_known_steps_to_a_target(
+    folder: Path, capsys: pytest.CaptureFixture[str], mnist: None
+) -> None:
+    study(folder / "found")
+    words = ("model=cnn", "dataset=mnist", "hardware.device=cpu", "steps_from=found", "batch=128")
+    found = asked(capsys, *words, "strategy=local_sgd", "aim=time_to_accuracy", status=1)
+    assert "local_sgd: doesn't learn as one device does" in found["not_predicted"][0]

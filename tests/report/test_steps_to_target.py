@@ -108,6 +108,25 @@ def test_a_scaled_rate_is_held_against_the_best_one(networks: Study) -> None:
     assert "sqrt batch 32: 1.00, batch 512: " in said and "linear batch 32: " in said
 
 
+def test_a_root_that_is_no_round_number_is_found_all_the_same(empty_study: Study) -> None:
+    a_network(empty_study, "cnn", 512)
+    trained(empty_study, "cnn", 256, 0.02, 210, scale_lr="sqrt")
+    rows = {row["batch"]: row for row in steps_to_target.rows(_runs(empty_study))}
+    assert rows[256]["steps_sqrt"] == 210 and rows[256]["steps_linear"] is None
+
+
+def test_a_resumed_run_and_one_without_a_target_tell_nothing(empty_study: Study) -> None:
+    a_network(empty_study, "cnn", 512)
+    for name, line in (("resumed", "resume: a.pt"), ("plain", "target_accuracy: null")):
+        trained(empty_study, "cnn", 64, 0.01, 1, seed=7 if name == "plain" else 8)
+        folder = empty_study.directory / "runs" / f"cnn-b64-lr0.01-none-s{7 if name == 'plain' else 8}"
+        text = (folder / "config.yaml").read_text()
+        text = text.replace("target_accuracy: 0.9", line) if name == "plain" else f"{text}{line}\n"
+        (folder / "config.yaml").write_text(text)
+    (curve,) = found(empty_study)
+    assert 64 not in curve.best
+
+
 def test_what_was_not_reached_is_said_and_no_part_of_the_fit(empty_study: Study) -> None:
     a_network(empty_study, "cnn", 512)
     for seed in range(3):

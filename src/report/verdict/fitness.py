@@ -50,6 +50,8 @@ def _without_figure(candidate: Candidate, objective: Objective) -> str:
     aim = objective.aim
     if aim.whole and Status.TIME_LIMIT in candidate.statuses:
         return "was stopped by max_minutes"
+    if aim.whole and any(row["run"].config.get("stop_at_target") for row in candidate.measured):
+        return "was to stop at its target"
     count, known = len(candidate.measured), len(candidate.known(aim.metric))
     if aim.metric == "seconds_to_target":
         if candidate.run.get("target_accuracy") is None:

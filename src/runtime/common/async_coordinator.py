@@ -148,10 +148,13 @@ class AsyncCoordinator(ABC):
         if first:
             self._writer.resume_at(first)
             self._await_first_steps(first)
-        status = Status.OK if first == policy.last_step else None
+        # A job that is started again may have had all its steps, or its target, before.
+        reached = self._recorders[0].target_reached
+        status = policy.status(first, diverged=False, late=False, reached=reached) if first else None
         group: list[np.ndarray] = []
         samples = self._context.arrays.train_samples
-        batches = training_batches(config, samples, first, policy.last_step)
+        last = policy.last_step if status is None else first
+        batches = training_batches(config, samples, first, last)
         for step, batch in enumerate(batches, first + 1):
             group.append(batch)
             due = policy.evaluates(step - 1, step) or policy.saves(step - 1, step)
@@ -168,7 +171,8 @@ class AsyncCoordinator(ABC):
                 self._settle(float("inf"))
                 status = self._status(step)
                 scored = self._evaluate(step) if policy.evaluates(step - 1, step, status) else 0.0
-                status = status or self._status(step)
+                # The target may have been reached now.
+                status = self._status(step)
                 if policy.saves(step - 1, step, status) and np.isfinite(scored):
                     self._save(step)
             if status is not None:

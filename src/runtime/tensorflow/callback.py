@@ -102,7 +102,8 @@ class TrainingCallback:
         diverged = not np.isfinite(losses).all()
         self.status = policy.status(recorder.steps, diverged=diverged, late=late)
         scored = self._evaluate() if policy.evaluates(before, recorder.steps, self.status) else 0.0
-        self.status = self.status or self._evaluated_status()
+        if self.status in (None, Status.TIME_LIMIT):
+            self.status = self._evaluated_status() or self.status
         if policy.saves(before, recorder.steps, self.status) and np.isfinite(scored):
             self._checkpoints.write(recorder.steps, Sums(self._loss, self._correct, self._trained))
         if self.status is not None:

@@ -129,14 +129,14 @@ def train(context: RankContext, recorder: Recorder, strategy: tf.distribute.Stra
         first, within = divmod(done, feed.steps_per_epoch(context))
         follower.on_train_start()
         for epoch in range(first, context.config.epochs):
+            if follower.status is not None:
+                break
             # Each epoch has its own order.
             start = within if epoch == first else 0
             batches = feed.batches(context, epoch, first=start).map(
                 lambda images, labels: (setup.normalise(context, images), labels)
             )
             model.fit(batches, callbacks=[fit_callback], shuffle=False, verbose=0)
-            if follower.status is not None:
-                break
 
     run(callback, done)
     assert callback.status is not None

@@ -1,0 +1,60 @@
+"""Say what answers have in common, whether their ways were predicted on described devices or on one's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from src.predict.step import Parts
+from src.recommend.choice import Choice, W
+from src.report.verdict.objective import THROUGHPUT, TIME
+
+# How many times as long as expected a training may take: what ends it first is `max_minutes`.
+SLACK = 2.0
+
+
+def beside_one_device(choice: Choice[W], alone: W | None, at_batch: str = "") -> list[str]:
+    """Say what several devices give beside one, or that nothing should be distributed.
+
+    Args:
+        choice: what is chosen.
+        alone: one device; `None` where nothing is known of it.
+        at_batch: words on the batch of one device, where that is another one.
+    """
+    chosen, aim = choice.chosen, choice.aim
+    assert chosen is not None
+    if alone is None or aim not in (THROUGHPUT, TIME):
+        return []
+    if chosen.devices == 1:
+        others = [*choice.tied, *choice.behind]
+        none = "Nothing should be distributed: more devices aren't faster, as far as known."
+        return [none] if any(each.devices > 1 for each in others) else []
+    times = chosen.value(aim) / alone.value(aim)
+    fits = "" if alone.fits else ", which has no room for it"
+    said = [f"That is {times:.3g} times as fast as one device{at_batch}{fits}."]
+    # Among what could be chosen it would have been, were it as good as the best.
+    might = alone in (*choice.tied, *choice.behind)
+    if alone.fits and not might and math.log(times) <= chosen.apart(alone):
+        said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
+    return said
+
+
+def of_step(parts: Parts) -> str:
+    """Return what a step consists of, the most first, as parts of it."""
+    named = {
+        "computing": parts.compute,
+        "exchanges that computing doesn't hide": parts.exchange,
+        "idle stages": parts.bubble,
+        "what a step costs whatever it does": parts.other,
+    }
+    return ", ".join(
+        f"{name} {100 * value / parts.seconds:.0f} %"
+        for name, value in sorted(named.items(), key=lambda item: -item[1])
+        if value >= 0.005 * parts.seconds
+    )
+
+
+def max_minutes(words: Sequence[str], hours: float) -> list[str]:
+    """Return the word that limits a training of so many hours at most, unless its words have one."""
+    given = any(word.startswith("max_minutes=") for word in words)
+    return [] if given else [f"max_minutes={math.ceil(SLACK * 60 * hours)}"]
