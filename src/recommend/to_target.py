@@ -17,7 +17,7 @@ from src.recommend.words import number
 from src.report import steps_to_target, study
 from src.report.batch_curve import BatchCurve
 from src.report.runs import StudyRun
-from src.report.steps_to_target import Curve
+from src.report.steps_to_target import Curve, Tried
 
 # How many times as many samples as expected a run may see before it ends without its target.
 SLACK = 2.0
@@ -70,6 +70,8 @@ class Evidence:
             "evaluate_every": str(self._every(batch)),
             "optimizer.lr": f"{self.rate(batch):g}",
         }
+        if warmup := self._nearest(batch).warmup_steps:
+            own["optimizer.warmup_steps"] = str(warmup)
         if self._first.get("optimizer.schedule") in (None, "constant"):
             # Of another schedule the epochs are a part, which those of the study are asked with.
             own["epochs"] = str(math.ceil(SLACK * self.target(batch).steps.high * batch / self.samples))
@@ -79,6 +81,10 @@ class Evidence:
     def _first(self) -> StudyRun:
         """Return a run of the study."""
         return self.curve.tried[0].runs[0]
+
+    def _nearest(self, batch: int) -> Tried:
+        """Return what was best with the nearest of the batches with which every run reached the target."""
+        return self.curve.best[min(self.batches, key=lambda known: abs(math.log(known / batch)))]
 
     def _every(self, batch: int) -> int:
         """Return after how many steps to look for the target, by the samples with the nearest batch."""

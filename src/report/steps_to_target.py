@@ -1,7 +1,7 @@
 """Tell how many steps a model needs to reach its target with each batch, by a study's runs.
 
-A curve is of one training: of its runs batch, rate and seed alone differ. With each batch the rate is taken
-with which the target is reached in the fewest steps, among those that were tried with most seeds.
+A curve is of one training: of its runs batch, rate, warm-up and seed alone differ. With each batch the rate
+is taken with which the target is reached in the fewest steps, among those that were tried with most seeds.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ LEVEL = 0.8
 # What the runs of a curve have in common, by dotted key.
 Key = tuple[tuple[str, str], ...]
 # By these the runs of a curve differ; how long one may go on changes nothing before its end.
-VARIED = ("batch", "seed", "epochs", "optimizer.lr", "optimizer.scale_lr")
+VARIED = ("batch", "seed", "epochs", "optimizer.lr", "optimizer.scale_lr", "optimizer.warmup_steps")
 # Rates are told apart by six digits.
 DIGITS = 1e-5
 # The steps with a rate that is scaled by each rule from the best one of the reference batch.
 SCALED = {rule: f"steps_{rule}" for rule in learning_rates.RULES}
 STEPS = (
-    "framework", "strategy", "model", "dataset", "data_source", "target_accuracy", "batch", "rate", "rates",
-    "runs", "reached", "steps", "steps_low", "steps_high", "samples", "fitted", *SCALED.values(),
+    "framework", "strategy", "model", "dataset", "data_source", "target_accuracy", "batch", "rate", "warmup_steps",
+    "rates",     "runs", "reached", "steps", "steps_low", "steps_high", "samples", "fitted", *SCALED.values(),
 )  # fmt: skip
 COLUMNS = (
-    Column("name", "training"), Column("batch", "batch", "count"), Column("rate", "rate", "loss"),
+    Column("name", "training"), Column("batch", "batch", "count"), Column("rate", "rate", "number"),
+    Column("warmup_steps", "warm-up", "count"),
     Column("rates", "tried", "count"), Column("runs", "runs", "count"), Column("reached", "reached", "count"),
     Column("steps", "steps", "count"), Column("steps_low", "from", "count"),
     Column("steps_high", "to", "count"), Column("samples", "samples", "count"),
@@ -53,11 +54,13 @@ class Tried:
     Attributes:
         batch: samples of a step.
         rate: the learning rate, scaled.
+        warmup_steps: over which it rises.
         runs: with it, one for each seed.
     """
 
     batch: int
     rate: float
+    warmup_steps: int
     runs: tuple[StudyRun, ...]
 
     @property
@@ -124,7 +127,8 @@ class Curve:
         near = (
             each
             for each in self.tried
-            if each.batch == batch and math.isclose(each.rate, wanted, rel_tol=DIGITS)
+            if (each.batch, each.warmup_steps) == (batch, reference.warmup_steps)
+            and math.isclose(each.rate, wanted, rel_tol=DIGITS)
         )
         return next(near, None)
 
@@ -181,14 +185,15 @@ def _name(key: Key, every: Sequence[Key]) -> str:
 
 
 def _tried(runs: Sequence[StudyRun]) -> tuple[Tried, ...]:
-    groups: dict[tuple[int, float], dict[int, StudyRun]] = {}
+    groups: dict[tuple[int, float, int], dict[int, StudyRun]] = {}
     for run in runs:
         rate = run.get("optimizer.lr") * learning_rates.factor(
             run.get("optimizer.scale_lr") or "none", _batch(run)
         )
         # A repetition with the same seed is the same training.
-        groups.setdefault((_batch(run), float(f"{rate:.6g}")), {}).setdefault(run.get("seed"), run)
-    return tuple(Tried(batch, rate, tuple(by_seed.values())) for (batch, rate), by_seed in groups.items())
+        place = _batch(run), float(f"{rate:.6g}"), int(run.get("optimizer.warmup_steps") or 0)
+        groups.setdefault(place, {}).setdefault(run.get("seed"), run)
+    return tuple(Tried(*place, tuple(by_seed.values())) for place, by_seed in groups.items())
 
 
 def _steps_since(run: StudyRun, steps: float) -> float:
@@ -217,6 +222,7 @@ def _rows(curve: Curve) -> list[Row]:
             "name": curve.name,
             "batch": batch,
             "rate": best.rate,
+            "warmup_steps": best.warmup_steps,
             "rates": sum(each.batch == batch for each in curve.tried),
             "runs": len(best.runs),
             "reached": len(reached),
