@@ -32,8 +32,8 @@ DIGITS = 1e-5
 # The steps with a rate that is scaled by each rule from the best one of the reference batch.
 SCALED = {rule: f"steps_{rule}" for rule in learning_rates.RULES}
 STEPS = (
-    "framework", "strategy", "model", "dataset", "data_source", "target_accuracy", "batch", "rate", "warmup_steps",
-    "rates",     "runs", "reached", "steps", "steps_low", "steps_high", "samples", "fitted", *SCALED.values(),
+    "framework", "strategy", "model", "dataset", "data_source", "target_accuracy", "batch", "rate",
+    "warmup_steps", "rates", "runs", "reached", "steps", "steps_low", "steps_high", "samples", "fitted", *SCALED.values(),
 )  # fmt: skip
 COLUMNS = (
     Column("name", "training"), Column("batch", "batch", "count"), Column("rate", "rate", "number"),
