@@ -33,7 +33,8 @@ DIGITS = 1e-5
 SCALED = {rule: f"steps_{rule}" for rule in learning_rates.RULES}
 STEPS = (
     "framework", "strategy", "model", "dataset", "data_source", "target_accuracy", "batch", "rate",
-    "warmup_steps", "rates", "runs", "reached", "steps", "steps_low", "steps_high", "samples", "fitted", *SCALED.values(),
+    "warmup_steps", "rates", "runs", "reached", "steps", "steps_low", "steps_high", "samples", "fitted",
+    *SCALED.values(),
 )  # fmt: skip
 COLUMNS = (
     Column("name", "training"), Column("batch", "batch", "count"), Column("rate", "rate", "number"),
