@@ -49,7 +49,7 @@ class Stages:
 
 
 @dataclass(frozen=True)
-class Choice:
+class LookedPipeline:
     """A pipeline that was looked at.
 
     Attributes:

@@ -16,7 +16,7 @@ from src.predict.asked import HYBRID, Asked
 from src.predict.constants import Constants
 from src.predict.dry_runs import SAMPLES
 from src.predict.layout import layout
-from src.predict.looked import Choice, Stages
+from src.predict.looked import LookedPipeline, Stages
 from src.predict.looks import context_of, nearby, reason_of
 from src.predict.stage_looks import CutModel
 from src.predict.traced.stages import Cut, TracedStages
@@ -29,7 +29,7 @@ TRIED = 2
 
 def looked_at(
     question: Asked, config: Config, wanted: Sequence[Stages], room: float
-) -> Iterator[tuple[Stages, Choice | str]]:
+) -> Iterator[tuple[Stages, LookedPipeline | str]]:
     """Yield for each pipeline that is asked for the quickest one that fits, or else the one that holds least.
 
     Args:
@@ -57,7 +57,7 @@ def looked_at(
                 yield each, reason_of(error)
 
 
-def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, room: float) -> Choice:
+def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, room: float) -> LookedPipeline:
     """Return the quickest number of micro-batches that fits, or the one that holds least.
 
     Where none fits, stages compute again what backward passes need.
@@ -72,7 +72,9 @@ def _choice(question: Asked, config: Config, model: CutModel, wanted: Stages, ro
     return found
 
 
-def _quickest(question: Asked, config: Config, model: CutModel, wanted: Stages, room: float) -> Choice:
+def _quickest(
+    question: Asked, config: Config, model: CutModel, wanted: Stages, room: float
+) -> LookedPipeline:
     """Return the quickest number of micro-batches that fits with what is computed again, or the least."""
     timed = []
     for count in wanted.microbatches:
@@ -90,12 +92,12 @@ def _quickest(question: Asked, config: Config, model: CutModel, wanted: Stages, 
     timed.sort(key=lambda each: each[0].seconds)
     # What has most micro-batches holds least.
     least = max(timed, key=lambda each: each[1])
-    found: list[Choice] = []
+    found: list[LookedPipeline] = []
     for parts, count, own, plan in [*timed[:TRIED], *([] if least in timed[:TRIED] else [least])]:
         ranks = _fullest([stage.memory_bytes for stage in plan.stages])
         held = model.most(plan, own, ranks)
         # Each device holds the whole model against the cut one.
-        found.append(Choice(count, parts, held, 2.0 * model.weights, own.strategy["recompute"]))
+        found.append(LookedPipeline(count, parts, held, 2.0 * model.weights, own.strategy["recompute"]))
         if sum(held.values()) <= room:
             return found[-1]
     return min(found, key=lambda each: sum(each.held.values()))

@@ -13,7 +13,7 @@ from src.launch.supervise import inspection
 from src.predict import dry_runs, held, side_by_side
 from src.predict.asked import HYBRID, Asked
 from src.predict.held import MARGIN
-from src.predict.looked import Choice, Stages
+from src.predict.looked import LookedPipeline, Stages
 from src.predict.memory import GIB, RESERVED_GIB
 from src.predict.mesh_steps import Copy
 from src.predict.side_by_side import Job
@@ -178,7 +178,7 @@ def _looks(space: Space, kinds: Sequence[str], asked: Asked, found: Found, micro
     return looks
 
 
-def _stages(space: Space, every: Sequence[tuple[Stages, Choice | str]], found: Found) -> None:
+def _stages(space: Space, every: Sequence[tuple[Stages, LookedPipeline | str]], found: Found) -> None:
     """Add the pipelines that were looked at to what is found."""
     for wanted, choice in every:
         copies = wanted.devices // wanted.pipeline
