@@ -3,8 +3,9 @@
 The law is S(B) = S_min (1 + B_crit / B) (McCandlish, Kaplan, Amodei and others 2018, An Empirical Model of
 Large-Batch Training, section 2.2 and equation 2.7 in steps): with small batches the samples are as many
 whatever the batch is, with large ones the steps. At the critical batch both are twice what they are at least.
-Where that law holds, its two constants are had from the logarithms of measured steps by Bayes' rule: B_crit
-and S_min are thought equally likely at every order of magnitude, the noise has Jeffreys' prior.
+Its two constants are had from the logarithms of measured steps by Bayes' rule: B_crit and S_min are thought
+equally likely at every order of magnitude, the noise has Jeffreys' prior. The law needn't hold: with a batch
+that was measured the runs tell, not the law, which tells between and beyond such batches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
+from scipy.stats import t as student
 
 # A critical batch may be so many times less or more than the batches that were measured.
 BEYOND = 64
@@ -87,8 +89,8 @@ class BatchCurve:
         return np.geomspace(min(batches) / BEYOND, max(batches) * BEYOND, CELLS)
 
     @cached_property
-    def _fits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return of each critical batch its probability, log S_min and the noise of a logarithm, all [cells].
+    def _fits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return of each critical batch its probability and log S_min, both [cells].
 
         The steps' least number and the noise are integrated out: with n runs a critical batch whose squares
         sum to Q has a probability as Q^(-(n - 1) / 2).
@@ -101,7 +103,7 @@ class BatchCurve:
         squares += sum(max(run.spread, LEAST_NOISE) ** 2 for run in self.runs)
         freedom = len(self.runs) - 1
         weight = squares ** (-freedom / 2)
-        return weight / weight.sum(), least, np.sqrt(squares / freedom)
+        return weight / weight.sum(), least
 
     @property
     def critical_batch(self) -> float:
@@ -124,29 +126,86 @@ class BatchCurve:
         """Draw so many critical batches, as likely as they are."""
         return generator.choice(self._critical, count, p=self._fits[0])
 
-    def at(self, batch: float, level: float = 0.8, seed: int = 0, count: int = 20_000) -> Steps:
-        """Return the steps of a further training with a batch, by so many draws from a seed."""
-        generator = np.random.default_rng(seed)
-        weight, least, noise = self._fits
-        cells = generator.choice(CELLS, count, p=weight)
-        freedom = len(self.runs) - 1
-        # Of S_min the mean of the runs tells, and a further run has noise of its own.
-        off = noise[cells] * math.sqrt(1 + 1 / len(self.runs)) * generator.standard_t(freedom, count)
-        logs = least[cells] + np.log1p(self._critical[cells] / batch) + off
-        low, middle, high = np.exp(np.quantile(logs, [(1 - level) / 2, 0.5, (1 + level) / 2]))
-        batches = [run.batch for run in self.runs]
-        return Steps(float(middle), float(low), float(high), not min(batches) <= batch <= max(batches))
+    def law(self, batch: float) -> float:
+        """Return the steps with a batch by the law, with the medians of its constants."""
+        place = int(np.searchsorted(self._critical, self.critical_batch))
+        return math.exp(float(self._fits[1][place]) + math.log1p(self.critical_batch / batch))
+
+    @cached_property
+    def _means(self) -> dict[int, tuple[float, int]]:
+        """Return by batch, in order, the mean of its runs' logarithms over the law's, and their number."""
+        found = {}
+        for batch in sorted({run.batch for run in self.runs}):
+            logs = [math.log(run.middle) for run in self.runs if run.batch == batch]
+            found[batch] = sum(logs) / len(logs) - math.log(self.law(batch)), len(logs)
+        return found
+
+    @cached_property
+    def _noise(self) -> tuple[float, int]:
+        """Return by how much a run's logarithm scatters about its batch's mean, and its degrees of freedom.
+
+        Without repetitions it is the noise about the law.
+        """
+        squares, freedom = 0.0, 0
+        for batch in self._means:
+            logs = np.log([run.middle for run in self.runs if run.batch == batch])
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += len(logs) - 1
+        if not freedom:
+            squares, freedom = sum(off**2 for off, _ in self._means.values()), max(1, len(self.runs) - 2)
+        unknown = sum(max(run.spread, LEAST_NOISE) ** 2 for run in self.runs) / len(self.runs)
+        return math.sqrt(squares / freedom + unknown), freedom
+
+    def _about(self, batch: float) -> tuple[float, float, float]:
+        """Return the logarithm of a batch's steps, the variance of that mean, and what the law leaves open.
+
+        The law tells how steps go between batches that were measured, and at these the runs do. Beyond them
+        what runs leave open of the law counts, as half of an interval that holds in 80 of 100 cases.
+        """
+        known = list(self._means)
+        logs = np.log(known)
+        at = float(np.clip(math.log(batch), logs[0], logs[-1]))
+        above = min(max(int(np.searchsorted(logs, at)), 1), len(known) - 1)
+        share = (at - logs[above - 1]) / (logs[above] - logs[above - 1])
+        (low, fewer), (high, more) = (self._means[known[place]] for place in (above - 1, above))
+        variance = self._noise[0] ** 2 * ((1 - share) ** 2 / fewer + share**2 / more)
+        left_open = 0.0
+        if not known[0] <= batch <= known[-1]:
+            # Where the law was off it may be so further on.
+            worst = max(abs(off) for off, _ in self._means.values())
+            left_open = math.hypot(self._left_open(batch, math.exp(at)), worst)
+        middle = math.log(self.law(batch)) + (1 - share) * low + share * high
+        return middle, variance, left_open
+
+    def _left_open(self, one: float, other: float) -> float:
+        """Return how far the law's ratio of two batches' steps may be off, as half of an 80 % interval."""
+        logs = np.log1p(self._critical / one) - np.log1p(self._critical / other)
+        order = np.argsort(logs)
+        places = np.searchsorted(np.cumsum(self._fits[0][order]), [0.1, 0.9]).clip(max=CELLS - 1)
+        low, high = logs[order][places]
+        return float(high - low) / 2
+
+    def at(self, batch: float, level: float = 0.8) -> Steps:
+        """Return the steps of a further training with a batch."""
+        middle, variance, left_open = self._about(batch)
+        noise, freedom = self._noise
+        off = _times(level, freedom) * math.sqrt(noise**2 + variance)
+        off = math.hypot(off, left_open * _times(level) / _times(0.8))
+        known = list(self._means)
+        middle, low, high = (math.exp(middle + each) for each in (0.0, -off, off))
+        return Steps(middle, low, high, not known[0] <= batch <= known[-1])
 
     def apart(self, one: float, other: float, level: float) -> float:
         """Return how far the logarithm of the ratio of two batches' steps may be off, at a level."""
-        weight, _, _ = self._fits
-        logs = np.log1p(self._critical / one) - np.log1p(self._critical / other)
-        order = np.argsort(logs)
-        shares = np.cumsum(weight[order])
-        low, middle, high = logs[order][
-            np.searchsorted(shares, [(1 - level) / 2, 0.5, (1 + level) / 2]).clip(max=CELLS - 1)
-        ]
-        return float(max(high - middle, middle - low))
+        (_, first, open_one), (_, second, open_other) = self._about(one), self._about(other)
+        off = _times(level, self._noise[1]) * math.sqrt(first + second)
+        return math.hypot(off, max(open_one, open_other) * _times(level) / _times(0.8))
+
+
+def _times(level: float, freedom: int | None = None) -> float:
+    """Return how many standard deviations hold at a level, by Student's t of a freedom, or a normal law."""
+    share = (1 + level) / 2
+    return NormalDist().inv_cdf(share) if freedom is None else float(student.ppf(share, freedom))
 
 
 def ratio_of_critical(

@@ -68,14 +68,15 @@ def _draw_fit(drawing: Drawing, axis: Axes, name: str, fit: BatchCurve, batches:
         linewidth=0,
         label=f"{100 * LEVEL:.0f} % of further runs",
     )
-    (line,) = axis.plot(xs, [each.median for each in found], color=canvas.COLOURS[0], label="fitted")
+    laws = [fit.law(float(batch)) for batch in xs]
+    (line,) = axis.plot(xs, laws, color=canvas.COLOURS[0], label="by the law")
     drawing.mark(
         line,
         [
-            {"run": f"{name}, fitted", "batch": float(x), "steps": each.median}
-            for x, each in zip(xs, found, strict=True)
+            {"run": f"{name}, by the law", "batch": float(x), "steps": steps}
+            for x, steps in zip(xs, laws, strict=True)
         ],
     )
     # With as many samples whatever the batch is, steps would fall so.
-    first = found[0].median * xs[0]
+    first = laws[0] * xs[0]
     axis.plot(xs, first / xs, color=canvas.SOFT, linestyle="--", linewidth=1, label="as many samples")

@@ -27,6 +27,8 @@ LEVEL = 0.8
 Key = tuple[tuple[str, str], ...]
 # By these the runs of a curve differ; how long one may go on changes nothing before its end.
 VARIED = ("batch", "seed", "epochs", "optimizer.lr", "optimizer.scale_lr", "optimizer.warmup_steps")
+# A larger batch that takes so many times the steps of a smaller one takes more.
+RISES = 1.1
 # Rates are told apart by six digits.
 DIGITS = 1e-5
 # The steps with a rate that is scaled by each rule from the best one of the reference batch.
@@ -42,7 +44,7 @@ COLUMNS = (
     Column("rates", "tried", "count"), Column("runs", "runs", "count"), Column("reached", "reached", "count"),
     Column("steps", "steps", "count"), Column("steps_low", "from", "count"),
     Column("steps_high", "to", "count"), Column("samples", "samples", "count"),
-    Column("fitted", "by the fit", "count"),
+    Column("fitted", "by the law", "count"),
     *(Column(key, f"{rule} scaled" if rule != "none" else "not scaled", "count")
       for rule, key in SCALED.items()),
 )  # fmt: skip
@@ -231,7 +233,7 @@ def _rows(curve: Curve) -> list[Row]:
             "steps_low": min(reached, default=None),
             "steps_high": max(reached, default=None),
             "samples": None if middle is None else middle * batch,
-            "fitted": None if curve.fit is None else curve.fit.at(batch, LEVEL).median,
+            "fitted": None if curve.fit is None else curve.fit.law(batch),
         }
         for rule, key in SCALED.items():
             other = curve.scaled(batch, rule)
@@ -243,6 +245,7 @@ def _rows(curve: Curve) -> list[Row]:
 def sentences(found: Sequence[Curve]) -> list[str]:
     """Say what the curves are: their critical batches, whether they share them, and what scaling did."""
     said = [_critical(curve) for curve in found]
+    said += [sentence for curve in found if (sentence := _rising(curve))]
     said += [_shared(one, other) for one, other in itertools.combinations(found, 2) if one.fit and other.fit]
     return [*said, *(sentence for curve in found if (sentence := _rates(curve)))]
 
@@ -262,6 +265,19 @@ def _critical(curve: Curve) -> str:
         f"{curve.name}: the critical batch, with which steps and samples are both twice their least, is "
         f"{curve.fit.critical_batch:,.3g} ({100 * LEVEL:.0f} %: {span}){without}."
     )
+
+
+def _rising(curve: Curve) -> str:
+    """Say where a larger batch takes more steps than a smaller one, against the law."""
+    medians = [(batch, best.median) for batch, best in curve.best.items() if best.median is not None]
+    rising = [
+        f"{steps:,.0f} with batch {batch}, {fewer:,.0f} with {smaller}"
+        for (smaller, fewer), (batch, steps) in itertools.pairwise(medians)
+        if steps > RISES * fewer
+    ]
+    if not rising:
+        return ""
+    return f"{curve.name}: a larger batch takes more steps, against the law: {'; '.join(rising)}."
 
 
 def _shared(one: Curve, other: Curve) -> str:
@@ -317,7 +333,7 @@ def view(runs: Sequence[StudyRun]) -> list[View]:
         return []
     note = (
         "Steps at the first evaluation that reached the target, the median over seeds, and the range of "
-        "those that reached it, with the best of so many rates; by the fit of S = S_min (1 + B_crit / B), "
+        "those that reached it, with the best of so many rates; by the law, S = S_min (1 + B_crit / B), "
         "which is of the middle between that evaluation and the one before."
     )
     return [

@@ -43,7 +43,7 @@ def test_intervals_hold_as_often_as_they_say() -> None:
         low, high = curve.critical_interval(0.8)
         within_critical += (low or 0) <= 300 <= (high or math.inf)
         further = 100 * (1 + 300 / 256) * math.exp(0.15 * generator.normal())
-        steps = curve.at(256, 0.8, count=2000)
+        steps = curve.at(256, 0.8)
         within_steps += steps.low <= further <= steps.high
     # Of 200 draws 160 are expected, with a standard deviation of 5.7.
     assert 143 <= within_critical <= 177
@@ -67,6 +67,21 @@ def test_a_batch_outside_those_that_were_measured_is_called_so() -> None:
     assert not curve.at(32).extrapolated and not curve.at(2048).extrapolated
     within, beyond = (curve.at(batch) for batch in (512, 1_000_000))
     assert beyond.high / beyond.low > within.high / within.low
+
+
+def test_where_the_law_does_not_hold_runs_tell() -> None:
+    # With 2,048 twice as many steps as with 512, as no law has it that falls.
+    steps = {32: 1700, 128: 500, 512: 200, 2048: 400}
+    curve = BatchCurve(
+        tuple(Reached(batch, count * k) for batch, count in steps.items() for k in (0.98, 1, 1.02))
+    )
+    for batch, count in steps.items():
+        found = curve.at(batch)
+        assert found.median == pytest.approx(count, rel=0.01)
+        assert found.low > 0.9 * count and found.high < 1.1 * count
+    assert 200 < curve.at(1024).median < 400
+    # Of two of them it is open how the runs scatter, beyond all of them the law is, too.
+    assert curve.apart(512, 2048, 0.8) < 0.05 < curve.apart(512, 65536, 0.8)
 
 
 def test_evaluations_apart_widen_the_interval_and_move_the_steps_by_half() -> None:
