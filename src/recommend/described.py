@@ -24,7 +24,7 @@ from src.recommend.choice import SHOWN, Choice, Limits, choose
 from src.recommend.question import Question
 from src.recommend.sentences import beside_one_device, max_minutes, of_step
 from src.recommend.to_target import Evidence
-from src.recommend.words import duration, number
+from src.recommend.words import duration, energy, number
 from src.report.verdict.objective import ENERGY
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _figures(candidate: Candidate, asked: Question) -> str:
     whole = []
     if candidate.cost is not None and asked.objective.prices is not None:
         whole.append(f"{candidate.cost:.3g} {asked.objective.prices.currency}")
-    if asked.objective.aim.name == ENERGY:
-        whole.append(f"at most {candidate.kilowatt_hours:.3g} kWh of the devices")
+    if asked.objective.aim.name == ENERGY and candidate.kilowatt_hours is not None:
+        whole.append(f"at most {energy(candidate.kilowatt_hours)} of the devices")
     if whole or candidate.target is not None:
         least, most = candidate.hours_interval
         until = "to the target" if candidate.target is not None else "in all"

@@ -13,3 +13,9 @@ def duration(hours: float) -> str:
 def number(value: float) -> str:
     """Return a figure to four digits, with commas between thousands and no powers of ten."""
     return f"{float(f'{value:.4g}'):,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def energy(kilowatt_hours: float) -> str:
+    """Return an energy in kWh, or in Wh where that is little."""
+    little = kilowatt_hours < 0.1
+    return f"{number(1000 * kilowatt_hours)} Wh" if little else f"{number(kilowatt_hours)} kWh"
