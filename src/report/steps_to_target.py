@@ -258,12 +258,12 @@ def _critical(curve: Curve) -> str:
     low, high = curve.fit.critical_interval(LEVEL)
     if low is None and high is None:
         return f"{curve.name}: runs don't bound the critical batch{without}."
-    span = f"above {low:,.3g}" if high is None else f"below {high:,.3g}"
+    span = f"above {show(low, 'rate')}" if high is None else f"below {show(high, 'rate')}"
     if low is not None and high is not None:
-        span = f"{low:,.3g} to {high:,.3g}"
+        span = f"{show(low, 'rate')} to {show(high, 'rate')}"
     return (
         f"{curve.name}: the critical batch, with which steps and samples are both twice their least, is "
-        f"{curve.fit.critical_batch:,.3g} ({100 * LEVEL:.0f} %: {span}){without}."
+        f"{show(curve.fit.critical_batch, 'rate')} ({100 * LEVEL:.0f} %: {span}){without}."
     )
 
 
