@@ -30,7 +30,7 @@ from src.run.tables import read_mapping
 
 # How far two runs of the same are off each other, as a logarithm, where one alone was measured.
 ONCE = 0.05
-# Of the folds from which intervals are had.
+# It draws the folds from which intervals are had.
 SEED = 0
 TIMES = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
@@ -203,7 +203,7 @@ def learns_otherwise(config: Config) -> bool:
 
 @dataclass(frozen=True)
 class Known:
-    """What a profile and runs tell of a machine.
+    """The knowledge of a machine that a profile and runs give.
 
     Attributes:
         profile: of it.

@@ -27,7 +27,7 @@ DIVIDED = ("strategy", "workers", "scaling", "microbatches")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a study tells of the steps to a target.
+    """The steps to a target as the runs of a study have them.
 
     Attributes:
         folder: of the study.
@@ -73,7 +73,7 @@ class Evidence:
         if warmup := self._nearest(batch).warmup_steps:
             own["optimizer.warmup_steps"] = str(warmup)
         if self._first.get("optimizer.schedule") in (None, "constant"):
-            # Of another schedule the epochs are a part, which those of the study are asked with.
+            # Another schedule depends on the epochs, which are then those of the study.
             own["epochs"] = str(math.ceil(SLACK * self.target(batch).steps.high * batch / self.samples))
         return [f"{key}={value}" for key, value in own.items() if key not in keys]
 

@@ -99,7 +99,7 @@ class TrainingCallback(StepCallback):
         with as_in_ddp(trainer.strategy.model):
             module.warm_up(self.feed)
         self.recorder.facts["steps_per_epoch"] = self.feed.steps
-        # Of a job that is started again a rank may have been killed before it recorded what others did.
+        # In a job that is started again a rank may have been killed before it recorded what others did.
         reached = torch.tensor([float(self.recorder.target_reached)], dtype=torch.float64)
         self.recorder.target_reached = bool(self._sum(reached) > 0)
         self._end_at_target(trainer)
