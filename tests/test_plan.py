@@ -67,7 +67,7 @@ def test_what_was_measured_by_this_software_is_not_counted(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["quik"], "error: study=quik: no such study; there are asynchronous, "),
+        (["quik"], "error: study=quik: no such study; there are accuracy, "),
         (["quik"], "; did you mean quick?"),
     ],
 )
