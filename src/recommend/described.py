@@ -20,9 +20,9 @@ from src.predict.own import command, runs
 from src.recommend import candidates, question, rules
 from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, doubts
 from src.recommend.candidates import Found
-from src.recommend.choice import SHOWN, Choice, Limits, choose
+from src.recommend.choice import Choice, Limits, choose
 from src.recommend.question import Question
-from src.recommend.sentences import beside_one_device, max_minutes, of_step
+from src.recommend.sentences import beside_one_device, max_minutes, of_step, others, refused
 from src.recommend.to_target import Evidence
 from src.recommend.words import duration, energy, number
 from src.report.verdict.objective import ENERGY
@@ -96,9 +96,9 @@ def _answer(batch: int | None, asked: Question, found: Found) -> Answer:
 def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[str]:
     """Return the answer for a batch in sentences."""
     choice, alone = answer.choice, answer.alone
-    refused = [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
     if choice.chosen is None:
-        return ["Nothing can be chosen.", *refused] if refused else ["Nothing can be predicted."]
+        reasons_ = refused(choice)
+        return ["Nothing can be chosen.", *reasons_] if reasons_ else ["Nothing can be predicted."]
     chosen = choice.chosen
     said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
     other = alone is not None and alone.batch != chosen.batch
@@ -106,14 +106,7 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
         choice, alone, f" at batch {alone.batch}" if alone is not None and other else ""
     )
     said.append(_why(chosen))
-    if choice.tied:
-        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.tied[:SHOWN])
-        more = f"; and {len(choice.tied) - SHOWN} more" if len(choice.tied) > SHOWN else ""
-        said.append(f"As good, as far as known: {shown}{more}.")
-    if choice.behind:
-        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.behind[:SHOWN])
-        said.append(f"Behind it: {shown}.")
-    said += refused
+    said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, asked, past))
     if answer.evidence is not None:
         said.append(answer.evidence.sentence(chosen.batch, divided=chosen.samples < chosen.batch))

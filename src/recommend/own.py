@@ -16,10 +16,10 @@ from src.predict.ledger import Entry
 from src.predict.own import command, cost_profile, runs
 from src.recommend import own_question, own_ways
 from src.recommend.candidate import LEVEL
-from src.recommend.choice import SHOWN, Choice, Limits, choose
+from src.recommend.choice import Choice, Limits, choose
 from src.recommend.own_question import OwnQuestion
 from src.recommend.own_ways import OwnFound, OwnWay
-from src.recommend.sentences import beside_one_device, max_minutes, of_step
+from src.recommend.sentences import beside_one_device, max_minutes, of_step, others, refused
 from src.recommend.words import duration, number
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def _answer(batch: int | None, asked: OwnQuestion, found: OwnFound) -> Answer:
 def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> list[str]:
     """Return the answer for a batch in sentences."""
     choice = answer.choice
-    refused = [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
     if choice.chosen is None:
-        return ["Nothing can be chosen.", *refused] if refused else ["Nothing can be predicted."]
+        reasons_ = refused(choice)
+        return ["Nothing can be chosen.", *reasons_] if reasons_ else ["Nothing can be predicted."]
     chosen = choice.chosen
     said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
     alone = answer.alone
@@ -126,14 +126,7 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
         choice, alone, f" at batch {alone.batch}" if alone is not None and other else ""
     )
     said += _why(chosen)
-    if choice.tied:
-        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.tied[:SHOWN])
-        more = f"; and {len(choice.tied) - SHOWN} more" if len(choice.tied) > SHOWN else ""
-        said.append(f"As good, as far as known: {shown}{more}.")
-    if choice.behind:
-        shown = "; ".join(f"{each.name}, {_figures(each, asked)}" for each in choice.behind[:SHOWN])
-        said.append(f"Behind it: {shown}.")
-    said += refused
+    said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, found, past))
     if found.evidence is not None:
         divided = chosen.devices * chosen.config.microbatches > 1

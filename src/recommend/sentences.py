@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from src.predict.step import Parts
-from src.recommend.choice import Choice, W
+from src.recommend.choice import SHOWN, Choice, W
 from src.report.verdict.objective import THROUGHPUT, TIME
 
 # How many times as long as expected a training may take: what ends it first is `max_minutes`.
@@ -37,6 +37,29 @@ def beside_one_device(choice: Choice[W], alone: W | None, at_batch: str = "") ->
     if alone.fits and not might and math.log(times) <= chosen.apart(alone):
         said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
     return said
+
+
+def others(choice: Choice[W], figures: Callable[[W], str]) -> list[str]:
+    """Say what is as good as the choice, as far as known, what is behind it, and why others can't be chosen.
+
+    Args:
+        choice: what is chosen.
+        figures: returns the words on a way's figures.
+    """
+    said = []
+    if choice.tied:
+        shown = "; ".join(f"{each.name}, {figures(each)}" for each in choice.tied[:SHOWN])
+        more = f"; and {len(choice.tied) - SHOWN} more" if len(choice.tied) > SHOWN else ""
+        said.append(f"As good, as far as known: {shown}{more}.")
+    if choice.behind:
+        shown = "; ".join(f"{each.name}, {figures(each)}" for each in choice.behind[:SHOWN])
+        said.append(f"Behind it: {shown}.")
+    return said + refused(choice)
+
+
+def refused(choice: Choice[W]) -> list[str]:
+    """Say why ways can't be chosen, a sentence each."""
+    return [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
 
 
 def of_step(parts: Parts) -> str:
