@@ -138,10 +138,10 @@ def test_what_a_run_would_refuse_is_no_way(mnist: None, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_stages_compute_again_where_they_would_not_fit(tmp_path: Path) -> None:
     words = ("model=gpt", "dataset=gcide", "dataset.source=generated", "hardware=v100_16gb", "devices=2")
-    said = run(tmp_path, *words, "batch=512", "strategy=pipeline", "limit.memory_gib=2.25", "--json")
+    said = run(tmp_path, *words, "batch=512", "strategy=pipeline", "limit.memory_gib=2.18", "--json")
     assert said.returncode == 0, said.stderr
     answer, _ = json.loads(said.stdout)
     assert "computing again" in answer["chosen"]["name"]
     assert "strategy.recompute=full" in answer["chosen"]["command"]
-    # Of 0.83 GiB beside what frameworks take there is less than a quarter.
-    assert answer["chosen"]["bytes"] < 0.25 * 2**30
+    # Frameworks take two, and a prediction may be 6 % off: 0.17 GiB are left.
+    assert answer["chosen"]["bytes"] < 0.17 * 2**30
