@@ -242,7 +242,8 @@ def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[E
 def _title(answer: Answer, asked: OwnQuestion, found: OwnFound) -> str:
     batches = answer.batch or " or ".join(map(str, asked.batches))
     most = max(asked.devices)
-    return f"{found.subject}, batch {batches}, on up to {most} devices, for {answer.choice.aim}"
+    subject = f"{found.subject}, " if found.subject else ""
+    return f"{subject}batch {batches}, on up to {most} devices, for {answer.choice.aim}"
 
 
 def _section(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[Entry]) -> Section:

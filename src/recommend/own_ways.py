@@ -10,11 +10,12 @@ from statistics import NormalDist, mean, median
 
 from scipy.stats import t as student
 
-from src.config import CONF, Config, ConfigError, choices
+from src.config import CONF, Config, ConfigError, OwnCodeError, choices
 from src.config.mistakes import nearest
 from src.config.run_config import MESH
 from src.config.schema import SYNCHRONOUS
 from src.data import available, prepared
+from src.launch.supervise import inspection
 from src.measure.arithmetic import bound, disturbed
 from src.predict.own import calibration, cells, runs, steps
 from src.predict.own.calibration import SPREADS, Fit, Scores
@@ -286,12 +287,29 @@ def _configs(question: OwnQuestion, found: OwnFound) -> Iterator[tuple[Config, l
                 continue
             if len(made) > 1:
                 raise ConfigError("several values are for batch, devices and strategy; say one of all others")
+            if not any_of_it and (why := _refusal(made[0])):
+                # What its strategy refuses of a model no other variant of it takes.
+                refused = {f"{name}: {why}": None}
+                if name == "single":
+                    raise ConfigError(why)
+                break
             any_of_it = True
             if question.strategies or not learns_otherwise(made[0]):
                 yield made[0], words
         if not any_of_it:
             # One line says enough of what no variant can have.
             found.lines |= dict.fromkeys([*refused][:1])
+
+
+def _refusal(config: Config) -> str:
+    """Return why a run refuses a model of the user's own, as before a training; nothing where it takes it."""
+    if not inspection.has_own(config):
+        return ""
+    try:
+        inspection.inspect([config])
+    except (ConfigError, OwnCodeError) as error:
+        return str(error)
+    return ""
 
 
 def noise_of(answers: runs.Answers) -> tuple[float, int]:

@@ -134,9 +134,7 @@ def read(folder: Path, config: Config, samples: int) -> Evidence:
     targets = sorted({_accuracy(curve) for curve in alike})
     if len(alike) > 1:
         wanted = " or ".join(f"target_accuracy={each:g}" for each in targets)
-        raise ConfigError(
-            f"{word}: has several curves of this training; say {wanted}, or keep one strategy's"
-        )
+        raise ConfigError(f"{word}: has several targets of this training; say {wanted}")
     (curve,) = alike
     if curve.fit is None:
         raise ConfigError(

@@ -1,8 +1,9 @@
 """Fit how many steps a training needs to reach a target with each batch, and tell of batches between.
 
-The law is S(B) = S_min (1 + B_crit / B) (McCandlish, Kaplan, Amodei and others 2018, An Empirical Model of
-Large-Batch Training, section 2.2 and equation 2.7 in steps): with small batches the samples are as many
-whatever the batch is, with large ones the steps. At the critical batch both are twice what they are at least.
+The law is S(B) = S_min (1 + B_crit / B), which is (S / S_min - 1) (E / E_min - 1) = 1 of samples E = S B with
+B_crit = E_min / S_min (McCandlish, Kaplan, Amodei and others 2018, An Empirical Model of Large-Batch
+Training): with small batches the samples are as many whatever the batch is, with large ones the steps. At the
+critical batch both are twice what they are at least.
 Its two constants are had from the logarithms of measured steps by Bayes' rule: B_crit and S_min are thought
 equally likely at every order of magnitude, the noise has Jeffreys' prior. The law needn't hold: with a batch
 that was measured the runs tell, not the law, which tells between and beyond such batches.

@@ -14,8 +14,9 @@ from src.recommend import __main__ as command
 from src.recommend import own_ways, page
 from tests.predict.own import made
 from tests.predict.own.test_command import DDP, RUN, answer
+from tests.recommend.test_recommend import SPARSE
 from tests.recommend.test_to_target import study
-from tests.support import config
+from tests.support import ROOT, config
 
 ASK = ("--profile", "profile", "model=mlp", "dataset=synthetic", "hardware.device=cpu", "batch=8")
 FEW = "strategy=single,ddp"
@@ -254,6 +255,20 @@ def test_a_mistake_is_a_line(
     assert command.main([*given, *words]) == 2
     said = capsys.readouterr().err
     assert line in said and said.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_model_that_a_strategy_refuses_is_no_way(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mnist: None
+) -> None:
+    (folder / "sparse_words.py").write_text(SPARSE)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{folder}")
+    monkeypatch.syspath_prepend(str(folder))
+    words = ("model=custom", "model.path=sparse_words.build", "dataset=mnist")
+    found = asked(capsys, *words, "strategy=ddp,mpi", status=1)
+    # The profile has nothing of it either, but that isn't why.
+    assert [each.partition(":")[0] for each in found["not_predicted"]] == ["ddp", "mpi"]
+    assert all("is sparse" in each for each in found["not_predicted"])
 
 
 def test_no_evidence_at_all_is_a_line(
