@@ -36,6 +36,11 @@ class Axis:
 
 def make(context: RankContext, device: torch.device) -> DeviceMesh:
     """Make the mesh of the run's degrees, with an axis for each of `AXES`; all ranks call this function."""
+    if device.type != "cpu":
+        # A rank sees one GPU. Unless that is in use, a mesh takes the one with the rank's number on its host.
+        kind = torch.get_device_module(device)
+        kind.set_device(device)
+        kind.init()
     degrees = context.config.degrees
     shape = tuple(getattr(degrees, name) for name in AXES)
     return init_device_mesh(device.type, shape, mesh_dim_names=AXES)

@@ -7,7 +7,6 @@ CPU's tensors raises, but for copies and numbers [] of the CPU that are only rea
 from __future__ import annotations
 
 import contextlib
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -43,17 +42,46 @@ class Queue(torch.cpu.Stream):
     def wait_stream(self, stream: Any) -> None: ...
 
 
-# What torch asks of a kind of devices by its name, as of `torch.cuda`: `torch.meta` isn't there.
-KIND = SimpleNamespace(
-    is_initialized=lambda: True,
-    is_available=lambda: True,
-    device_count=lambda: 1,
-    current_device=lambda: 0,
-    current_stream=lambda *_: Queue(),
-    stream=lambda _: contextlib.nullcontext(),
-    Stream=Queue,
-    Event=Mark,
-)
+class Kind:
+    """What torch asks of a kind of devices by its name, as of `torch.cuda`: `torch.meta` isn't there.
+
+    There is one device, as a rank sees of its host's.
+    """
+
+    Stream = Queue
+    Event = Mark
+
+    def __init__(self) -> None:
+        self.initialized = False
+
+    def init(self) -> None:
+        self.initialized = True
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def set_device(self, device: torch.device | int) -> None:
+        if (number := device if isinstance(device, int) else device.index) != 0:
+            raise RuntimeError(f"CUDA error: invalid device ordinal: {number}")
+
+    def is_available(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def current_stream(self, *_: Any) -> Queue:
+        return Queue()
+
+    def stream(self, _: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+# One for all tests: torch keeps what it has found by a kind's name.
+KIND = Kind()
 
 
 class AsGPU(TorchDispatchMode):

@@ -270,16 +270,17 @@ MESHES: dict[str, tuple[tuple[str, ...], int, dict[tuple[str, str], float]]] = {
 }
 
 
-@pytest.mark.parametrize("name", MESHES)
-def test_meshes(rehearse: Rehearse, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "rank"), [*((name, 0) for name in MESHES), ("shards", 1), ("parts", 1)])
+def test_meshes(rehearse: Rehearse, name: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     words, world, exchanged = MESHES[name]
     monkeypatch.setattr(torch, "meta", KIND, raising=False)
+    monkeypatch.setattr(KIND, "initialized", False)
     # Values without data prove nothing, and `fully_shard` takes them for parameters yet to come.
     monkeypatch.setattr(proof, "prove", lambda *_: None)
     monkeypatch.setattr(FSDPParamGroup, "_validate_no_meta_params", lambda _: None)
     single = () if "microbatches=2" in words else ("microbatches=1",)
     recorder = rehearse(
-        *words, *single, "optimizer.clip_norm=1", "checkpoint_every=null", rank=0, world=world
+        *words, *single, "optimizer.clip_norm=1", "checkpoint_every=null", rank=rank, world=world
     )
     assert (recorder.facts["status"], recorder.steps) == ("ok", STEPS)
     assert {(axis, kind): size for axis, kind, _, _, size in recorder.facts["exchanges"]} == exchanged
