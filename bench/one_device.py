@@ -109,8 +109,8 @@ def device_of(rate: Rate) -> Device:
 def seconds_of(rate: Rate, trace: Trace, constants: Constants) -> float:
     """Return the predicted seconds of a step."""
     taken = costs.seconds(trace.kernels, device_of(rate), constants)
-    program = programs.program(trace, taken, constants.launch_seconds)
-    return sum(program.computed) + constants.fixed_seconds
+    program = programs.program(trace, taken, constants.host_seconds)
+    return sum(program.computed) + constants.loop_seconds
 
 
 def main() -> int:

@@ -114,7 +114,7 @@ def main() -> int:
         samples, tokens, parts = (int(row[key]) for key in ("MicroBatchSize", "SeqLen (T)", "GradAccum"))
         trace = trace_of(row["Model"], samples, tokens)
         taken = costs.seconds(trace.kernels, sheets.device(row["GPU"]), constants)
-        program = programs.program(trace, taken, constants.launch_seconds)
+        program = programs.program(trace, taken, constants.host_seconds)
         update = program.last_seconds
         passes = (sum(program.computed) - update) / TRACED * parts
         measured = int(row["GlobalBatchSize"]) / float(row["Throughput (S/s)"])

@@ -26,7 +26,7 @@ class Kernel(NamedTuple):
         moved: bytes of the products' operands.
         attention: FLOPs of fused attention.
         memory: bytes that all else moves.
-        size: bytes of an element of the products.
+        size: bytes of an element of the products, or of what else is made.
         kind: of the products.
         relaid: bytes that laying a convolution's tensors out channels last moves, where they aren't.
         launches: how many kernels are started.

@@ -25,9 +25,12 @@ PRIORS: Mapping[str, Prior] = {
     "convolution_efficiency": Prior(0.95, 0.15),
     "winograd": Prior(0.4, 0.3),
     "memory_efficiency": Prior(0.73, 0.15),
+    "elements_per_second": Prior(8.5e9, 0.2, pinned=True),
     "attention_efficiency": Prior(0.36, 0.25),
     "launch_seconds": Prior(7e-6, 0.4),
     "fixed_seconds": Prior(15e-3, 0.6),
+    "host_seconds": Prior(36e-6, 0.4, pinned=True),
+    "loop_seconds": Prior(3e-3, 0.4, pinned=True),
     "shard_overlap": Prior(0.10, 0.7),
     "link_efficiency": Prior(0.77, 0.15, pinned=True),
     "host_efficiency": Prior(0.50, 0.4, pinned=True),
@@ -64,9 +67,12 @@ class Constants:
         convolution_efficiency: share of what matrix products reach that convolutions do.
         winograd: what convolutions of 3x3 take of their time where multiplications are saved.
         memory_efficiency: share of the memory's bandwidth that is reached.
+        elements_per_second: that one of a device's processors moves at most.
         attention_efficiency: share of the peak that flash attention reaches.
         launch_seconds: a kernel takes at least.
         fixed_seconds: of a step, whatever it computes.
+        host_seconds: in which a host starts one of torch's operations, on one core.
+        loop_seconds: of a step of a training loop in Python, beside starting operations.
         shard_overlap: share of the shorter one of computing and gathering that the longer one doesn't hide.
         link_efficiency, host_efficiency: share that a ring reaches of a link of its own, and of a shared one.
         adapter_efficiency: share that a ring with one rank a node reaches of its adapter.
@@ -84,9 +90,12 @@ class Constants:
     convolution_efficiency: float = PRIORS["convolution_efficiency"].median
     winograd: float = PRIORS["winograd"].median
     memory_efficiency: float = PRIORS["memory_efficiency"].median
+    elements_per_second: float = PRIORS["elements_per_second"].median
     attention_efficiency: float = PRIORS["attention_efficiency"].median
     launch_seconds: float = PRIORS["launch_seconds"].median
     fixed_seconds: float = PRIORS["fixed_seconds"].median
+    host_seconds: float = PRIORS["host_seconds"].median
+    loop_seconds: float = PRIORS["loop_seconds"].median
     shard_overlap: float = PRIORS["shard_overlap"].median
     link_efficiency: float = PRIORS["link_efficiency"].median
     host_efficiency: float = PRIORS["host_efficiency"].median

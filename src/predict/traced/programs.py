@@ -70,7 +70,7 @@ def among(trace: Trace, ranks: Mapping[int, int]) -> Trace:
     return replace(trace, marks=marks)
 
 
-def program(trace: Trace, seconds: np.ndarray, launch_seconds: float) -> Program:
+def program(trace: Trace, seconds: np.ndarray, host_seconds: float) -> Program:
     """Return the program of a step whose kernels take so long [kernels].
 
     A host that takes longer to start kernels than the device takes to run them holds it up.
@@ -81,7 +81,7 @@ def program(trace: Trace, seconds: np.ndarray, launch_seconds: float) -> Program
     if any(mark.kind == UNKNOWN for mark in trace.marks):
         raise ConfigError("it exchanges something by an operation that isn't known here")
     busy = np.concatenate([[0.0], np.cumsum(seconds)])
-    started = np.concatenate([[0.0], np.cumsum(trace.kernels.field("launches"))]) * launch_seconds
+    started = np.concatenate([[0.0], np.cumsum(trace.kernels.field("launches"))]) * host_seconds
 
     def taken(begin: int, end: int) -> float:
         return float(max(busy[end] - busy[begin], started[end] - started[begin]))

@@ -46,7 +46,7 @@ class OperationKernels:
         """Return the seconds of each pass, and those in which its kernels start, as `spans` has them."""
         kernels = self.traces.at(samples, 1).kernels
         busy = np.concatenate([[0.0], np.cumsum(costs.seconds(kernels, device, constants))])
-        started = np.concatenate([[0.0], np.cumsum(kernels.field("launches"))]) * constants.launch_seconds
+        started = np.concatenate([[0.0], np.cumsum(kernels.field("launches"))]) * constants.host_seconds
         begin, end = self.spans[..., 0], self.spans[..., 1]
         return busy[end] - busy[begin], started[end] - started[begin]
 
@@ -109,10 +109,16 @@ class TracedStages:
         both = (taken, replace(taken, sent=nothing, sent_back=nothing))
         whole, without = (self._seconds(each) for each in both)
         count = self.model.config.microbatches
-        work = count * float(taken.whole.sum()) / self.row.pipeline + float(taken.update.mean())
+
+        def work_of(seconds: StageSeconds) -> float:
+            return count * float(seconds.whole.sum()) / self.row.pipeline + float(seconds.update.mean())
+
+        work = work_of(taken)
+        busy = work_of(self._taken(constants.changed({"host_seconds": 0.0}), computing))
         exchange = max(0.0, whole - without) + summing * self._summed(constants)
         waits = work * constants.straggling * expected_maximum(self.layout.replicas)
-        return Parts(work + waits, exchange, max(0.0, without - work), constants.fixed_seconds)
+        held_up = work - busy + constants.loop_seconds
+        return Parts(busy + waits, exchange, max(0.0, without - work), held_up)
 
     def _summed(self, constants: Constants) -> float:
         """Return the seconds in which copies of stages sum gradients, once all passes are done."""
@@ -138,7 +144,7 @@ class TracedStages:
 
     def _taken(self, constants: Constants, computing: float) -> StageSeconds:
         both = self.model.kernels.seconds(self.model.config.microbatch, self.layout.device, constants)
-        busy, started = (each * computing for each in both)
+        busy, started = both[0] * computing, both[1]
         ends = [0, *self.model.plan.boundaries, len(self.model.profile.names)]
 
         def of_stages(kind: int) -> np.ndarray:

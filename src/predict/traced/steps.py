@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from src.measure.kernels import Trace
 from src.predict import network
 from src.predict.constants import Constants
@@ -35,15 +37,22 @@ class TracedStep:
             computing: how many times as long this model and machine compute as the constants say.
             summing: how many times as long as they say exchanges hold up what computes.
         """
-        computed, simulated = self._simulated(constants, computing)
+        taken = costs.seconds(self.trace.kernels, self.layout.device, constants) * computing
+        busy = float(taken.sum())
+        computed, simulated = self._simulated(constants, taken)
         waits = computed * constants.straggling * expected_maximum(self.layout.replicas)
         exchange = summing * max(0.0, simulated.seconds - computed)
-        return Parts(computed + waits, exchange, 0.0, constants.fixed_seconds)
+        # A device that its host holds up isn't made faster by more of what devices have.
+        return Parts(busy + waits, exchange, 0.0, computed - busy + constants.loop_seconds)
 
-    def _simulated(self, constants: Constants, computing: float) -> tuple[float, SimulatedStep]:
-        """Return the seconds that a device computes, and a step with its exchanges."""
-        taken = costs.seconds(self.trace.kernels, self.layout.device, constants) * computing
-        program = programs.program(self.trace, taken, constants.launch_seconds * computing)
+    def _simulated(self, constants: Constants, taken: np.ndarray) -> tuple[float, SimulatedStep]:
+        """Return the seconds until all has been computed, and a step with its exchanges.
+
+        Args:
+            constants: of the machine and its software.
+            taken: the seconds of each kernel on the device.
+        """
+        program = programs.program(self.trace, taken, constants.host_seconds)
         # Sums of whole gradients hold a backward pass up more than the shards of one layer do.
         slowed = constants.shard_overlap if self.layout.shard > 1 else constants.exposed
 

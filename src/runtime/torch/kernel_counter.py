@@ -168,7 +168,9 @@ def _moving(name: str, given: Sequence[Given], made: Sequence[Tensor]) -> Kernel
         read = sum(map(_bytes, tensors.values()))
     together = max(1, len(made), sum(each.written for each in given)) if "_foreach" in name else 1
     launches = math.ceil(together / TENSORS_OF_A_LAUNCH)
-    return Kernel(memory=(read + written) * READ_AGAIN.get(name, 1.0), launches=launches)
+    results = [*made, *(each.tensor for each in given if each.written)]
+    size = results[0].element_size()
+    return Kernel(memory=(read + written) * READ_AGAIN.get(name, 1.0), size=size, launches=launches)
 
 
 def _product(
