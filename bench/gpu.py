@@ -88,6 +88,9 @@ class Rehearsal:
             "parity with the CPU": lambda: self._parity("single", self._reference()),
             "ddp of one rank": self.ddp,
             "pipeline on a shared device": self.pipeline,
+            "fsdp on a shared device": lambda: self._shared("fsdp"),
+            "tensor_parallel on a shared device": lambda: self._shared("tensor_parallel", model="mlp"),
+            "hybrid on a shared device": lambda: self._shared("hybrid", workers=4, options={"shard": 2}),
             "speed as written": lambda: self._speed(compiled=False),
             "trace": self.trace,
             "speed compiled": lambda: self._speed(compiled=True),
@@ -114,6 +117,23 @@ class Rehearsal:
             hardware={"share_devices": True},
         )
         return self._parity("pipeline", whole)
+
+    def _shared(
+        self, strategy: str, *, model: str = "cnn", workers: int = 2, options: Mapping[str, Any] | None = None
+    ) -> str:
+        """Train ranks of a strategy on one device, and hold them against `single`."""
+        single = f"single of {model}"
+        if single not in self._runs:
+            self._run(single, "single", model=model)
+        self._run(
+            strategy,
+            strategy,
+            model=model,
+            workers=workers,
+            strategy_options=options or {},
+            hardware={"share_devices": True},
+        )
+        return self._parity(strategy, self._runs[single])
 
     def trace(self) -> str:
         """Check the hardware's trace of the run whose speed was taken."""
@@ -180,12 +200,15 @@ class Rehearsal:
         """Train one configuration, by default of a small model, and keep the run under its name."""
         settings = {"model": "cnn", "dataset": self._small, "batch": 64, "epochs": 1, **keys}
         hardware = {"device": self._device, "start_method": "spawn", **settings.pop("hardware", {})}
+        model = settings.pop("model")
         config = compose(
             OUT / name.replace(" ", "-"),
             settings.pop("dataset"),
-            {"strategy": strategy, "model": settings.pop("model"), "hardware": "local"},
+            {"strategy": strategy, "model": model, "hardware": "local"},
             hardware=hardware,
             strategy=settings.pop("strategy_options", {}),
+            # Ranks that share a layer draw what is dropped by themselves.
+            model={"dropout": 0.0} if model == "mlp" else {},
             tracking={"backend": "none"},
             overwrite=True,
             max_minutes=2,

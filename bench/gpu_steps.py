@@ -145,7 +145,7 @@ def table(path: Path) -> int:
         ratio, bound = predicted["seconds"] / row["seconds"], math.exp(predicted["width"])
         errors.append(abs(ratio - 1))
         inside += 1 / bound <= ratio <= bound
-        name, batch, precision = _called(row["words"])
+        name, batch, precision = called(row["words"])
         of_memory = f"{row['peak_bytes'] / GIB:.2f} GiB | {predicted['bytes'] / row['peak_bytes']:.3f}"
         print(
             f"| {name} | {batch} | {precision} | {1e3 * row['seconds']:.1f} ms | {ratio:.2f} | {of_memory} |"
@@ -173,7 +173,7 @@ def _predicted(rows: list[Row]) -> Iterator[tuple[Row, Mapping[str, float]]]:
         yield row, {**figures, "bytes": found.bytes}
 
 
-def _called(words: str) -> tuple[str, str, str]:
+def called(words: str) -> tuple[str, str, str]:
     """Return the model's name, samples of a step and the precision of a cell."""
     given = dict(word.split("=", 1) for word in words.split())
     name = given.get("model.path", given["model"]).rpartition(".")[2]

@@ -137,8 +137,10 @@ def _figures(candidate: Candidate, asked: Question) -> str:
 
 
 def _why(chosen: Candidate) -> str:
-    """Say what a step consists of."""
-    return f"A step takes {1e3 * chosen.parts.seconds:.4g} ms: {of_step(chosen.parts)}."
+    """Say what a step consists of, and what follows where its host holds the device up."""
+    said = f"A step takes {1e3 * chosen.parts.seconds:.4g} ms: {of_step(chosen.parts)}."
+    held_up = chosen.parts.other > chosen.parts.seconds / 2
+    return f"{said} Its host holds the device up: a larger batch takes hardly longer." if held_up else said
 
 
 def _evidence(chosen: Candidate, asked: Question, past: Sequence[Entry]) -> str:

@@ -68,7 +68,7 @@ def of_step(parts: Parts) -> str:
         "computing": parts.compute,
         "exchanges that computing doesn't hide": parts.exchange,
         "idle stages": parts.bubble,
-        "what a step costs whatever it does": parts.other,
+        "its host and all else": parts.other,
     }
     return ", ".join(
         f"{name} {100 * value / parts.seconds:.0f} %"

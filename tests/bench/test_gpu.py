@@ -18,7 +18,7 @@ from bench.power_meter import integrate
 from tests.support import ROOT, config
 
 HIDDEN = ("hydra", "omegaconf", "dvc", "mlflow", "tensorflow", "keras")
-STEPS = 7
+STEPS = 10
 
 
 @pytest.fixture
