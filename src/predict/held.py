@@ -94,7 +94,9 @@ def of(question: Asked) -> list[Held]:
         dry_runs.config_of(words, strategy, own.workers, dry_runs.SAMPLES[0], own.microbatches)
     several = [count for count in question.devices if count > 1]
     asked = {name: (own, [1] if name == "single" else several) for name, own in configs.items()}
-    for strategy, every in side_by_side.looked_at(question, asked):
+    with side_by_side.processes(sum(bool(counts) for _, counts in asked.values())) as pool:
+        looks = list(side_by_side.looked_at(question, asked, pool))
+    for strategy, every in looks:
         own = configs[strategy]
         if strategy != "single" and 1 in question.devices and "single" not in configs:
             found.append(Held(strategy, 1, reason="one device is strategy=single"))

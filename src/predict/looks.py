@@ -38,7 +38,7 @@ from src.runtime.torch import copies, dry_run, mesh, setup, update_rule
 from src.runtime.torch import shards as sharded
 from src.runtime.torch.dry_run import Look
 from src.runtime.torch.kernel_counter import KernelCounter
-from src.runtime.torch.sharding import sharded_module
+from src.runtime.torch.sharding import model_shards
 from src.runtime.torch.tensor import finding, plan
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
 
@@ -88,11 +88,11 @@ def put_gradients_in_buckets(model: nn.Module, microbatches: int, note: Callable
 def shards(config: Config) -> Look:
     """Look at a step of a device that has its shard of the model."""
     with context_of(config) as (context, recorder), group_that_sends_nothing(config.workers):
-        found = sharded_module.find_groups(context, setup.build(context, _ignore), CPU)
+        found = model_shards.find_groups(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
         with GpuOperators():
-            return sharded_module.look(context, task, CPU, found, made, recorder, foreach=True)
+            return model_shards.look(context, task, CPU, found, made, recorder, foreach=True)
 
 
 def parts(config: Config) -> Look:

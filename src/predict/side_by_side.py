@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor as Pool
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pkgutil import resolve_name
@@ -34,58 +38,80 @@ class Job:
     arguments: tuple[Any, ...]
 
     def do(self) -> list[Any]:
-        """Call the function; what a model's builder prints is no answer."""
-        with contextlib.redirect_stdout(sys.stderr):
-            return list(resolve_name(self.path)(*self.arguments))
+        """Call the function; what a model's builder prints is no answer, nor are weights that it draws."""
+        look = resolve_name(self.path)
+        # Loads torch, as the function's module does.
+        from src.compat.draws import drawn_again
+
+        with contextlib.redirect_stdout(sys.stderr), drawn_again():
+            return list(look(*self.arguments))
 
 
 def looked_at(
-    question: Asked, runs: Mapping[str, tuple[Config, Sequence[int]]]
+    question: Asked, runs: Mapping[str, tuple[Config, Sequence[int]]], pool: Pool | None
 ) -> Iterator[tuple[str, Every]]:
     """Yield what looks at each strategy's steps have found, in the order in which they are asked for.
 
     Args:
         question: what is asked.
         runs: by the name of a strategy a run of it on few devices, and on how many there are to be.
+        pool: of processes that look; `None` where this one does.
     """
     jobs = {
         name: Job(f"{LOOKS}.looked_at", (question, name, counts, config))
         for name, (config, counts) in runs.items()
         if counts
     }
-    done = dict(every(jobs))
+    done = dict(every(jobs, pool))
     for name in runs:
         yield name, done.get(name, [])
 
 
-def every(jobs: Mapping[str, Job]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield what each of several jobs has found, by the name of its strategy.
-
-    Raises:
-        CommandError: where a process was killed.
-    """
+@contextmanager
+def processes(most: int) -> Iterator[Pool | None]:
+    """Begin processes for so many jobs at most, and end them; `None` where this process does them itself."""
     # Each process imports the frameworks, which takes seconds, unless this one has.
     cores = len(usable_cores())
-    if LOOKS in sys.modules or len(jobs) < 2 or cores < 2:
-        for name, job in jobs.items():
-            print(f"looking at {name} ...", file=sys.stderr, flush=True)
-            yield name, job.do()
+    if LOOKS in sys.modules or most < 2 or cores < 2:
+        yield None
         return
     # Forked processes would have the locks of this one's threads.
-    with ProcessPoolExecutor(min(cores, len(jobs)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(cores, most), get_context("spawn"), _begin) as pool:
         try:
-            begun: dict[str, Future[list[Any]]] = {}
-            for name in sorted(jobs, key=ORDER.index):
-                begun[name] = pool.submit(jobs[name].do)
-            print(f"looking at {', '.join(jobs)} ...", file=sys.stderr, flush=True)
-            for name in jobs:
-                yield name, begun[name].result()
-        except BrokenProcessPool as error:
-            raise CommandError(
-                "a process that looked at steps was killed; its memory may have run out"
-            ) from error
+            # They begin with a first job.
+            pool.submit(int)
+            yield pool
         except BaseException:
             # Whoever interrupts waits for nobody.
             for child in active_children():
                 child.terminate()
             raise
+
+
+def _begin() -> None:
+    """Prepare a process: torch asks for no GPU at each operation, and its modules are no garbage."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    resolve_name(LOOKS)
+    gc.freeze()
+
+
+def every(jobs: Mapping[str, Job], pool: Pool | None) -> Iterator[tuple[str, list[Any]]]:
+    """Yield what each of several jobs has found, by the name of its strategy.
+
+    Raises:
+        CommandError: where a process was killed.
+    """
+    if pool is None:
+        for name, job in jobs.items():
+            print(f"looking at {name} ...", file=sys.stderr, flush=True)
+            yield name, job.do()
+        return
+    try:
+        begun = {name: pool.submit(jobs[name].do) for name in sorted(jobs, key=ORDER.index)}
+        print(f"looking at {', '.join(jobs)} ...", file=sys.stderr, flush=True)
+        for name in jobs:
+            yield name, begun[name].result()
+    except BrokenProcessPool as error:
+        raise CommandError(
+            "a process that looked at steps was killed; its memory may have run out"
+        ) from error

@@ -16,7 +16,7 @@ from src.predict.held import MARGIN
 from src.predict.looked import LookedPipeline, Stages
 from src.predict.memory import GIB, RESERVED_GIB
 from src.predict.mesh_steps import Copy
-from src.predict.side_by_side import Job
+from src.predict.side_by_side import ORDER, Job, Pool
 from src.recommend import to_target
 from src.recommend.candidate import Candidate
 from src.recommend.question import Question
@@ -72,10 +72,28 @@ def of(question: Question) -> Found:
     found = Found(f"{config.model['name']} on {config.dataset['name']}")
     if question.steps_from is not None:
         found.evidence = to_target.read(question.steps_from, config, arrays.train_samples)
+    space = Space(question, config, usable, samples, evidence=found.evidence)
+    # They begin while configurations are composed.
+    with side_by_side.processes(len(ORDER) if _divides(question) else 1) as pool:
+        return _predicted(space, asked, found, pool)
+
+
+def _divides(question: Question) -> bool:
+    """Return whether there are ways on several devices."""
+    return max(question.devices.devices) > 1 and question.strategies != ("single",)
+
+
+def _predicted(space: Space, asked: Asked, found: Found, pool: Pool | None) -> Found:
+    """Add every way to what is found, and return it; processes of a pool look, where there is one.
+
+    Raises:
+        ConfigError: for a mistake in the words.
+    """
+    question = space.question
     copied = [kind for kind in COPIED if _has_copies(kind, asked, question, found)]
-    space = Space(question, config, usable, samples, frozenset(copied), found.evidence)
+    space = replace(space, copied=frozenset(copied))
     kinds = [kind for kind in KINDS if _wanted(kind, question) and _is_taken(kind, asked, question, found)]
-    looks = _looks(space, kinds, asked, found, 1)
+    looks = _looks(space, kinds, asked, found, 1, pool)
     alone = looks.get(("single", 0))
     if alone is None or isinstance(alone.one.traces, str):
         # What doesn't go with samples on one device doesn't on several.
@@ -85,13 +103,12 @@ def of(question: Question) -> Found:
     short = kinds if question.microbatches is not None else _copies(space, looks, found, several=False)
     if short and question.microbatches != 1:
         # Where whole parts of a batch don't fit, several micro-batches may.
-        second = _looks(space, short, asked, found, 2)
+        second = _looks(space, short, asked, found, 2, pool)
         both = {key: Copy(looks[key].one, copy.one) for key, copy in second.items() if key in looks}
         _copies(space, both, found, several=True)
     elif question.microbatches == 1:
         _copies(space, looks, found, several=False)
-    several = max(question.devices.devices) > 1 and question.strategies != ("single",)
-    for batch in question.batches if several else ():
+    for batch in question.batches if _divides(question) else ():
         if not any(each.batch == batch and each.devices > 1 for each in found.candidates):
             line = f"batch={batch}: no way that is predicted divides it evenly over several devices"
             found.lines[line] = line
@@ -140,7 +157,9 @@ def _is_accepted(
     return True
 
 
-def _looks(space: Space, kinds: Sequence[str], asked: Asked, found: Found, microbatches: int) -> Copies:
+def _looks(
+    space: Space, kinds: Sequence[str], asked: Asked, found: Found, microbatches: int, pool: Pool | None
+) -> Copies:
     """Look at copies of each kind with so many micro-batches, and once at pipelines."""
     jobs: dict[str, Job] = {}
     counts = {"single": [1], "ddp": [2], "fsdp": [2], "tensor_parallel": space.parts()}
@@ -166,7 +185,7 @@ def _looks(space: Space, kinds: Sequence[str], asked: Asked, found: Found, micro
             continue
         jobs[kind] = Job(f"{side_by_side.LOOKS}.looked_at", (own, kind, counts[kind], config))
     looks: Copies = {}
-    for kind, every in side_by_side.every(jobs):
+    for kind, every in side_by_side.every(jobs, pool):
         if kind == "pipeline":
             _stages(space, every, found)
             continue

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from src.measure.recorder import Recorder
 from src.runtime.common.context import RankContext
 from src.runtime.torch import copies
-from src.runtime.torch.sharding import sharded_module
+from src.runtime.torch.sharding import model_shards
 from src.runtime.torch.sharding.collectives import CountedReduceScatter
 from src.runtime.torch.sharding.gradients import ShardedGradients
 from src.runtime.torch.tensor import proof
@@ -21,7 +21,7 @@ from src.strategies.torch import hybrid
 # Values of the last layer, of 24 features and at most as many classes; other layers have more.
 FEW = 24 * 25
 average, scatter = copies.average, CountedReduceScatter.__call__
-shard, split = sharded_module.shard, TensorGroup.split
+shard, split = model_shards.shard, TensorGroup.split
 
 
 def is_bias(gradient: Tensor) -> bool:
@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[Any, str, Callable[..., Any]] | None] = {
     "kept_bias": (copies, "average", average_but_a_bias),
     "twice": (copies, "average", average_a_bias_twice),
     "own_gradients": (CountedReduceScatter, "__call__", scatter_own),
-    "swapped_shard": (sharded_module, "shard", shard_swapped),
+    "swapped_shard": (model_shards, "shard", shard_swapped),
     "own_norm": (ShardedGradients, "sum_over_shards", own_norm),
     "swapped_part": (TensorGroup, "split", split_swapped),
     "unsummed": (TensorGroup, "enter", enter_unsummed),

@@ -13,7 +13,7 @@ from src.measure.recorder import Recorder
 from src.partition.torch.stage import Stage
 from src.runtime.torch import freed_memory
 from src.runtime.torch.sharding.gradients import ShardedGradients
-from src.runtime.torch.sharding.sharded_module import count_exchanges, shard
+from src.runtime.torch.sharding.model_shards import count_exchanges, shard
 
 
 class StageShards:

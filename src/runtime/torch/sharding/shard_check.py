@@ -15,7 +15,7 @@ from src.config import ConfigError
 from src.models.torch.unchanged import evaluating
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup, shards, step_seeds
-from src.runtime.torch.sharding.sharded_module import ShardOptions, find_groups, reached_always, shard
+from src.runtime.torch.sharding.model_shards import ShardOptions, find_groups, reached_always, shard
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.torch.outputs import autocast
 

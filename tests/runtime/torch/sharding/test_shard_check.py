@@ -15,8 +15,8 @@ from src.data.generated import synthetic
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
 from src.runtime.torch.sharding import groups
+from src.runtime.torch.sharding.model_shards import find_groups, shard
 from src.runtime.torch.sharding.shard_check import check_sharding
-from src.runtime.torch.sharding.sharded_module import find_groups, shard
 from tests.plugin.model import shardable
 from tests.support import config
 
