@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from pytorch_lightning.strategies import SingleDeviceStrategy
 
-from src.config import Config, ConfigError, command_line, compose
+from src.config import Config, command_line, compose
 from src.data import available, prepared
 from src.measure.recorder import Recorder
 from src.predict import asked, described, held, sheets
@@ -138,6 +138,12 @@ def _trained(config: Config, folder: Path) -> Recorder:
 def table(path: Path) -> int:
     """Predict each row of a file, and print what was predicted beside what was measured."""
     rows = [row for row in json.loads(path.read_text()) if row["status"] == "ok"]
+    if unknown := {row["device"] for row in rows if sheets.reported_as([row["device"]]) is None}:
+        print(f"{path}: nobody has described {', '.join(unknown)}", file=sys.stderr)
+        return 1
+    if not rows:
+        print(f"{path}: has no cell that was trained", file=sys.stderr)
+        return 1
     print("| model | batch | precision | measured | predicted / measured | held | predicted / held |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
     errors, inside = [], 0
@@ -159,8 +165,7 @@ def table(path: Path) -> int:
 def _predicted(rows: list[Row]) -> Iterator[tuple[Row, Mapping[str, float]]]:
     """Yield rows with what is predicted of them by the data sheet of their device."""
     for row in rows:
-        if (sheet := sheets.reported_as([row["device"]])) is None:
-            raise ConfigError(f"{row['device']}: nobody has described it")
+        sheet = sheets.reported_as([row["device"]])
         words = [*row["words"].split(), f"hardware={sheet}", "devices=1", "strategy=single"]
         question = asked.read(words)
         with contextlib.redirect_stdout(sys.stderr):

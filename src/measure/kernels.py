@@ -26,7 +26,8 @@ class Kernel(NamedTuple):
         moved: bytes of the products' operands.
         attention: FLOPs of fused attention.
         memory: bytes that all else moves.
-        size: bytes of an element of the products, or of what else is made.
+        elements: of these, whatever bytes they have.
+        size: bytes of an element of the products.
         kind: of the products.
         relaid: bytes that laying a convolution's tensors out channels last moves, where they aren't.
         launches: how many kernels are started.
@@ -43,6 +44,7 @@ class Kernel(NamedTuple):
     kind: float = PRODUCT
     relaid: float = 0.0
     launches: float = 1.0
+    elements: float = 0.0
 
 
 FIELDS = Kernel._fields

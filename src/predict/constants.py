@@ -25,7 +25,7 @@ PRIORS: Mapping[str, Prior] = {
     "convolution_efficiency": Prior(0.95, 0.15),
     "winograd": Prior(0.4, 0.3),
     "memory_efficiency": Prior(0.73, 0.15),
-    "elements_per_second": Prior(8.5e9, 0.2, pinned=True),
+    "elements_per_second": Prior(8e9, 0.2, pinned=True),
     "attention_efficiency": Prior(0.36, 0.25),
     "launch_seconds": Prior(7e-6, 0.4),
     "fixed_seconds": Prior(15e-3, 0.6),
@@ -67,11 +67,11 @@ class Constants:
         convolution_efficiency: share of what matrix products reach that convolutions do.
         winograd: what convolutions of 3x3 take of their time where multiplications are saved.
         memory_efficiency: share of the memory's bandwidth that is reached.
-        elements_per_second: that one of a device's processors moves at most.
+        elements_per_second: that each of a device's processors moves at most.
         attention_efficiency: share of the peak that flash attention reaches.
         launch_seconds: a kernel takes at least.
         fixed_seconds: of a step, whatever it computes.
-        host_seconds: in which a host starts one of torch's operations, on one core.
+        host_seconds: in which a host starts a kernel, by torch's eager operations, on one core.
         loop_seconds: of a step of a training loop in Python, beside starting operations.
         shard_overlap: share of the shorter one of computing and gathering that the longer one doesn't hide.
         link_efficiency, host_efficiency: share that a ring reaches of a link of its own, and of a shared one.

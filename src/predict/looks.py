@@ -24,6 +24,7 @@ from src.config.mistakes import CommandError
 from src.data import prepared
 from src.measure.recorder import Recorder
 from src.predict.asked import DIVIDE_SAMPLES, HYBRID, Asked
+from src.predict.draws import drawn_again
 from src.predict.dry_runs import SAMPLES, config_of, copies_of
 from src.predict.gpu_operators import GpuOperators
 from src.predict.law import Law, Share
@@ -63,7 +64,7 @@ def whole(config: Config, *, buckets: bool) -> Look:
         if (limit := config.optimizer["clip_norm"]) is not None:
             update_rule.clip(model.parameters(), limit)
 
-    with context_of(config) as (context, _), GpuOperators():
+    with context_of(config) as (context, _), GpuOperators(), drawn_again():
         return dry_run.look(context, setup.make_task(context), CPU, divide, foreach=True)
 
 
@@ -91,7 +92,7 @@ def shards(config: Config) -> Look:
         found = model_shards.find_groups(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
-        with GpuOperators():
+        with GpuOperators(), drawn_again():
             return model_shards.look(context, task, CPU, found, made, recorder, foreach=True)
 
 
@@ -124,7 +125,7 @@ def parts(config: Config) -> Look:
                 copies.average(gradients, mesh.axis(made, "data"), recorder, size)
 
         try:
-            with GpuOperators():
+            with GpuOperators(), drawn_again():
                 return dry_run.look(context, setup.make_task(context), CPU, divide, foreach=True)
         except (ConfigError, MemoryError):
             raise
@@ -203,7 +204,7 @@ def _looked(
         with warnings.catch_warnings():
             # What a run prints once is of no use here.
             warnings.simplefilter("ignore")
-            with context_of(next(iter(configs.values()))) as (context, _):
+            with context_of(next(iter(configs.values()))) as (context, _), drawn_again():
                 model = setup.build(context, _ignore)
             weights = float(sum(each.nbytes for each in model.parameters()))
             looks = {point: look(config) for point, config in configs.items()}

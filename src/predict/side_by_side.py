@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 from pkgutil import resolve_name
 from typing import Any
+from unittest import mock
 
 from src.config import Config
 from src.config.mistakes import CommandError
@@ -38,13 +39,11 @@ class Job:
     arguments: tuple[Any, ...]
 
     def do(self) -> list[Any]:
-        """Call the function; what a model's builder prints is no answer, nor are weights that it draws."""
-        look = resolve_name(self.path)
-        # Loads torch, as the function's module does.
-        from src.compat.draws import drawn_again
-
-        with contextlib.redirect_stdout(sys.stderr), drawn_again():
-            return list(look(*self.arguments))
+        """Call the function; what a model's builder prints is no answer."""
+        # torch asks for GPUs at each operation, unless there are none to see.
+        hidden = mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        with contextlib.redirect_stdout(sys.stderr), hidden:
+            return list(resolve_name(self.path)(*self.arguments))
 
 
 def looked_at(
@@ -76,10 +75,11 @@ def processes(most: int) -> Iterator[Pool | None]:
         yield None
         return
     # Forked processes would have the locks of this one's threads.
-    with ProcessPoolExecutor(min(cores, most), get_context("spawn"), _begin) as pool:
+    with ProcessPoolExecutor(min(cores, most), get_context("spawn"), _begin, (LOOKS,)) as pool:
         try:
-            # They begin with a first job.
-            pool.submit(int)
+            # Each begins with a first job.
+            for _ in range(min(cores, most)):
+                pool.submit(int)
             yield pool
         except BaseException:
             # Whoever interrupts waits for nobody.
@@ -88,10 +88,11 @@ def processes(most: int) -> Iterator[Pool | None]:
             raise
 
 
-def _begin() -> None:
-    """Prepare a process: torch asks for no GPU at each operation, and its modules are no garbage."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    resolve_name(LOOKS)
+def _begin(path: str) -> None:
+    """Import a module in a process that looks; what was imported isn't searched for garbage."""
+    # What fails here fails in the first job, which tells of it.
+    with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(Exception):
+        resolve_name(path)
     gc.freeze()
 
 

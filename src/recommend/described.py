@@ -136,9 +136,13 @@ def _figures(candidate: Candidate, asked: Question) -> str:
     return f"{rate}, {candidate.gib:.3g} GiB a device{in_all}"
 
 
+# What a step takes of which the device does nothing.
+HOST = "its host"
+
+
 def _why(chosen: Candidate) -> str:
     """Say what a step consists of, and what follows where its host holds the device up."""
-    said = f"A step takes {1e3 * chosen.parts.seconds:.4g} ms: {of_step(chosen.parts)}."
+    said = f"A step takes {1e3 * chosen.parts.seconds:.4g} ms: {of_step(chosen.parts, HOST)}."
     held_up = chosen.parts.other > chosen.parts.seconds / 2
     return f"{said} Its host holds the device up: a larger batch takes hardly longer." if held_up else said
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from src.recommend.page import Section
 
 COMMAND = "recommend"
+# What a step of a profile takes besides.
+REST = "updates and all else"
 
 
 def recommend(
@@ -151,7 +153,9 @@ def _why(chosen: OwnWay) -> list[str]:
     if chosen.bound == "input":
         said.append("Reading data binds it: devices wait for their input, and more of them won't help.")
     if chosen.parts is not None:
-        said.append(f"A step takes {1e3 * chosen.seconds:.4g} ms, by the profile {of_step(chosen.parts)}.")
+        said.append(
+            f"A step takes {1e3 * chosen.seconds:.4g} ms, by the profile {of_step(chosen.parts, REST)}."
+        )
     return said
 
 

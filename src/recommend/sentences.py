@@ -62,13 +62,13 @@ def refused(choice: Choice[W]) -> list[str]:
     return [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
 
 
-def of_step(parts: Parts) -> str:
-    """Return what a step consists of, the most first, as parts of it."""
+def of_step(parts: Parts, rest: str) -> str:
+    """Return what a step consists of, the most first, as parts of it; `rest` says what all else is."""
     named = {
         "computing": parts.compute,
         "exchanges that computing doesn't hide": parts.exchange,
         "idle stages": parts.bubble,
-        "its host and all else": parts.other,
+        rest: parts.other,
     }
     return ", ".join(
         f"{name} {100 * value / parts.seconds:.0f} %"

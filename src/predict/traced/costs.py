@@ -40,10 +40,9 @@ def seconds(kernels: Kernels, device: Device, constants: Constants) -> np.ndarra
     relaid = np.where(peaks.by_tensor_cores, kernels.field("relaid"), 0.0) / bandwidth
     products = np.maximum(computing, kernels.field("moved") / bandwidth) + relaid
     attention = kernels.field("attention") / (peaks.flops * constants.attention_efficiency)
-    memory = kernels.field("memory")
     # A processor has so many elements under way, of however many bytes.
-    elements = np.where(kernels.field("attention") > 0, 0.0, memory / kernels.field("size"))
-    moved = np.maximum(memory / bandwidth, elements / (device.processors * constants.elements_per_second))
+    elements = kernels.field("elements") / (device.processors * constants.elements_per_second)
+    moved = np.maximum(kernels.field("memory") / bandwidth, elements)
     found: np.ndarray = np.where(kernels.field("rows") > 0, products, 0.0) + np.maximum(attention, moved)
     return found
 

@@ -22,7 +22,7 @@ EXCHANGE, OTHER = PRIORS["adapter_efficiency"].spread, PRIORS["host_seconds"].sp
 def width(parts: Parts, level: float) -> float:
     """Return how far a prediction's logarithm may be off at a level as 0.8.
 
-    What computes is off as published rates were. Exchanges were measured nowhere by themselves, and hosts,
+    What computes is off as those errors are. Exchanges were measured nowhere by themselves, and hosts,
     which start operations, differ: what they are a part of is off by as much of what is believed of them.
     """
     times = NormalDist().inv_cdf((1 + level) / 2)

@@ -124,7 +124,7 @@ class KernelCounter(TorchDispatchMode):
         if name == "fsdp::all_gather_copy_in":
             self._of_shards = True
             # Shards are copied into the rank's part of what is gathered.
-            self._kernels.append(Kernel(memory=2 * sum(map(_bytes, args[0]))))
+            self._kernels.append(_moved(args[0], 2))
             return
         if name == "fsdp::split_with_sizes_copy":
             call = self._gathers.pop(storage_id(args[0].untyped_storage()), None)
@@ -158,19 +158,24 @@ def _bytes(tensor: Tensor) -> float:
 
 def _moving(name: str, given: Sequence[Given], made: Sequence[Tensor]) -> Kernel:
     """Return the kernel of an operation that moves memory."""
-    written = sum(map(_bytes, made)) + sum(_bytes(each.tensor) for each in given if each.written)
+    written = [*made, *(each.tensor for each in given if each.written)]
     unread = name in WRITE_ONLY
     if name in COPIES or name in LOOK_UP:
         read = written
     else:
         # A tensor that is given twice is read once.
-        tensors = {id(each.tensor): each.tensor for each in given if each.read and not unread}
-        read = sum(map(_bytes, tensors.values()))
+        read = [*{id(each.tensor): each.tensor for each in given if each.read and not unread}.values()]
     together = max(1, len(made), sum(each.written for each in given)) if "_foreach" in name else 1
     launches = math.ceil(together / TENSORS_OF_A_LAUNCH)
-    results = [*made, *(each.tensor for each in given if each.written)]
-    size = results[0].element_size()
-    return Kernel(memory=(read + written) * READ_AGAIN.get(name, 1.0), size=size, launches=launches)
+    return _moved([*read, *written], READ_AGAIN.get(name, 1.0))._replace(launches=launches)
+
+
+def _moved(tensors: Sequence[Tensor], times: float = 1.0) -> Kernel:
+    """Return the kernel that moves tensors so many times."""
+    sizes = [(_bytes(each), each.element_size()) for each in tensors]
+    return Kernel(
+        memory=times * sum(size for size, _ in sizes), elements=times * sum(size / one for size, one in sizes)
+    )
 
 
 def _product(
@@ -200,7 +205,7 @@ def _convolution_backward(args: Sequence[Any], made: Sequence[Tensor]) -> list[K
     _, for_inputs, for_weights = _patches(inputs, weight, gradient, args[1:])
     wanted = args[10]
     kernels = [each for each, is_wanted in zip((for_inputs, for_weights), wanted, strict=False) if is_wanted]
-    return [*kernels, Kernel(memory=_bytes(gradient))] if wanted[2] else kernels
+    return [*kernels, _moved([gradient])] if wanted[2] else kernels
 
 
 def _patches(
@@ -213,7 +218,7 @@ def _patches(
     first, second = weight.shape[0] // groups, weight.shape[1]
     if groups > 1 and min(first, second) == 1:
         # Each channel by itself: there is no product to speak of.
-        alone = Kernel(memory=moved)
+        alone = _moved([inputs, weight, out])
         return alone, alone, alone
     # Forward and backward passes of a transposed one change places.
     wide, narrow = (inputs, out) if not transposed else (out, inputs)
