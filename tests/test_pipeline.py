@@ -305,7 +305,9 @@ def test_no_finding_of_a_study_mixes_unlike_runs(name: str, studies: Studies) ->
         assert "unlike" not in findings.check(claim, rows).numbers, claim
     # Each has its baseline in the study, but for L-BFGS on whole epochs.
     alone = {row["strategy"] for row in rows if not row["baseline"]}
-    assert alone == ({"sandblaster_lbfgs"} if name == "asynchronous" else set())
+    # Speeds of runs that are predicted, and steps to a target, are held against no baseline.
+    without = name in ("predicted", "predicted_others", "batches_to_target")
+    assert without or alone == ({"sandblaster_lbfgs"} if name == "asynchronous" else set())
 
 
 @pytest.mark.parametrize("repeat", ["0", "1.5", "true"])
