@@ -4,7 +4,7 @@
     python -m bench.gpu_steps table STEPS.json
 
 The first command trains each of `CELLS` for a few steps under `single`, as a rank of a run does, but one
-after the other in one process, and ends after so many seconds; it goes on where a file is. The second one
+after the other in one process, and ends after so many seconds; it goes on where a file has ended. The second one
 predicts each of them, without a GPU, and prints a row for each.
 """
 
