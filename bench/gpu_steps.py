@@ -4,8 +4,8 @@
     python -m bench.gpu_steps table STEPS.json
 
 The first command trains each of `CELLS` for a few steps under `single`, as a rank of a run does, but one
-after the other in one process, and ends after so many seconds; it goes on where a file has ended. The second one
-predicts each of them, without a GPU, and prints a row for each.
+after the other in one process, and ends after so many seconds; it goes on where a file has ended. The second
+one predicts each of them, without a GPU, and prints a row for each.
 """
 
 from __future__ import annotations
