@@ -3,13 +3,16 @@
 python -m bench.choices tables FOLDER          # published tables (`bench/published_tables.py`)
 python -m bench.choices PROFILE RESULTS ...    # runs of studies, by a profile of their machine
 
-A place has at least three ways to do the same work. Each is chosen there by predictions that have seen no row
-of the place; what the choice takes longer than the best way is its regret, and the best of the first three
-choices has one, too. Of runs a difference within the ranges of their repetitions is none.
+A place of tables has at least three ways to do the same work, one of runs at least two. Each is chosen
+there by predictions that have seen no row of the place; what the choice takes longer than the best way is
+its regret, and the best of the first three choices has one, too. Of runs a difference within the ranges of
+their repetitions is none.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -20,12 +23,14 @@ from typing import TypeVar
 import numpy as np
 
 from bench import published
+from src.config import Config
 from src.predict.own import calibration, cost_profile, runs
 from src.predict.own.calibration import Run
 from src.predict.predictions import Calibration
 from src.predict.step import Step
 
-WAYS = 3
+# Of a place of published tables; of one that was run; and of how many choices the best counts.
+WAYS, WAYS_OF_RUNS, CHOICES = 3, 2, 3
 Measured = TypeVar("Measured", Step, Run)
 
 
@@ -46,13 +51,13 @@ class Chosen:
 
 
 def places(
-    known: Sequence[Measured], place_of: Callable[[Measured], Hashable]
+    known: Sequence[Measured], place_of: Callable[[Measured], Hashable], least: int
 ) -> dict[Hashable, list[Measured]]:
-    """Return the places with at least three ways to do the same work."""
+    """Return the places with at least so many ways to do the same work."""
     found: dict[Hashable, list[Measured]] = {}
     for each in known:
         found.setdefault(place_of(each), []).append(each)
-    return {place: ways for place, ways in found.items() if len(ways) >= WAYS}
+    return {place: ways for place, ways in found.items() if len(ways) >= least}
 
 
 def regret(
@@ -72,7 +77,7 @@ def regret(
         over = measured[way] - measured[best]
         return 0.0 if over <= noise[way] + noise[best] else over / measured[best]
 
-    return lost(int(order[0])), min(lost(int(way)) for way in order[:WAYS])
+    return lost(int(order[0])), min(lost(int(way)) for way in order[:CHOICES])
 
 
 def place_of_step(step: Step) -> Hashable:
@@ -91,9 +96,17 @@ def place_of_step(step: Step) -> Hashable:
 
 def place_of_run(run: Run) -> Hashable:
     """Return what a run has in common with others that do the same work on the same machine."""
-    config = run.step.config
+    return work_of(run.step.config)
+
+
+def work_of(config: Config) -> Hashable:
+    """Return what the steps of a run have in common with others that do the same work on the same machine."""
+    common = cost_profile.identity(config)
+    alike = {key: common[key] for key in ("model", "dataset", "task", "precision", "optimizer")}
+    digest = hashlib.sha256(json.dumps(alike, sort_keys=True).encode()).hexdigest()[:6]
     speeds = tuple(config.hardware.speeds or ())
-    return config.model["name"], config.framework, config.global_batch, config.hardware.name, speeds
+    named = config.model["name"], config.dataset["name"], digest, config.framework
+    return *named, config.global_batch, config.hardware.name, speeds
 
 
 def of_tables(folder: Path) -> None:
@@ -101,7 +114,7 @@ def of_tables(folder: Path) -> None:
     for name in ("tensorflow", "mpt", "torchgpipe", "megatron"):
         steps = published.read(name, folder)
         found = []
-        for place, ways in places(steps, place_of_step).items():
+        for place, ways in places(steps, place_of_step, WAYS).items():
             others = [step for step in steps if step not in ways]
             fit = Calibration.of(others, 0).fit
             measured = [float(step.row.seconds or np.nan) for step in ways]
@@ -131,7 +144,7 @@ def of_runs(profile: Path, results: Sequence[Path]) -> None:
         print(f"left out: {line}")
     whole = calibration.fit(known)
     found = []
-    for place, ways in places(known, place_of_run).items():
+    for place, ways in places(known, place_of_run, WAYS_OF_RUNS).items():
         fit = calibration.fit([run for run in known if run not in ways], whole)
         predicted = [fit.parts(run.step).seconds for run in ways]
         measured, noise = [run.seconds for run in ways], [run.half_range for run in ways]
@@ -152,7 +165,7 @@ def _name(run: Run) -> str:
 
 def _shown(found: Sequence[Chosen]) -> str:
     if not found:
-        return "no place with three ways"
+        return "no place with so many ways"
     first, three = [each.first for each in found], [each.three for each in found]
     return (
         f"{len(found)} places; regret of the first choice {100 * mean(first):.2f} % on average, "

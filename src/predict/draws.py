@@ -1,14 +1,20 @@
-"""Draw random numbers of large tensors quickly, where a model is built whose weights nobody uses."""
+"""Build a model quickly whose weights nobody uses, and which is built many times.
+
+Large tensors have the same few random numbers again and again, and how weights are laid out is found once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
+
+from src.runtime.torch import memory_format
+from src.runtime.torch.memory_format import Layout
 
 DRAWS = ("normal_", "uniform_")
 # So many numbers are drawn; a larger tensor has them again and again. Rows of no usual length are equal so.
@@ -21,6 +27,27 @@ def drawn_again() -> Iterator[None]:
     with ExitStack() as patches:
         for name in DRAWS:
             patches.enter_context(mock.patch.object(Tensor, name, _filling(getattr(Tensor, name))))
+        yield
+
+
+# How models are laid out, by what those that are alike have in common.
+_layouts: dict[Hashable, Layout] = {}
+
+
+@contextmanager
+def laid_out_alike() -> Iterator[None]:
+    """Have models of the same weights be laid out as the first one of this process, within the block."""
+    find = memory_format.find
+
+    def known(model: nn.Module, inputs: Sequence[Tensor]) -> Layout:
+        named = [*model.named_parameters(), *((f"input {place}", each) for place, each in enumerate(inputs))]
+        # Layers say of themselves how they stride.
+        key = type(model), repr(model), tuple((name, each.shape, each.dtype) for name, each in named)
+        if key not in _layouts:
+            _layouts[key] = find(model, inputs)
+        return _layouts[key]
+
+    with mock.patch.object(memory_format, "find", known):
         yield
 
 

@@ -6,6 +6,7 @@ A process is the first rank of as many as are asked for; exchanges send nothing.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import tempfile
 import time
@@ -24,7 +25,7 @@ from src.config.mistakes import CommandError
 from src.data import prepared
 from src.measure.recorder import Recorder
 from src.predict.asked import DIVIDE_SAMPLES, HYBRID, Asked
-from src.predict.draws import drawn_again
+from src.predict.draws import drawn_again, laid_out_alike
 from src.predict.dry_runs import SAMPLES, config_of, copies_of
 from src.predict.gpu_operators import GpuOperators
 from src.predict.law import Law, Share
@@ -40,6 +41,7 @@ from src.runtime.torch import shards as sharded
 from src.runtime.torch.dry_run import Look
 from src.runtime.torch.kernel_counter import KernelCounter
 from src.runtime.torch.sharding import model_shards
+from src.runtime.torch.sharding.groups import Group
 from src.runtime.torch.tensor import finding, plan
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
 
@@ -89,11 +91,24 @@ def put_gradients_in_buckets(model: nn.Module, microbatches: int, note: Callable
 def shards(config: Config) -> Look:
     """Look at a step of a device that has its shard of the model."""
     with context_of(config) as (context, recorder), group_that_sends_nothing(config.workers):
-        found = model_shards.find_groups(context, setup.build(context, _ignore), CPU)
+        found = _groups(context)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
         with GpuOperators(), drawn_again():
             return model_shards.look(context, task, CPU, found, made, recorder, foreach=True)
+
+
+# Groups in which a model is gathered, by what they depend on.
+_found: dict[str, list[Group]] = {}
+
+
+def _groups(context: RankContext) -> list[Group]:
+    """Return the groups in which a model is gathered, which take longest to find."""
+    # They are those of so many ranks and samples as of any others.
+    key = repr(dataclasses.replace(context.config, workers=1, batch=1))
+    if key not in _found:
+        _found[key] = model_shards.find_groups(context, setup.build(context, _ignore), CPU)
+    return _found[key]
 
 
 def parts(config: Config) -> Look:
@@ -169,6 +184,8 @@ def looked_at(
     if config.cuts:
         yield from _pipelines(question, strategy, devices, config)
         return
+    # Files of the user's may have changed since another question.
+    _found.clear()
     words, microbatches = question.words, config.microbatches
     look, divided = LOOKS[strategy]
     shared: Looked | str | None = None
@@ -301,7 +318,8 @@ def context_of(config: Config) -> Iterator[tuple[RankContext, Recorder]]:
         arrays = prepared.load(config.dataset)
         context = RankContext(config, 0, config.workers, arrays, Path(folder), (0,))
         recorder = Recorder(config, 0, Path(folder, "rank"), started=time.time(), probes=False)
-        yield context, recorder
+        with laid_out_alike():
+            yield context, recorder
 
 
 def _ignore(text: str) -> None:

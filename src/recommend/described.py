@@ -22,7 +22,7 @@ from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, doubts
 from src.recommend.candidates import Found
 from src.recommend.choice import Choice, Limits, choose
 from src.recommend.question import Question
-from src.recommend.sentences import beside_one_device, max_minutes, of_step, others, refused
+from src.recommend.sentences import max_minutes, of_step, opening, others, refused
 from src.recommend.to_target import Evidence
 from src.recommend.words import duration, energy, number
 from src.report.verdict.objective import ENERGY
@@ -100,11 +100,9 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
         reasons_ = refused(choice)
         return ["Nothing can be chosen.", *reasons_] if reasons_ else ["Nothing can be predicted."]
     chosen = choice.chosen
-    said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
     other = alone is not None and alone.batch != chosen.batch
-    said += beside_one_device(
-        choice, alone, f" at batch {alone.batch}" if alone is not None and other else ""
-    )
+    at_batch = f" at batch {alone.batch}" if alone is not None and other else ""
+    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch)
     said.append(_why(chosen))
     said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, asked, past))

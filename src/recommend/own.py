@@ -19,7 +19,7 @@ from src.recommend.candidate import LEVEL
 from src.recommend.choice import Choice, Limits, choose
 from src.recommend.own_question import OwnQuestion
 from src.recommend.own_ways import OwnFound, OwnWay
-from src.recommend.sentences import beside_one_device, max_minutes, of_step, others, refused
+from src.recommend.sentences import max_minutes, of_step, opening, others, refused
 from src.recommend.words import duration, number
 
 if TYPE_CHECKING:
@@ -121,12 +121,10 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
         reasons_ = refused(choice)
         return ["Nothing can be chosen.", *reasons_] if reasons_ else ["Nothing can be predicted."]
     chosen = choice.chosen
-    said = [f"Train with {chosen.name}: {_figures(chosen, asked)}."]
     alone = answer.alone
     other = alone is not None and alone.batch != chosen.batch
-    said += beside_one_device(
-        choice, alone, f" at batch {alone.batch}" if alone is not None and other else ""
-    )
+    at_batch = f" at batch {alone.batch}" if alone is not None and other else ""
+    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch)
     said += _why(chosen)
     said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, found, past))

@@ -13,30 +13,35 @@ from src.report.verdict.objective import THROUGHPUT, TIME
 SLACK = 2.0
 
 
-def beside_one_device(choice: Choice[W], alone: W | None, at_batch: str = "") -> list[str]:
-    """Say what several devices give beside one, or that nothing should be distributed.
+def opening(choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_batch: str) -> list[str]:
+    """Say what is chosen, and what that gives beside one device, or first that nothing should be distributed.
 
     Args:
         choice: what is chosen.
         alone: one device; `None` where nothing is known of it.
+        figures: returns the words on a way's figures.
         at_batch: words on the batch of one device, where that is another one.
     """
     chosen, aim = choice.chosen, choice.aim
     assert chosen is not None
+    found = f"{chosen.name}: {figures(chosen)}"
     if alone is None or aim not in (THROUGHPUT, TIME):
-        return []
+        return [f"Train with {found}."]
+    several = [*choice.tied, *choice.behind]
     if chosen.devices == 1:
-        others = [*choice.tied, *choice.behind]
         none = "Nothing should be distributed: more devices aren't faster, as far as known."
-        return [none] if any(each.devices > 1 for each in others) else []
+        return [f"Train with {found}.", *([none] if any(each.devices > 1 for each in several) else [])]
     times = chosen.value(aim) / alone.value(aim)
-    fits = "" if alone.fits else ", which has no room for it"
-    said = [f"That is {times:.3g} times as fast as one device{at_batch}{fits}."]
+    beside = f"{times:.3g} times as fast as one device{at_batch}"
     # Among what could be chosen it would have been, were it as good as the best.
-    might = alone in (*choice.tied, *choice.behind)
-    if alone.fits and not might and math.log(times) <= chosen.apart(alone):
-        said.append("Nothing should be distributed: one device alone is as fast, as far as known.")
-    return said
+    if alone.fits and alone not in several and math.log(times) <= chosen.apart(alone):
+        none = f"one device alone, with {figures(alone)}, is as fast, as far as known"
+        return [
+            f"Nothing should be distributed: {none}.",
+            f"Of what was asked for, the best is {found}; that is {beside}.",
+        ]
+    fits = "" if alone.fits else ", which has no room for it"
+    return [f"Train with {found}.", f"That is {beside}{fits}."]
 
 
 def others(choice: Choice[W], figures: Callable[[W], str]) -> list[str]:

@@ -12,6 +12,7 @@ from src.predict.step import Parts
 from src.recommend import rules
 from src.recommend.candidate import Candidate
 from src.recommend.choice import Limits, choose, front
+from src.recommend.sentences import opening
 
 DEVICE = 80 * GIB
 
@@ -170,3 +171,18 @@ def test_no_rule_is_about_one_device_that_has_room() -> None:
     assert rules.sentences(ALONE, ALONE, 8, "throughput") == []
     # What is said of rates is none of memory's business.
     assert rules.sentences(ddp(4, 0.3, 0.4), ALONE, 8, "memory") == []
+
+
+def test_what_one_device_does_as_fast_is_said_first() -> None:
+    def said(chosen: Candidate, *others: Candidate) -> list[str]:
+        found = choose([chosen, *others], "throughput")
+        return opening(found, ALONE, lambda each: f"{each.rate:.0f} samples/s", "")
+
+    slower = ddp(2, 1.0, 0.1)
+    first, second = said(slower)
+    assert first.startswith("Nothing should be distributed: one device alone, with ")
+    assert second.startswith(f"Of what was asked for, the best is {slower.name}") and "0.9" in second
+    # It is among what could be chosen, and is told of as the others are.
+    assert said(slower, ALONE)[0].startswith(f"Train with {ALONE.name}")
+    quicker = ddp(8, 0.125)
+    assert [each.split(" ")[0] for each in said(quicker)] == ["Train", "That"]

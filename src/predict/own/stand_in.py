@@ -20,7 +20,7 @@ from src.config.run_config import CONF, Supports
 # The keys of `predicted` (docs/extending.md).
 KEYS = (
     "as", "options", "exchanges", "exchanges_like", "every", "through", "waits", "only", "loss_bytes",
-    "one_at_a_time",
+    "one_at_a_time", "alone",
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def of(config: Config) -> Config:
         return plain
     _check(config, predicted)
     strategy = strategy_like(predicted["as"], config.strategy, predicted.get("options") or {})
-    if Supports.of(strategy).workers.max != 1:
+    if Supports.of(strategy).workers.max != 1 and not predicted.get("alone"):
         return dataclasses.replace(plain, strategy=strategy)
     # One device alone has what is a worker's part of the batch.
     alone = dataclasses.replace(plain.hardware, links=None)

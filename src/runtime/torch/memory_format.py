@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +25,31 @@ from src.tasks.torch.outputs import model_outputs
 ROUNDING = 1e-3
 
 
+@dataclass(frozen=True)
+class Layout:
+    """A layout of a model's weights.
+
+    Attributes:
+        failure: why the model can't be laid out in channels_last; `None` where it can.
+        single_pixel: names of the convolutions that aren't, for they see a single pixel.
+    """
+
+    failure: str | None = None
+    single_pixel: tuple[str, ...] = ()
+
+    def take(self, model: nn.Module) -> None:
+        """Lay a model out so."""
+        if self.failure is not None:
+            _channels_last(model, torch.contiguous_format)
+            model.register_forward_pre_hook(contiguous_inputs)
+            return
+        _channels_last(model)
+        for name in self.single_pixel:
+            weight = model.get_submodule(name).weight
+            assert isinstance(weight, Tensor)
+            weight.data = weight.data.contiguous()
+
+
 def lay_out(model: nn.Module, inputs: Sequence[Tensor]) -> str | None:
     """Lay the weights of the model's convolutions out for `inputs` [1, ...] like these.
 
@@ -31,26 +58,26 @@ def lay_out(model: nn.Module, inputs: Sequence[Tensor]) -> str | None:
 
     Returns why the model can't be laid out in channels_last, `None` where it is.
     """
+    found = find(model, inputs)
+    found.take(model)
+    return found.failure
+
+
+def find(model: nn.Module, inputs: Sequence[Tensor]) -> Layout:
+    """Return how a model is laid out for inputs [1, ...]; it is in channels_last then."""
     if not any(isinstance(layer, nn.Conv2d) for layer in model.modules()):
-        _channels_last(model)
-        return None
+        return Layout()
     with unchanged(model), evaluating(model):
         plain = model_outputs(model(*map(_contiguous, inputs)))
     _channels_last(model)
-    single_pixel: list[nn.Conv2d] = []
+    single_pixel: list[str] = []
     try:
         with unchanged(model), evaluating(model), _single_pixels(model, single_pixel):
             outputs = model_outputs(model(*inputs))
         failure = None if all(map(_alike, outputs, plain)) else "it computes something else"
     except Exception as error:
         failure = str(error).strip().splitlines()[0] or type(error).__name__
-    if failure is not None:
-        _channels_last(model, torch.contiguous_format)
-        model.register_forward_pre_hook(contiguous_inputs)
-        return failure
-    for layer in single_pixel:
-        layer.weight.data = layer.weight.data.contiguous()
-    return None
+    return Layout(failure, tuple(dict.fromkeys(single_pixel)))
 
 
 def contiguous_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -69,15 +96,15 @@ def _channels_last(model: nn.Module, layout: torch.memory_format = torch.channel
 
 
 @contextlib.contextmanager
-def _single_pixels(model: nn.Module, found: list[nn.Conv2d]) -> Iterator[None]:
-    """Add to `found` the convolutions that see a single pixel within the block."""
+def _single_pixels(model: nn.Module, found: list[str]) -> Iterator[None]:
+    """Add to `found` the names of the convolutions that see a single pixel within the block."""
 
-    def note(layer: nn.Conv2d, inputs: tuple[Tensor, ...]) -> None:
+    def note(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if inputs[0].shape[-2:].numel() == 1:
-            found.append(layer)
+            found.append(name)
 
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d)}
+    hooks = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in layers.items()]
     try:
         yield
     finally:

@@ -56,7 +56,7 @@ def test_every_strategy_that_is_predicted_as_another_one_names_one_that_is_rehea
             run = config(*WORDS, f"strategy={name}")
             rehearsed = stand_in.of(run)
             assert rehearsed.strategy["name"] == predicted["as"]
-            assert rehearsed.supports.rehearsal and not rehearsed.strategy.get("predicted")
+            assert rehearsed.supports.rehearsal and stand_in.of(rehearsed) == rehearsed
             assert cost_profile.kind_of(run) == cost_profile.STEPS
             assert rehearsed.framework == run.framework
 
@@ -68,6 +68,9 @@ def test_a_device_alone_has_its_worker_s_part_of_the_batch_and_the_options_that_
     assert rehearsed.strategy["steps_per_execution"] == 4
     mpi = stand_in.of(config(*WORDS, "strategy=mpi", "strategy.bucket_mb=3"))
     assert (mpi.workers, mpi.strategy["all_reduce"], mpi.strategy["bucket_mb"]) == (2, "backend", 3)
+    # Of its own step one rank alone does what is no exchange.
+    itself = stand_in.of(config(*WORDS, "strategy=tf_mpi", "workers=4"))
+    assert (itself.strategy["name"], itself.workers, itself.batch) == ("tf_mpi", 1, 2)
     # A stage's device computes all samples, one stage after another.
     assert stand_in.of(config(*WORDS, "strategy=tf_model_split")).batch == 8
     assert stand_in.beside(config(*WORDS, "strategy=tf_model_split")) == 1

@@ -1,0 +1,95 @@
+"""Measure a few steps of the cells of studies, and profile them, so that choices can be held against them.
+
+python -m bench.study_steps FOLDER STUDY [...]     # FOLDER/profile.json and FOLDER/runs, for `bench.choices`
+
+Cells do a study's steps, but no more of these than tell how long one takes: each is run three times, and all
+once before any again. Called again, it goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench import choices
+from bench import runs as runs_of
+from src import plan
+from src.config import Config, ConfigError, command_line, compose
+from src.predict.own import added, cost_profile
+from src.profile import model
+from src.run import files
+
+ROUNDS = 3
+STEPS, WARMUP, MINUTES = 28, 3, 0.5
+# Where workers don't wait for each other a step is what the rate says, for which more of them are needed.
+STEPS_OF_A_RATE = 60
+# As many samples as every dataset of the studies has to train on, but for those that are limited further.
+SAMPLES = 2048
+# What doesn't change a step, or says for how long a study trains.
+LEFT_OUT = (
+    "dataset.limit", "dataset.test_limit", "epochs", "evaluate_every", "max_minutes", "memory_tracker", "out",
+    "seed", "stop_at_target", "target_accuracy",
+)  # fmt: skip
+
+
+def cells(study: str) -> Iterator[tuple[list[str], Config]]:
+    """Yield the words and the configuration of each different step of a study."""
+    seen = set()
+    for cell in plan.composed(study, None)["cells"].values():
+        words = [word for word in shlex.split(cell["overrides"]) if word.partition("=")[0] not in LEFT_OUT]
+        if tuple(words) not in seen:
+            seen.add(tuple(words))
+            (config,) = compose.cells(command_line.parse(words))
+            yield [*words, *_few_steps(config)], config
+
+
+def _few_steps(config: Config) -> list[str]:
+    """Return the words by which a run ends after a few steps."""
+    by_rate = bool(config.hardware.speeds) and not config.synchronous
+    steps = max(STEPS_OF_A_RATE if by_rate else STEPS, 4 * math.lcm(*added.every(config)))
+    # Of whole steps, one at least.
+    limit = min(steps, max(1, SAMPLES // config.global_batch)) * config.global_batch
+    epochs = math.ceil(steps * config.global_batch / limit)
+    fewer = [f"dataset.limit={limit}", "dataset.test_limit=64", f"epochs={epochs}"]
+    return [*fewer, f"hardware.warmup_steps={WARMUP}"]
+
+
+def chosen(study: str) -> list[tuple[list[str], Config]]:
+    """Return the cells of a study that can be predicted and have others beside them that do the same work."""
+    known: dict[object, list[tuple[list[str], Config]]] = {}
+    for words, config in cells(study):
+        try:
+            cost_profile.kind_of(config)
+        except ConfigError as error:
+            print(f"left out: {' '.join(words)}: {error}")
+            continue
+        if not config.hardware.share_devices:
+            known.setdefault(choices.work_of(config), []).append((words, config))
+    return [cell for place in known.values() if len(place) > 1 for cell in place]
+
+
+def measure(folder: Path, studies: Sequence[str]) -> None:
+    """Profile the cells of studies, and run each of them three times."""
+    found = [cell for study in studies for cell in chosen(study)]
+    model.measure([config for _, config in found], folder)
+    for turn in range(ROUNDS):
+        order = random.Random(turn).sample(found, len(found))
+        for number, (words, _) in enumerate(order, 1):
+            name = hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
+            out = folder / "runs" / f"{name}-r{turn}"
+            if (out / files.METRICS).exists():
+                continue
+            print(f"round {turn + 1} of {ROUNDS}, {number} of {len(order)}: {' '.join(words)}", flush=True)
+            try:
+                runs_of.train(*words, out=out, minutes=MINUTES)
+            except RuntimeError as error:
+                print(f"failed: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    measure(Path(sys.argv[1]), sys.argv[2:])
