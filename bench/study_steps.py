@@ -8,6 +8,7 @@ once before any again. Called again, it goes on where it ended.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import random
@@ -20,16 +21,18 @@ from bench import choices
 from bench import runs as runs_of
 from src import plan
 from src.config import Config, ConfigError, command_line, compose
-from src.predict.own import added, cost_profile
+from src.predict.own import added, calibration, cost_profile, steps
 from src.profile import model
 from src.run import files
 
 ROUNDS = 3
-STEPS, WARMUP, MINUTES = 28, 3, 0.5
+# Steps are at least so many, and take at least so many seconds, but for minutes that end them.
+STEPS, WARMUP, SECONDS, MINUTES = 28, 3, 3.0, 0.5
 # Where workers don't wait for each other a step is what the rate says, for which more of them are needed.
 STEPS_OF_A_RATE = 60
 # As many samples as every dataset of the studies has to train on, but for those that are limited further.
 SAMPLES = 2048
+EPOCHS = 1000
 # What doesn't change a step, or says for how long a study trains.
 LEFT_OUT = (
     "dataset.limit", "dataset.test_limit", "epochs", "evaluate_every", "max_minutes", "memory_tracker", "out",
@@ -45,16 +48,17 @@ def cells(study: str) -> Iterator[tuple[list[str], Config]]:
         if tuple(words) not in seen:
             seen.add(tuple(words))
             (config,) = compose.cells(command_line.parse(words))
-            yield [*words, *_few_steps(config)], config
+            yield words, config
 
 
-def _few_steps(config: Config) -> list[str]:
-    """Return the words by which a run ends after a few steps."""
+def few_steps(config: Config, seconds: float) -> list[str]:
+    """Return the words by which a run ends after a few steps that take about so many seconds each."""
     by_rate = bool(config.hardware.speeds) and not config.synchronous
-    steps = max(STEPS_OF_A_RATE if by_rate else STEPS, 4 * math.lcm(*added.every(config)))
+    least = max(STEPS_OF_A_RATE if by_rate else STEPS, 4 * math.lcm(*added.every(config)))
+    count = max(least, math.ceil(SECONDS / seconds))
     # Of whole steps, one at least.
-    limit = min(steps, max(1, SAMPLES // config.global_batch)) * config.global_batch
-    epochs = math.ceil(steps * config.global_batch / limit)
+    limit = min(count, max(1, SAMPLES // config.global_batch)) * config.global_batch
+    epochs = math.ceil(count * config.global_batch / limit)
     fewer = [f"dataset.limit={limit}", "dataset.test_limit=64", f"epochs={epochs}"]
     return [*fewer, f"hardware.warmup_steps={WARMUP}"]
 
@@ -76,17 +80,20 @@ def chosen(study: str) -> list[tuple[list[str], Config]]:
 def measure(folder: Path, studies: Sequence[str]) -> None:
     """Profile the cells of studies, and run each of them three times."""
     found = [cell for study in studies for cell in chosen(study)]
-    model.measure([config for _, config in found], folder)
+    # A rehearsal has steps enough, and ends by itself.
+    model.measure([dataclasses.replace(config, epochs=EPOCHS) for _, config in found], folder)
+    profile, believed = cost_profile.read(folder), calibration.Fit()
     for turn in range(ROUNDS):
         order = random.Random(turn).sample(found, len(found))
-        for number, (words, _) in enumerate(order, 1):
+        for number, (words, config) in enumerate(order, 1):
             name = hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
             out = folder / "runs" / f"{name}-r{turn}"
             if (out / files.METRICS).exists():
                 continue
             print(f"round {turn + 1} of {ROUNDS}, {number} of {len(order)}: {' '.join(words)}", flush=True)
+            few = few_steps(config, believed.parts(steps.of(config, profile)).seconds)
             try:
-                runs_of.train(*words, out=out, minutes=MINUTES)
+                runs_of.train(*words, *few, out=out, minutes=MINUTES)
             except RuntimeError as error:
                 print(f"failed: {error}", flush=True)
 

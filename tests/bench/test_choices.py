@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench import choices, study_steps
@@ -46,14 +48,33 @@ def test_ways_do_the_same_work_with_the_same_samples_of_the_same_model() -> None
     assert alike == [*list(works)[:3], ("dataset.limit=640",)]
 
 
-def test_a_study_s_steps_are_few_and_each_is_taken_once() -> None:
-    # Four cells have one seed each, and there are three of each of them.
+@pytest.mark.parametrize(("seconds", "least"), [(0.5, study_steps.STEPS), (0.01, 300)])
+def test_a_study_s_steps_are_few_and_each_is_taken_once(seconds: float, least: int) -> None:
+    # Each has three seeds in the study.
     found = study_steps.chosen("mirrored_scaling")
     assert len(found) == 5
     for words, whole in found:
-        (limited,) = compose.cells(command_line.parse(words))
-        steps = limited.dataset["limit"] * limited.epochs / limited.global_batch
-        assert study_steps.STEPS <= steps < study_steps.STEPS + 2
+        (few,) = compose.cells(command_line.parse([*words, *study_steps.few_steps(whole, seconds)]))
+        steps = few.dataset["limit"] * few.epochs / few.global_batch
         # A large batch is taken from few samples, several times.
-        assert limited.dataset["limit"] == study_steps.SAMPLES
-        assert choices.work_of(limited) == choices.work_of(whole)
+        assert few.dataset["limit"] == study_steps.SAMPLES and least <= steps < least + 2
+        assert choices.work_of(few) == choices.work_of(whole)
+
+
+@pytest.mark.slow
+def test_a_study_s_steps_are_measured_once_and_choices_are_held_against_them(
+    mnist: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = [cell for cell in study_steps.chosen("quick") if cell[1].strategy["name"] in ("single", "ddp")]
+    monkeypatch.setattr(study_steps, "chosen", lambda study: two)
+    monkeypatch.setattr(study_steps, "ROUNDS", 1)
+    monkeypatch.setattr(study_steps, "SECONDS", 0.1)
+    study_steps.measure(tmp_path, ["quick"])
+    assert capsys.readouterr().out.count("round 1 of 1") == 2
+    ended = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/metrics.json")}
+    study_steps.measure(tmp_path, ["quick"])
+    assert "round" not in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in ended} == ended and len(ended) == 2
+    choices.of_runs(tmp_path, [tmp_path / "runs"])
+    told = capsys.readouterr().out
+    assert "2 ways; chosen" in told and "\n1 places; regret of the first choice" in told

@@ -171,7 +171,9 @@ class RehearsedStep:
             if event.kind in (added.FETCH, added.PUSH):
                 others = (event.ranks - 1) / self.config.strategy["servers"]
                 return max(found, least) * (1 + others * constants.serving)
-            return found if shared and event.kind == "all_reduce" else max(found, least)
+            # Ranks that sum through shared memory don't sleep; threads of another library do.
+            awake = shared and not self._apart and event.kind == "all_reduce"
+            return found if awake else max(found, least)
 
         slowed = constants.slowed if self.config.hardware.device == "cpu" else 0.0
         computing = constants.computing * (constants.beside if self.times is not None else 1.0) / speed

@@ -7,6 +7,7 @@ rank 0's address alone.
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 
@@ -14,6 +15,9 @@ import torch.distributed as dist
 
 from src.run import files, variables
 from src.runtime.common.context import RankContext
+
+# How often this process has joined a group: all ranks do so as often.
+_joins = itertools.count()
 
 
 def join(context: RankContext, backend: str) -> None:
@@ -29,6 +33,10 @@ def join(context: RankContext, backend: str) -> None:
     if dist.is_initialized():
         return
     store = _store(context)
+    if store is not None:
+        # torch names groups from the beginning once the first one is gone: a rank that joins again would find
+        # where the others were.
+        store = dist.PrefixStore(f"join {next(_joins)}", store)
     dist.init_process_group(backend, rank=context.rank, world_size=context.world_size, store=store)
 
 

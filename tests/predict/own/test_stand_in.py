@@ -110,6 +110,13 @@ def test_what_is_exchanged_comes_on_top(words: tuple[str, ...], compute: float, 
     assert parts(*words) == pytest.approx((compute, exchange))
 
 
+@pytest.mark.parametrize(("strategy", "seconds"), [("tf_mirrored", 4.0), ("ddp", 1.0)])
+def test_threads_of_another_library_take_a_while_to_awake(strategy: str, seconds: float) -> None:
+    # A MiB in shared memory takes a second, during which ranks of torch don't sleep.
+    woken = parts(f"strategy={strategy}", constants=replace(PLAIN, wake_seconds=4.0, slowed=0.0))
+    assert woken[1] == pytest.approx(seconds)
+
+
 def test_an_mpi_moves_on_inside_its_calls_alone() -> None:
     run = config(*WORDS, "strategy=mpi")
     events = [
