@@ -29,8 +29,12 @@ from src.predict.own.calibration import Run
 from src.predict.predictions import Calibration
 from src.predict.step import Step
 
-# Of a place of published tables; of one that was run; and of how many choices the best counts.
+# So many ways a place of published tables has, and one that was run; of so many choices the best counts.
 WAYS, WAYS_OF_RUNS, CHOICES = 3, 2, 3
+# What a profile's identity (`src/predict/own/cost_profile.py`) says of a run's work and devices.
+WORK = (
+    "model", "dataset", "task", "precision", "device", "cores_per_device", "optimizer", "momentum", "clipped",
+)  # fmt: skip
 Measured = TypeVar("Measured", Step, Run)
 
 
@@ -102,7 +106,7 @@ def place_of_run(run: Run) -> Hashable:
 def work_of(config: Config) -> Hashable:
     """Return what the steps of a run have in common with others that do the same work on the same machine."""
     common = cost_profile.identity(config)
-    alike = {key: common[key] for key in ("model", "dataset", "task", "precision", "optimizer")}
+    alike = {key: common[key] for key in WORK} | {"batchnorm": config.batchnorm}
     digest = hashlib.sha256(json.dumps(alike, sort_keys=True).encode()).hexdigest()[:6]
     speeds = tuple(config.hardware.speeds or ())
     named = config.model["name"], config.dataset["name"], digest, config.framework

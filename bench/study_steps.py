@@ -3,7 +3,7 @@
 python -m bench.study_steps FOLDER STUDY [...]     # FOLDER/profile.json and FOLDER/runs, for `bench.choices`
 
 Cells do a study's steps, but no more of these than tell how long one takes: each is run three times, and all
-once before any again. Called again, it goes on where it ended.
+once before any again. Called again, it profiles them anew, and runs what hasn't ended.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from src.config import Config, ConfigError, command_line, compose
 from src.predict.own import added, calibration, cost_profile, steps
 from src.profile import model
 from src.run import files
+from src.run.status import MEASURED
+from src.run.tables import read_mapping
 
 ROUNDS = 3
 # Steps are at least so many, and take at least so many seconds, but for minutes that end them.
@@ -56,7 +58,7 @@ def few_steps(config: Config, seconds: float) -> list[str]:
     by_rate = bool(config.hardware.speeds) and not config.synchronous
     least = max(STEPS_OF_A_RATE if by_rate else STEPS, 4 * math.lcm(*added.every(config)))
     count = max(least, math.ceil(SECONDS / seconds))
-    # Of whole steps, one at least.
+    # A dataset has whole steps, one at least.
     limit = min(count, max(1, SAMPLES // config.global_batch)) * config.global_batch
     epochs = math.ceil(count * config.global_batch / limit)
     fewer = [f"dataset.limit={limit}", "dataset.test_limit=64", f"epochs={epochs}"]
@@ -88,13 +90,13 @@ def measure(folder: Path, studies: Sequence[str]) -> None:
         for number, (words, config) in enumerate(order, 1):
             name = hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
             out = folder / "runs" / f"{name}-r{turn}"
-            if (out / files.METRICS).exists():
+            if read_mapping(out / files.METRICS).get("status") in MEASURED:
                 continue
             print(f"round {turn + 1} of {ROUNDS}, {number} of {len(order)}: {' '.join(words)}", flush=True)
-            few = few_steps(config, believed.parts(steps.of(config, profile)).seconds)
             try:
+                few = few_steps(config, believed.parts(steps.of(config, profile)).seconds)
                 runs_of.train(*words, *few, out=out, minutes=MINUTES)
-            except RuntimeError as error:
+            except (RuntimeError, ConfigError) as error:
                 print(f"failed: {error}", flush=True)
 
 

@@ -5,7 +5,7 @@ Large tensors have the same few random numbers again and again, and how weights 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -35,14 +35,15 @@ _layouts: dict[Hashable, Layout] = {}
 
 
 @contextmanager
-def laid_out_alike() -> Iterator[None]:
-    """Have models of the same weights be laid out as the first one of this process, within the block."""
+def laid_out_alike(options: Mapping[str, Any]) -> Iterator[None]:
+    """Have models of the same options be laid out as the first one of this process, within the block."""
     find = memory_format.find
 
     def known(model: nn.Module, inputs: Sequence[Tensor]) -> Layout:
         named = [*model.named_parameters(), *((f"input {place}", each) for place, each in enumerate(inputs))]
-        # Layers say of themselves how they stride.
-        key = type(model), repr(model), tuple((name, each.shape, each.dtype) for name, each in named)
+        shapes = tuple((name, each.shape, each.dtype) for name, each in named)
+        # Layers say of themselves how they stride; a user's file may have changed since.
+        key = repr(options), repr(model), shapes, tuple(map(type, model.modules()))
         if key not in _layouts:
             _layouts[key] = find(model, inputs)
         return _layouts[key]

@@ -318,7 +318,7 @@ def context_of(config: Config) -> Iterator[tuple[RankContext, Recorder]]:
         arrays = prepared.load(config.dataset)
         context = RankContext(config, 0, config.workers, arrays, Path(folder), (0,))
         recorder = Recorder(config, 0, Path(folder, "rank"), started=time.time(), probes=False)
-        with laid_out_alike():
+        with laid_out_alike(config.model):
             yield context, recorder
 
 

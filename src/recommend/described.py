@@ -102,7 +102,7 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
     chosen = choice.chosen
     other = alone is not None and alone.batch != chosen.batch
     at_batch = f" at batch {alone.batch}" if alone is not None and other else ""
-    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch)
+    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch, asked=asked.takes_one)
     said.append(_why(chosen))
     said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, asked, past))

@@ -124,7 +124,7 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
     alone = answer.alone
     other = alone is not None and alone.batch != chosen.batch
     at_batch = f" at batch {alone.batch}" if alone is not None and other else ""
-    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch)
+    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch, asked=True)
     said += _why(chosen)
     said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, found, past))

@@ -13,7 +13,9 @@ from src.report.verdict.objective import THROUGHPUT, TIME
 SLACK = 2.0
 
 
-def opening(choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_batch: str) -> list[str]:
+def opening(
+    choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_batch: str, *, asked: bool
+) -> list[str]:
     """Say what is chosen, and what that gives beside one device, or first that nothing should be distributed.
 
     Args:
@@ -21,6 +23,7 @@ def opening(choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_
         alone: one device; `None` where nothing is known of it.
         figures: returns the words on a way's figures.
         at_batch: words on the batch of one device, where that is another one.
+        asked: whether one device could be chosen.
     """
     chosen, aim = choice.chosen, choice.aim
     assert chosen is not None
@@ -33,8 +36,8 @@ def opening(choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_
         return [f"Train with {found}.", *([none] if any(each.devices > 1 for each in several) else [])]
     times = chosen.value(aim) / alone.value(aim)
     beside = f"{times:.3g} times as fast as one device{at_batch}"
-    # Among what could be chosen it would have been, were it as good as the best.
-    if alone.fits and alone not in several and math.log(times) <= chosen.apart(alone):
+    # Had it been asked for, it would be chosen.
+    if alone.fits and not asked and math.log(times) <= chosen.apart(alone):
         none = f"one device alone, with {figures(alone)}, is as fast, as far as known"
         return [
             f"Nothing should be distributed: {none}.",

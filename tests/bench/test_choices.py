@@ -40,6 +40,8 @@ def test_ways_do_the_same_work_with_the_same_samples_of_the_same_model() -> None
             ("dataset=fashion_mnist",),
             ("dataset.limit=640",),
             ("optimizer.name=adam",),
+            ("optimizer.clip_norm=1",),
+            ("hardware.cores_per_device=2",),
             ("strategy=tf_single",),
             ("hardware.speeds=[0.5]",),
         ]

@@ -60,7 +60,7 @@ def test_models_that_are_alike_are_laid_out_as_the_first_one_is() -> None:
     plain = {stride: laid_out(stride) for stride in (1, 6)}
     assert plain[1] != plain[6]
     looks.clear()
-    with laid_out_alike():
+    with laid_out_alike({}):
         assert {stride: laid_out(stride) for stride in (1, 6)} == plain
         seen = len(looks)
         assert {stride: laid_out(stride) for stride in (6, 1)} == plain
@@ -77,7 +77,7 @@ class Flat(nn.Conv2d):
 
 
 def test_what_can_not_be_laid_out_is_not_the_next_time() -> None:
-    with laid_out_alike():
+    with laid_out_alike({}):
         models = [nn.Sequential(Flat(2, 4, 3)) for _ in range(2)]
         failures = [memory_format.lay_out(model, [torch.rand(1, 2, 6, 6)]) for model in models]
     assert failures[0] is not None and failures[0] == failures[1]

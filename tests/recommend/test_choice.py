@@ -174,15 +174,17 @@ def test_no_rule_is_about_one_device_that_has_room() -> None:
 
 
 def test_what_one_device_does_as_fast_is_said_first() -> None:
-    def said(chosen: Candidate, *others: Candidate) -> list[str]:
+    def said(chosen: Candidate, *others: Candidate, asked: bool = False) -> list[str]:
         found = choose([chosen, *others], "throughput")
-        return opening(found, ALONE, lambda each: f"{each.rate:.0f} samples/s", "")
+        return opening(found, ALONE, lambda each: f"{each.rate:.0f} samples/s", "", asked=asked)
 
     slower = ddp(2, 1.0, 0.1)
     first, second = said(slower)
     assert first.startswith("Nothing should be distributed: one device alone, with ")
     assert second.startswith(f"Of what was asked for, the best is {slower.name}") and "0.9" in second
     # It is among what could be chosen, and is told of as the others are.
-    assert said(slower, ALONE)[0].startswith(f"Train with {ALONE.name}")
+    assert said(slower, ALONE, asked=True)[0].startswith(f"Train with {ALONE.name}")
+    # It was asked for, and a limit refuses it.
+    assert said(slower, asked=True)[0].startswith(f"Train with {slower.name}")
     quicker = ddp(8, 0.125)
     assert [each.split(" ")[0] for each in said(quicker)] == ["Train", "That"]

@@ -37,7 +37,8 @@ class Constants:
         straggling: by how much a rank's step varies, as a part of what it computes.
         pass_seconds: that each pass of a stage takes besides its operations.
         between_seconds: between two steps of stages.
-        wake_seconds: that an exchange by the backend takes at least, until threads of a CPU are awake.
+        wake_seconds: that an exchange by the backend, or of threads of another library, takes at least, until
+            threads of a CPU are awake.
         split: how many times as long a backward pass for weights takes that is done apart.
         exchanging_apart: how many times as long as that exchanges of other libraries than torch's take.
         serving: by which part of what one worker waits for a server it waits longer for each other worker.

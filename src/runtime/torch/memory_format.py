@@ -64,7 +64,7 @@ def lay_out(model: nn.Module, inputs: Sequence[Tensor]) -> str | None:
 
 
 def find(model: nn.Module, inputs: Sequence[Tensor]) -> Layout:
-    """Return how a model is laid out for inputs [1, ...]; it is in channels_last then."""
+    """Return how a model is laid out for inputs [1, ...]; `take` lays it out."""
     if not any(isinstance(layer, nn.Conv2d) for layer in model.modules()):
         return Layout()
     with unchanged(model), evaluating(model):
@@ -76,7 +76,7 @@ def find(model: nn.Module, inputs: Sequence[Tensor]) -> Layout:
             outputs = model_outputs(model(*inputs))
         failure = None if all(map(_alike, outputs, plain)) else "it computes something else"
     except Exception as error:
-        failure = str(error).strip().splitlines()[0] or type(error).__name__
+        failure = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
     return Layout(failure, tuple(dict.fromkeys(single_pixel)))
 
 

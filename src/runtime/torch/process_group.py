@@ -32,17 +32,18 @@ def join(context: RankContext, backend: str) -> None:
     """
     if dist.is_initialized():
         return
-    store = _store(context)
-    if store is not None:
-        # torch names groups from the beginning once the first one is gone: a rank that joins again would find
-        # where the others were.
-        store = dist.PrefixStore(f"join {next(_joins)}", store)
+    store = _store(context, next(_joins))
     dist.init_process_group(backend, rank=context.rank, world_size=context.world_size, store=store)
 
 
-def _store(context: RankContext) -> dist.Store | None:
-    """Return the store through which the ranks find each other, `None` for torchrun's."""
+def _store(context: RankContext, number: int) -> dist.Store | None:
+    """Return the store through which the ranks find each other, `None` for torchrun's.
+
+    torch names groups from the beginning once the first one is gone: in one file a rank that joins again
+    would find where the others were.
+    """
     if (name := os.environ.get(variables.STORE)) is not None:
+        name = f"{name}-{number}" if number else name
         return dist.FileStore(str(context.folder / files.RANKS / name), context.world_size)
     if variables.PARENT not in os.environ:
         return None
