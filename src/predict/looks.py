@@ -6,14 +6,15 @@ A process is the first rank of as many as are asked for; exchanges send nothing.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -42,8 +43,10 @@ from src.runtime.torch.dry_run import Look
 from src.runtime.torch.kernel_counter import KernelCounter
 from src.runtime.torch.sharding import model_shards
 from src.runtime.torch.sharding.groups import Group
-from src.runtime.torch.tensor import finding, plan
+from src.runtime.torch.tensor import finding
+from src.runtime.torch.tensor import plan as planning
 from src.runtime.torch.tensor.group import AXIS, MeshTensorGroup
+from src.runtime.torch.tensor.plan import Plan
 
 CPU = torch.device("cpu")
 
@@ -88,40 +91,25 @@ def put_gradients_in_buckets(model: nn.Module, microbatches: int, note: Callable
         parameter.register_post_accumulate_grad_hook(keep)
 
 
-def shards(config: Config) -> Look:
-    """Look at a step of a device that has its shard of the model."""
+def shards(config: Config, found: Sequence[Group]) -> Look:
+    """Look at a step of a device that has its shard of the model, which is gathered in groups."""
     with context_of(config) as (context, recorder), group_that_sends_nothing(config.workers):
-        found = _groups(context)
         made = mesh.make(context, CPU)
         task = setup.make_task(context)
         with GpuOperators(), drawn_again():
             return model_shards.look(context, task, CPU, found, made, recorder, foreach=True)
 
 
-# Groups in which a model is gathered, by what they depend on.
-_found: dict[str, list[Group]] = {}
-
-
-def _groups(context: RankContext) -> list[Group]:
-    """Return the groups in which a model is gathered, which take longest to find."""
-    # They are those of so many ranks and samples as of any others.
-    key = repr(dataclasses.replace(context.config, workers=1, batch=1))
-    if key not in _found:
-        _found[key] = model_shards.find_groups(context, setup.build(context, _ignore), CPU)
-    return _found[key]
-
-
-def parts(config: Config) -> Look:
-    """Look at a step of a device that has its part of each layer."""
+def parts(config: Config, found: Plan) -> Look:
+    """Look at a step of a device that has its part of each layer, by a plan."""
     with context_of(config) as (context, recorder), group_that_sends_nothing(config.workers):
-        found = finding.find(context, setup.build(context, _ignore), CPU)
         made = mesh.make(context, CPU)
 
         def divide(model: nn.Module, _: KernelCounter) -> tuple[nn.Module, Callable[[], None]]:
             group = MeshTensorGroup(made[AXIS], recorder)
             # Nothing is drawn of tensors without data: generators are left alone.
             group.region.watches = False
-            plan.parallelize(model, found, group)
+            planning.parallelize(model, found, group)
             return model, lambda: settle(model)
 
         def settle(model: nn.Module) -> None:
@@ -148,22 +136,73 @@ def parts(config: Config) -> Look:
             raise ConfigError(finding.failure(context, found, error)) from error
 
 
-def on_a_mesh(config: Config) -> Look:
-    """Look at a step of a device on a mesh: of shards or parts, of which there may be copies."""
-    copies_of(config)
-    if config.degrees.tensor == config.degrees.shard == 1:
+def find_on_a_mesh(context: RankContext, model: nn.Module) -> Plan | list[Group]:
+    """Find a plan of parts, or else groups that are gathered.
+
+    Raises:
+        ConfigError: for a mesh that isn't looked at.
+    """
+    degrees = context.config.degrees
+    copies_of(context.config)
+    if degrees.tensor == degrees.shard == 1:
         raise ConfigError("strategy.tensor=1 strategy.shard=1: a mesh of copies alone is strategy=ddp")
-    return parts(config) if config.degrees.tensor > 1 else shards(config)
+    return (finding.find if degrees.tensor > 1 else model_shards.find_groups)(context, model, CPU)
 
 
-# How each strategy's step is looked at, and whether what is divided goes with the number of devices.
-LOOKS: dict[str, tuple[Callable[[Config], Look], bool]] = {
-    "single": (lambda config: whole(config, buckets=False), False),
-    "ddp": (lambda config: whole(config, buckets=True), False),
-    "fsdp": (shards, True),
-    "tensor_parallel": (parts, False),
-    HYBRID: (on_a_mesh, False),
+@dataclass(frozen=True)
+class Kind:
+    """How a strategy's step is looked at.
+
+    Attributes:
+        look: looks at one by what was found.
+        find: finds how the model is divided, by the model itself; `None` where it isn't.
+        divided: whether what is divided goes with the number of devices.
+    """
+
+    look: Callable[[Config, Any], Look]
+    find: Callable[[RankContext, nn.Module], Any] | None = None
+    divided: bool = False
+
+
+LOOKS = {
+    "single": Kind(lambda config, _: whole(config, buckets=False)),
+    "ddp": Kind(lambda config, _: whole(config, buckets=True)),
+    "fsdp": Kind(shards, lambda context, model: model_shards.find_groups(context, model, CPU), divided=True),
+    "tensor_parallel": Kind(parts, lambda context, model: finding.find(context, model, CPU)),
+    HYBRID: Kind(
+        lambda config, found: (parts if config.degrees.tensor > 1 else shards)(config, found), find_on_a_mesh
+    ),
 }
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole model, of which no copy is kept.
+
+    Attributes:
+        weights: bytes of its weights.
+        share: what the first of several shards has of it.
+        batchnorm: whether it has statistics of a micro-batch.
+        found: how it is divided.
+    """
+
+    weights: float
+    share: Share
+    batchnorm: bool
+    found: Any
+
+    @classmethod
+    def of(cls, config: Config, kind: Kind) -> Whole:
+        """Build a model, and find how it is divided."""
+        # Which layers a model uses may depend on what they compute.
+        drawn = contextlib.nullcontext() if kind.find else drawn_again()
+        with context_of(config) as (context, _), drawn:
+            model = setup.build(context, _ignore)
+            found = kind.find(context, model) if kind.find else None
+        weights = float(sum(each.nbytes for each in model.parameters()))
+        return cls(weights, share_of(model), has_batch_statistics(model), found)
+
+
 # Their steps differ with the number of devices in more than what is divided.
 BY_NUMBER = ("tensor_parallel", HYBRID)
 
@@ -184,10 +223,8 @@ def looked_at(
     if config.cuts:
         yield from _pipelines(question, strategy, devices, config)
         return
-    # Files of the user's may have changed since another question.
-    _found.clear()
     words, microbatches = question.words, config.microbatches
-    look, divided = LOOKS[strategy]
+    kind = LOOKS[strategy]
     shared: Looked | str | None = None
     fewest = 0
     for count in devices:
@@ -196,10 +233,10 @@ def looked_at(
         if shared is None or (strategy in BY_NUMBER and not fails):
             fewest = count
             points = [(count, samples) for samples in _samples(question)]
-            points += [(2 * count, SAMPLES[0])] if divided else []
+            points += [(2 * count, SAMPLES[0])] if kind.divided else []
             try:
                 configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
-                shared = _looked(count, configs, look)
+                shared = _looked(count, configs, kind)
             except ConfigError as error:
                 # A mesh can't be laid out of any number of devices.
                 shared = str(error)
@@ -214,25 +251,21 @@ def _samples(question: Asked) -> Sequence[int]:
     return (SAMPLES[0], SAMPLES[-1]) if question.straight else SAMPLES
 
 
-def _looked(
-    devices: int, configs: Mapping[tuple[int, int], Config], look: Callable[[Config], Look]
-) -> Looked | str:
+def _looked(devices: int, configs: Mapping[tuple[int, int], Config], kind: Kind) -> Looked | str:
     try:
         with warnings.catch_warnings():
             # What a run prints once is of no use here.
             warnings.simplefilter("ignore")
-            with context_of(next(iter(configs.values()))) as (context, _), drawn_again():
-                model = setup.build(context, _ignore)
-            weights = float(sum(each.nbytes for each in model.parameters()))
-            looks = {point: look(config) for point, config in configs.items()}
-            law = Law.of({point: each.live.sizes for point, each in looks.items()}, share_of(model))
+            model = Whole.of(next(iter(configs.values())), kind)
+            looks = {point: kind.look(config, model.found) for point, config in configs.items()}
+            law = Law.of({point: each.live.sizes for point, each in looks.items()}, model.share)
     except Exception as error:
         return reason_of(error)
     traces: Traces | str
     try:
         own = {samples: each.trace for (count, samples), each in looks.items() if count == devices}
         more = {count: each.trace for (count, _), each in looks.items() if count != devices}
-        traces = Traces.of(own, devices, more, share_of(model))
+        traces = Traces.of(own, devices, more, model.share)
     except ConfigError as error:
         traces = str(error)
     first = next(iter(configs.values()))
@@ -241,7 +274,7 @@ def _looked(
     # Each device builds the whole model and looks at it, or holds it against the split one.
     start = 4.0 if first.degrees.tensor > 1 else 2.0 if first.degrees.shard > 1 else 1.0
     buckets = first.strategy.get("bucket_mb", 0.0) * 2**20
-    return Looked(devices, law, weights, traces, buckets, copies, start, has_batch_statistics(model))
+    return Looked(devices, law, model.weights, traces, buckets, copies, start, model.batchnorm)
 
 
 def _pipelines(

@@ -7,7 +7,7 @@ long operations take on a described device.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,6 +21,7 @@ from src.measure.live_bytes import PARTS
 from src.measure.live_step import LiveBytes
 from src.partition import balance
 from src.partition import plan as planning
+from src.partition.live_memory import StageBytes
 from src.partition.model_profile import LiveTensor, ModelProfile
 from src.partition.plan import CutOptions, Plan
 from src.partition.torch import cost, export
@@ -57,6 +58,7 @@ class CutModel:
         export.load()
         self._contexts = contexts
         self._profiles: dict[int, ModelProfile] = {}
+        self._passes: dict[Hashable, StageBytes] = {}
         few, *_, many = contexts
         first, config = contexts[few], contexts[few].config
         whole = setup.build(first, lambda _: None)
@@ -156,14 +158,23 @@ class CutModel:
         count = config.degrees.pipeline
         context = dataclasses.replace(first, config=config, rank=rank, world_size=count)
         values = self._values_of(config)
-        own = {
-            number: Stage.of(self._graph, *span, values, plan.stages[number].again)
-            for number, span in spans.items()
-        }
+        own, found = {}, {}
+        for number, span in spans.items():
+            again = plan.stages[number].again
+            own[number] = stage = Stage.of(self._graph, *span, values, again)
+            # Other numbers of copies and micro-batches have the same stages.
+            key = span, repr(again), config.microbatch, config.microbatches == 1, repr(CutOptions.of(config))
+            if key not in self._passes:
+                self._passes[key] = predicted_memory.of_passes(
+                    context, stage, self._task, CPU, first=number == 0
+                )
+            found[number] = self._passes[key]
         only = next(iter(own.values()))
         whole = self._graph.stages(list(spans.values())) if len(own) > 1 else None
         module = only if whole is None else RankStages(whole, list(own.values()))
-        return predicted_memory.of_stages(context, own, module, self._task, CPU, (rank, count), foreach=True)
+        return predicted_memory.of_stages(
+            context, own, module, self._task, CPU, (rank, count), foreach=True, found=found
+        )
 
     def _values_of(self, config: Config) -> Mapping[str, Value]:
         """Return the forms of the graph's tensors for a run's micro-batches."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from src.config import Config
 from src.config.schedules import SCHEDULES
 from src.measure.live_step import LiveBytes
 from src.partition import live_memory, live_pipedream
@@ -88,6 +89,7 @@ def of_stages(
     place: tuple[int, int],
     *,
     foreach: bool | None = None,
+    found: Mapping[int, StageBytes] | None = None,
 ) -> LiveBytes:
     """Predict a step of a rank that holds stages of a pipeline.
 
@@ -99,20 +101,13 @@ def of_stages(
         device: where they run.
         place: the rank's place among those that hold the stages, and how many these are.
         foreach: whether the optimizer takes all parameters at once; by default as on `device`.
+        found: what the passes of each stage make and free, as `of_passes` finds it; found here by default.
     """
     config, options = context.config, CutOptions.of(context.config)
-    count, last = config.microbatches, place[1] * config.virtual_stages - 1
-    again = range({"except_last": count - 1, "full": count}.get(options.recompute, 0))
-    splits = options.schedule is not None and SCHEDULES[options.schedule].splits
-    inputs, targets = first_samples(context, task, config.microbatch, device)
-    found: dict[int, StageBytes] = {}
-    for number, stage in stages.items():
-        for computed_again in {microbatch in again for microbatch in range(count)}:
-            traced = _traced(
-                context, task, stage, inputs, targets, first=number == 0, again=computed_again, splits=splits
-            )
-            earlier = found[number].passes if number in found else {}
-            found[number] = replace(traced, passes={**earlier, **traced.passes})
+    last = place[1] * config.virtual_stages - 1
+    if found is None:
+        found = {n: of_passes(context, stage, task, device, first=n == 0) for n, stage in stages.items()}
+    again, count = _again(config), config.microbatches
     whole_inputs, whole_targets = first_samples(context, task, config.worker_batch, device)
     batch = [*(whole_inputs if 0 in stages else ()), *(whole_targets if last in stages else ())]
     trained = {id(each): each for number, stage in stages.items() for each in _trained(stage, found[number])}
@@ -132,6 +127,35 @@ def of_stages(
         last=last,
         averages=config.degrees.data > 1,
     )
+
+
+def of_passes(
+    context: RankContext, stage: Stage, task: Task, device: torch.device, *, first: bool
+) -> StageBytes:
+    """Return what the passes of each micro-batch of a stage make and free, which need no other stages.
+
+    Args:
+        context: the rank's context.
+        stage: the stage.
+        task: the configured task.
+        device: where it runs.
+        first: whether this is the model's first stage.
+    """
+    config, schedule = context.config, CutOptions.of(context.config).schedule
+    splits = schedule is not None and SCHEDULES[schedule].splits
+    inputs, targets = first_samples(context, task, config.microbatch, device)
+    again = _again(config)
+    every = [
+        _traced(context, task, stage, inputs, targets, first=first, again=computed_again, splits=splits)
+        for computed_again in sorted({number in again for number in range(config.microbatches)})
+    ]
+    return replace(every[-1], passes={kind: sizes for each in every for kind, sizes in each.passes.items()})
+
+
+def _again(config: Config) -> range:
+    """Return the micro-batches of a step whose forward passes are computed again."""
+    count = config.microbatches
+    return range({"except_last": count - 1, "full": count}.get(CutOptions.of(config).recompute, 0))
 
 
 def of_asynchronous_stage(
