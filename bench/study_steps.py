@@ -3,19 +3,21 @@
 python -m bench.study_steps FOLDER STUDY [...]     # FOLDER/profile.json and FOLDER/runs, for `bench.choices`
 
 Cells do a study's steps, but no more of these than tell how long one takes: each is run three times, and all
-once before any again. Called again, it profiles them anew, and runs what hasn't ended.
+once before any again. With `--places` and `--ways` some are drawn of a study's places, and of what does the
+same work at one. Called again, it profiles them anew, and runs what hasn't ended.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import hashlib
 import math
 import random
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from bench import choices
 from bench import runs as runs_of
@@ -27,6 +29,9 @@ from src.run import files
 from src.run.status import MEASURED
 from src.run.tables import read_mapping
 
+# The words of a command line and what they are composed to.
+Cell = tuple[list[str], Config]
+Drawn = TypeVar("Drawn")
 ROUNDS = 3
 # Steps are at least so many, and take at least so many seconds, but for minutes that end them.
 STEPS, WARMUP, SECONDS, MINUTES = 28, 3, 3.0, 0.5
@@ -42,7 +47,7 @@ LEFT_OUT = (
 )  # fmt: skip
 
 
-def cells(study: str) -> Iterator[tuple[list[str], Config]]:
+def cells(study: str) -> Iterator[Cell]:
     """Yield the words and the configuration of each different step of a study."""
     seen = set()
     for cell in plan.composed(study, None)["cells"].values():
@@ -65,9 +70,15 @@ def few_steps(config: Config, seconds: float) -> list[str]:
     return [*fewer, f"hardware.warmup_steps={WARMUP}"]
 
 
-def chosen(study: str) -> list[tuple[list[str], Config]]:
-    """Return the cells of a study that can be predicted and have others beside them that do the same work."""
-    known: dict[object, list[tuple[list[str], Config]]] = {}
+def chosen(study: str, places: int | None = None, ways: int | None = None) -> list[Cell]:
+    """Return the cells of a study that can be predicted and have others beside them that do the same work.
+
+    Args:
+        study: the name of a study.
+        places: how many places are drawn at random; all by default.
+        ways: how many cells are drawn at each; all by default.
+    """
+    known: dict[object, list[Cell]] = {}
     for words, config in cells(study):
         try:
             cost_profile.kind_of(config)
@@ -76,12 +87,17 @@ def chosen(study: str) -> list[tuple[list[str], Config]]:
             continue
         if not config.hardware.share_devices:
             known.setdefault(choices.work_of(config), []).append((words, config))
-    return [cell for place in known.values() if len(place) > 1 for cell in place]
+    draw = random.Random(study)
+    drawn = _drawn([place for place in known.values() if len(place) > 1], places, draw)
+    return [cell for place in drawn for cell in _drawn(place, ways, draw)]
 
 
-def measure(folder: Path, studies: Sequence[str]) -> None:
-    """Profile the cells of studies, and run each of them three times."""
-    found = [cell for study in studies for cell in chosen(study)]
+def _drawn(every: Sequence[Drawn], count: int | None, draw: random.Random) -> Sequence[Drawn]:
+    return every if count is None or count >= len(every) else draw.sample(every, count)
+
+
+def measure(folder: Path, found: Sequence[Cell]) -> None:
+    """Profile cells, and run each of them three times."""
     # A rehearsal has steps enough, and ends by itself.
     model.measure([dataclasses.replace(config, epochs=EPOCHS) for _, config in found], folder)
     profile, believed = cost_profile.read(folder), calibration.Fit()
@@ -100,5 +116,18 @@ def measure(folder: Path, studies: Sequence[str]) -> None:
                 print(f"failed: {error}", flush=True)
 
 
+def main() -> None:
+    """Measure the studies that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m bench.study_steps", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("studies", nargs="+")
+    parser.add_argument("--places", type=int, help="how many are drawn of a study's places")
+    parser.add_argument("--ways", type=int, help="how many cells are drawn at a place")
+    asked = parser.parse_args()
+    measure(
+        asked.folder, [cell for study in asked.studies for cell in chosen(study, asked.places, asked.ways)]
+    )
+
+
 if __name__ == "__main__":
-    measure(Path(sys.argv[1]), sys.argv[2:])
+    main()

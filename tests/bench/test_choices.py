@@ -63,18 +63,24 @@ def test_a_study_s_steps_are_few_and_each_is_taken_once(seconds: float, least: i
         assert choices.work_of(few) == choices.work_of(whole)
 
 
+def test_of_many_places_and_ways_some_are_drawn_always_the_same() -> None:
+    every = [words for words, _ in study_steps.chosen("mirrored_scaling")]
+    drawn = [[words for words, _ in study_steps.chosen("mirrored_scaling", 1, 2)] for _ in range(2)]
+    assert drawn[0] == drawn[1] and len(drawn[0]) == 2 and all(words in every for words in drawn[0])
+    assert [words for words, _ in study_steps.chosen("mirrored_scaling", 9, 9)] == every
+
+
 @pytest.mark.slow
 def test_a_study_s_steps_are_measured_once_and_choices_are_held_against_them(
     mnist: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two = [cell for cell in study_steps.chosen("quick") if cell[1].strategy["name"] in ("single", "ddp")]
-    monkeypatch.setattr(study_steps, "chosen", lambda study: two)
     monkeypatch.setattr(study_steps, "ROUNDS", 1)
     monkeypatch.setattr(study_steps, "SECONDS", 0.1)
-    study_steps.measure(tmp_path, ["quick"])
+    study_steps.measure(tmp_path, two)
     assert capsys.readouterr().out.count("round 1 of 1") == 2
     ended = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/metrics.json")}
-    study_steps.measure(tmp_path, ["quick"])
+    study_steps.measure(tmp_path, two)
     assert "round" not in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in ended} == ended and len(ended) == 2
     choices.of_runs(tmp_path, [tmp_path / "runs"])
