@@ -1,6 +1,7 @@
 """Measure a few steps of the cells of studies, and profile them, so that choices can be held against them.
 
-python -m bench.study_steps FOLDER STUDY [...]     # FOLDER/profile.json and FOLDER/runs, for `bench.choices`
+python -m bench.study_steps FOLDER STUDY [...] [--places N] [--ways N]
+                                                # FOLDER/profile.json and FOLDER/runs, for `bench.choices`
 
 Cells do a study's steps, but no more of these than tell how long one takes: each is run three times, and all
 once before any again. With `--places` and `--ways` some are drawn of a study's places, and of what does the
@@ -87,13 +88,14 @@ def chosen(study: str, places: int | None = None, ways: int | None = None) -> li
             continue
         if not config.hardware.share_devices:
             known.setdefault(choices.work_of(config), []).append((words, config))
-    draw = random.Random(study)
-    drawn = _drawn([place for place in known.values() if len(place) > 1], places, draw)
-    return [cell for place in drawn for cell in _drawn(place, ways, draw)]
+    several = {place: found for place, found in known.items() if len(found) > 1}
+    drawn = _drawn(list(several), places, study)
+    # Which ways are drawn at a place doesn't depend on how many places are.
+    return [cell for place in drawn for cell in _drawn(several[place], ways, repr(place))]
 
 
-def _drawn(every: Sequence[Drawn], count: int | None, draw: random.Random) -> Sequence[Drawn]:
-    return every if count is None or count >= len(every) else draw.sample(every, count)
+def _drawn(every: Sequence[Drawn], count: int | None, seed: str) -> Sequence[Drawn]:
+    return every if count is None or count >= len(every) else random.Random(seed).sample(every, count)
 
 
 def measure(folder: Path, found: Sequence[Cell]) -> None:
@@ -122,8 +124,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("studies", nargs="+")
     parser.add_argument("--places", type=int, help="how many are drawn of a study's places")
-    parser.add_argument("--ways", type=int, help="how many cells are drawn at a place")
+    parser.add_argument("--ways", type=int, help="how many cells are drawn at a place, two at least")
     asked = parser.parse_args()
+    if asked.places is not None and asked.places < 1:
+        parser.error(f"--places {asked.places}: must be 1 or more")
+    if asked.ways is not None and asked.ways < 2:
+        parser.error(f"--ways {asked.ways}: must be 2 or more, for a choice is among several")
     measure(
         asked.folder, [cell for study in asked.studies for cell in chosen(study, asked.places, asked.ways)]
     )

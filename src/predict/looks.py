@@ -136,71 +136,98 @@ def parts(config: Config, found: Plan) -> Look:
             raise ConfigError(finding.failure(context, found, error)) from error
 
 
-def find_on_a_mesh(context: RankContext, model: nn.Module) -> Plan | list[Group]:
-    """Find a plan of parts, or else groups that are gathered.
+# How a model is divided: by a plan of parts, or into groups that are gathered; `None` where it isn't.
+Division = Plan | Sequence[Group] | None
 
-    Raises:
-        ConfigError: for a mesh that isn't looked at.
-    """
-    degrees = context.config.degrees
-    copies_of(context.config)
-    if degrees.tensor == degrees.shard == 1:
+
+def check_mesh(config: Config) -> None:
+    """Raise `ConfigError` for a mesh that isn't looked at."""
+    if config.degrees.tensor == config.degrees.shard == 1:
         raise ConfigError("strategy.tensor=1 strategy.shard=1: a mesh of copies alone is strategy=ddp")
-    return (finding.find if degrees.tensor > 1 else model_shards.find_groups)(context, model, CPU)
+
+
+def find_groups(context: RankContext, model: nn.Module) -> Sequence[Group]:
+    """Find the groups in which a model is gathered."""
+    return model_shards.find_groups(context, model, CPU)
+
+
+def find_plan(context: RankContext, model: nn.Module) -> Plan:
+    """Find the plan by which layers are split into parts."""
+    return finding.find(context, model, CPU)
+
+
+def find_on_a_mesh(context: RankContext, model: nn.Module) -> Division:
+    """Find how a mesh divides a model."""
+    return (find_plan if context.config.degrees.tensor > 1 else find_groups)(context, model)
+
+
+def on_a_mesh(config: Config, division: Any) -> Look:
+    """Look at a step of a device on a mesh: of shards or parts, of which there may be copies."""
+    return (parts if config.degrees.tensor > 1 else shards)(config, division)
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How a strategy's step is looked at.
+class StrategyLook:
+    """The way in which steps of a strategy are looked at.
 
     Attributes:
-        look: looks at one by what was found.
-        find: finds how the model is divided, by the model itself; `None` where it isn't.
+        look: looks at one, by how the model is divided.
+        find: finds that, by a whole model.
         divided: whether what is divided goes with the number of devices.
+        check: refuses what isn't looked at.
     """
 
     look: Callable[[Config, Any], Look]
-    find: Callable[[RankContext, nn.Module], Any] | None = None
+    find: Callable[[RankContext, nn.Module], Division] | None = None
     divided: bool = False
+    check: Callable[[Config], None] | None = None
 
 
 LOOKS = {
-    "single": Kind(lambda config, _: whole(config, buckets=False)),
-    "ddp": Kind(lambda config, _: whole(config, buckets=True)),
-    "fsdp": Kind(shards, lambda context, model: model_shards.find_groups(context, model, CPU), divided=True),
-    "tensor_parallel": Kind(parts, lambda context, model: finding.find(context, model, CPU)),
-    HYBRID: Kind(
-        lambda config, found: (parts if config.degrees.tensor > 1 else shards)(config, found), find_on_a_mesh
-    ),
+    "single": StrategyLook(lambda config, _: whole(config, buckets=False)),
+    "ddp": StrategyLook(lambda config, _: whole(config, buckets=True)),
+    "fsdp": StrategyLook(shards, find_groups, divided=True),
+    "tensor_parallel": StrategyLook(parts, find_plan),
+    HYBRID: StrategyLook(on_a_mesh, find_on_a_mesh, check=check_mesh),
 }
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A whole model, of which no copy is kept.
+class ModelFacts:
+    """Facts of a whole model, which are found once for several looks.
 
     Attributes:
         weights: bytes of its weights.
         share: what the first of several shards has of it.
         batchnorm: whether it has statistics of a micro-batch.
-        found: how it is divided.
+        division: how it is divided.
     """
 
     weights: float
     share: Share
     batchnorm: bool
-    found: Any
+    division: Division
 
     @classmethod
-    def of(cls, config: Config, kind: Kind) -> Whole:
-        """Build a model, and find how it is divided."""
-        # Which layers a model uses may depend on what they compute.
-        drawn = contextlib.nullcontext() if kind.find else drawn_again()
-        with context_of(config) as (context, _), drawn:
-            model = setup.build(context, _ignore)
-            found = kind.find(context, model) if kind.find else None
+    def of(cls, config: Config, own: StrategyLook) -> ModelFacts:
+        """Build a model, and find how it is divided.
+
+        Raises:
+            ConfigError: where it can't be.
+        """
+        if own.check is not None:
+            own.check(config)
+        with context_of(config) as (context, _):
+            if own.find is None:
+                with drawn_again():
+                    model, division = setup.build(context, _ignore), None
+            else:
+                # Which layers a model uses may depend on what they compute, and on how many ranks there are.
+                model = setup.build(context, _ignore)
+                with group_that_sends_nothing(config.workers):
+                    division = own.find(context, model)
         weights = float(sum(each.nbytes for each in model.parameters()))
-        return cls(weights, share_of(model), has_batch_statistics(model), found)
+        return cls(weights, share_of(model), has_batch_statistics(model), division)
 
 
 # Their steps differ with the number of devices in more than what is divided.
@@ -224,7 +251,7 @@ def looked_at(
         yield from _pipelines(question, strategy, devices, config)
         return
     words, microbatches = question.words, config.microbatches
-    kind = LOOKS[strategy]
+    own = LOOKS[strategy]
     shared: Looked | str | None = None
     fewest = 0
     for count in devices:
@@ -233,10 +260,10 @@ def looked_at(
         if shared is None or (strategy in BY_NUMBER and not fails):
             fewest = count
             points = [(count, samples) for samples in _samples(question)]
-            points += [(2 * count, SAMPLES[0])] if kind.divided else []
+            points += [(2 * count, SAMPLES[0])] if own.divided else []
             try:
                 configs = {point: config_of(words, strategy, *point, microbatches) for point in points}
-                shared = _looked(count, configs, kind)
+                shared = _looked(count, configs, own)
             except ConfigError as error:
                 # A mesh can't be laid out of any number of devices.
                 shared = str(error)
@@ -251,21 +278,21 @@ def _samples(question: Asked) -> Sequence[int]:
     return (SAMPLES[0], SAMPLES[-1]) if question.straight else SAMPLES
 
 
-def _looked(devices: int, configs: Mapping[tuple[int, int], Config], kind: Kind) -> Looked | str:
+def _looked(devices: int, configs: Mapping[tuple[int, int], Config], own: StrategyLook) -> Looked | str:
     try:
         with warnings.catch_warnings():
             # What a run prints once is of no use here.
             warnings.simplefilter("ignore")
-            model = Whole.of(next(iter(configs.values())), kind)
-            looks = {point: kind.look(config, model.found) for point, config in configs.items()}
-            law = Law.of({point: each.live.sizes for point, each in looks.items()}, model.share)
+            facts = ModelFacts.of(next(iter(configs.values())), own)
+            looks = {point: own.look(config, facts.division) for point, config in configs.items()}
+            law = Law.of({point: each.live.sizes for point, each in looks.items()}, facts.share)
     except Exception as error:
         return reason_of(error)
     traces: Traces | str
     try:
         own = {samples: each.trace for (count, samples), each in looks.items() if count == devices}
         more = {count: each.trace for (count, _), each in looks.items() if count != devices}
-        traces = Traces.of(own, devices, more, model.share)
+        traces = Traces.of(own, devices, more, facts.share)
     except ConfigError as error:
         traces = str(error)
     first = next(iter(configs.values()))
@@ -274,7 +301,7 @@ def _looked(devices: int, configs: Mapping[tuple[int, int], Config], kind: Kind)
     # Each device builds the whole model and looks at it, or holds it against the split one.
     start = 4.0 if first.degrees.tensor > 1 else 2.0 if first.degrees.shard > 1 else 1.0
     buckets = first.strategy.get("bucket_mb", 0.0) * 2**20
-    return Looked(devices, law, model.weights, traces, buckets, copies, start, model.batchnorm)
+    return Looked(devices, law, facts.weights, traces, buckets, copies, start, facts.batchnorm)
 
 
 def _pipelines(

@@ -158,7 +158,7 @@ class CutModel:
         count = config.degrees.pipeline
         context = dataclasses.replace(first, config=config, rank=rank, world_size=count)
         values = self._values_of(config)
-        own, found = {}, {}
+        own, passes = {}, {}
         for number, span in spans.items():
             again = plan.stages[number].again
             own[number] = stage = Stage.of(self._graph, *span, values, again)
@@ -168,12 +168,12 @@ class CutModel:
                 self._passes[key] = predicted_memory.of_passes(
                     context, stage, self._task, CPU, first=number == 0
                 )
-            found[number] = self._passes[key]
+            passes[number] = self._passes[key]
         only = next(iter(own.values()))
         whole = self._graph.stages(list(spans.values())) if len(own) > 1 else None
         module = only if whole is None else RankStages(whole, list(own.values()))
         return predicted_memory.of_stages(
-            context, own, module, self._task, CPU, (rank, count), foreach=True, found=found
+            context, own, module, self._task, CPU, (rank, count), foreach=True, passes=passes
         )
 
     def _values_of(self, config: Config) -> Mapping[str, Value]:

@@ -44,7 +44,7 @@ class Found:
 
     def add_reason(self, kind: str, reason: object) -> None:
         """Add why a kind of way can't be predicted; reasons that differ in numbers alone are one."""
-        line = f"{kind}: {reason}"
+        line = f"{kind}: {str(reason).removeprefix(f'strategy={kind.split()[0]}: ')}"
         self.lines.setdefault(re.sub(r"\d+", "", line), line)
 
     @property
@@ -189,9 +189,11 @@ def _looks(
         if kind == "pipeline":
             _stages(space, every, found)
             continue
+        fails = all(isinstance(looked, str) for _, looked in every)
         for count, looked in every:
             if isinstance(looked, str):
-                found.add_reason(kind, looked)
+                # Layers that can't be split among so many devices may be among fewer.
+                found.add_reason(kind if fails else f"{kind} in {count} parts", looked)
             else:
                 looks[kind, count if kind == "tensor_parallel" else 0] = Copy(looked)
     return looks

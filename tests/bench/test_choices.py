@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,33 @@ def test_a_study_s_steps_are_few_and_each_is_taken_once(seconds: float, least: i
 
 
 def test_of_many_places_and_ways_some_are_drawn_always_the_same() -> None:
-    every = [words for words, _ in study_steps.chosen("mirrored_scaling")]
-    drawn = [[words for words, _ in study_steps.chosen("mirrored_scaling", 1, 2)] for _ in range(2)]
-    assert drawn[0] == drawn[1] and len(drawn[0]) == 2 and all(words in every for words in drawn[0])
-    assert [words for words, _ in study_steps.chosen("mirrored_scaling", 9, 9)] == every
+    every = places_of(study_steps.chosen("asynchronous"))
+    assert len(every) > 2
+    assert places_of(study_steps.chosen("asynchronous", len(every), 99)) == every
+    one, two = (places_of(study_steps.chosen("asynchronous", count, 2)) for count in (1, 2))
+    assert (len(one), len(two)) == (1, 2)
+    for place, ways in {**one, **two}.items():
+        assert len(ways) == 2 and all(words in every[place] for words in ways)
+    # Further places leave the ways at others as they were.
+    all_of_them = places_of(study_steps.chosen("asynchronous", len(every), 2))
+    assert all(all_of_them[place] == ways for place, ways in one.items())
+
+
+def places_of(cells: Sequence[study_steps.Cell]) -> dict[object, list[list[str]]]:
+    found: dict[object, list[list[str]]] = {}
+    for words, cell in cells:
+        found.setdefault(choices.work_of(cell), []).append(words)
+    return found
+
+
+@pytest.mark.parametrize("words", [("--places", "0"), ("--ways", "1")])
+def test_of_one_way_nothing_is_chosen(
+    words: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["study_steps", "folder", "quick", *words])
+    with pytest.raises(SystemExit):
+        study_steps.main()
+    assert f"{' '.join(words)}: must be" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -25,8 +25,9 @@ words = sys.argv[1:]
 for strategy, first, count, samples, parts in (
     ("single", 1, 1, 7, 1), ("ddp", 2, 4, 7, 2), ("fsdp", 2, 6, 5, 1), ("tensor_parallel", 2, 2, 7, 1)
 ):
-    look, _ = looks.LOOKS[strategy]
-    alone = look(looks.config_of(words, strategy, count, samples, parts))
+    look = looks.LOOKS[strategy]
+    own = looks.config_of(words, strategy, count, samples, parts)
+    alone = look.look(own, looks.ModelFacts.of(own, look).division)
     question = asked.read([*words, "hardware=k80"])
     config = looks.config_of(words, strategy, first, 2, parts)
     every = dict(looks.looked_at(question, strategy, sorted({first, count}), config))

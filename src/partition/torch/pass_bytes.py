@@ -46,7 +46,8 @@ class _Passes:
         found = {}
         for key, (begin, end) in self._spans.items():
             rows = np.concatenate([np.zeros((1, sizes.shape[1])), sizes[begin:end] - sizes[begin - 1]])
-            found[key] = PassBytes(most=rows[rows.sum(axis=1).argmax()], after=rows[-1])
+            # Copies, for rows are many.
+            found[key] = PassBytes(most=rows[rows.sum(axis=1).argmax()].copy(), after=rows[-1].copy())
         return found
 
 

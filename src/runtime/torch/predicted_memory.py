@@ -89,7 +89,7 @@ def of_stages(
     place: tuple[int, int],
     *,
     foreach: bool | None = None,
-    found: Mapping[int, StageBytes] | None = None,
+    passes: Mapping[int, StageBytes] | None = None,
 ) -> LiveBytes:
     """Predict a step of a rank that holds stages of a pipeline.
 
@@ -101,26 +101,28 @@ def of_stages(
         device: where they run.
         place: the rank's place among those that hold the stages, and how many these are.
         foreach: whether the optimizer takes all parameters at once; by default as on `device`.
-        found: what the passes of each stage make and free, as `of_passes` finds it; found here by default.
+        passes: what those of each stage make and free, as `of_passes` finds it; found here by default.
     """
     config, options = context.config, CutOptions.of(context.config)
     last = place[1] * config.virtual_stages - 1
-    if found is None:
-        found = {n: of_passes(context, stage, task, device, first=n == 0) for n, stage in stages.items()}
+    if passes is None:
+        passes = {n: of_passes(context, stage, task, device, first=n == 0) for n, stage in stages.items()}
     again, count = _again(config), config.microbatches
     whole_inputs, whole_targets = first_samples(context, task, config.worker_batch, device)
     batch = [*(whole_inputs if 0 in stages else ()), *(whole_targets if last in stages else ())]
-    trained = {id(each): each for number, stage in stages.items() for each in _trained(stage, found[number])}
+    trained = {id(each): each for number, stage in stages.items() for each in _trained(stage, passes[number])}
     held, update = _held(context, module, batch, list(trained.values()), foreach=foreach)
-    exchange = sum(each.received for each in found.values())
+    exchange = sum(each.received for each in passes.values())
     # What a stage has been given and hands on to another one of its rank is there once.
-    exchange -= sum(each.output - each.kept for number, each in found.items() if number + 1 in found)
-    exchange -= sum(each.sent_back - each.kept_back for number, each in found.items() if number - 1 in found)
+    exchange -= sum(each.output - each.kept for number, each in passes.items() if number + 1 in passes)
+    exchange -= sum(
+        each.sent_back - each.kept_back for number, each in passes.items() if number - 1 in passes
+    )
     held += live_memory.parts(exchange=count * exchange)
     return live_memory.stages_of_rank(
         options.schedule,
         tables.table(options.schedule, place[1], config.virtual_stages, count)[place[0]],
-        found,
+        passes,
         held,
         update,
         again=again,
