@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,17 +65,27 @@ def test_a_study_s_steps_are_few_and_each_is_taken_once(seconds: float, least: i
         assert choices.work_of(few) == choices.work_of(whole)
 
 
-def test_of_many_places_and_ways_some_are_drawn_always_the_same() -> None:
-    every = places_of(study_steps.chosen("asynchronous"))
-    assert len(every) > 2
-    assert places_of(study_steps.chosen("asynchronous", len(every), 99)) == every
-    one, two = (places_of(study_steps.chosen("asynchronous", count, 2)) for count in (1, 2))
-    assert (len(one), len(two)) == (1, 2)
-    for place, ways in {**one, **two}.items():
-        assert len(ways) == 2 and all(words in every[place] for words in ways)
-    # Further places leave the ways at others as they were.
-    all_of_them = places_of(study_steps.chosen("asynchronous", len(every), 2))
-    assert all(all_of_them[place] == ways for place, ways in one.items())
+def test_of_many_places_and_ways_some_are_drawn_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [
+        ["model=mlp", "dataset=mnist", f"batch={batch}", *strategy]
+        for batch in (32, 64, 128)
+        for strategy in (["strategy=single"], *(["workers=2", f"strategy={s}"] for s in ("ddp", "mpi")))
+    ]
+    made = [(each, config(*each)) for each in words]
+    made = [
+        (each, replace(cell, hardware=replace(cell.hardware, share_devices=False))) for each, cell in made
+    ]
+    monkeypatch.setattr(study_steps, "cells", lambda study: iter(made))
+    every = places_of(study_steps.chosen("study", 3, 3))
+    assert [len(ways) for ways in every.values()] == [3, 3, 3]
+    assert places_of(study_steps.chosen("study")) == every
+    found = {count: places_of(study_steps.chosen("study", count, 2)) for count in (1, 2, 3)}
+    for count, drawn in found.items():
+        assert len(drawn) == count and places_of(study_steps.chosen("study", count, 2)) == drawn
+        for place, ways in drawn.items():
+            # Further places leave the ways at others as they were.
+            assert ways == found[3][place] and len(ways) == 2
+            assert all(way in every[place] for way in ways)
 
 
 def places_of(cells: Sequence[study_steps.Cell]) -> dict[object, list[list[str]]]:
