@@ -278,13 +278,13 @@ def _samples(question: Asked) -> Sequence[int]:
     return (SAMPLES[0], SAMPLES[-1]) if question.straight else SAMPLES
 
 
-def _looked(devices: int, configs: Mapping[tuple[int, int], Config], own: StrategyLook) -> Looked | str:
+def _looked(devices: int, configs: Mapping[tuple[int, int], Config], strategy: StrategyLook) -> Looked | str:
     try:
         with warnings.catch_warnings():
             # What a run prints once is of no use here.
             warnings.simplefilter("ignore")
-            facts = ModelFacts.of(next(iter(configs.values())), own)
-            looks = {point: own.look(config, facts.division) for point, config in configs.items()}
+            facts = ModelFacts.of(next(iter(configs.values())), strategy)
+            looks = {point: strategy.look(config, facts.division) for point, config in configs.items()}
             law = Law.of({point: each.live.sizes for point, each in looks.items()}, facts.share)
     except Exception as error:
         return reason_of(error)
