@@ -20,8 +20,6 @@ ROOM = 2.0**36
         # Where nothing fits, passes that are computed again are looked at, too.
         (("strategy.schedule=1f1b",), 1.0),
         (("strategy.schedule=gpipe", "strategy.recompute=except_last"), ROOM),
-        (("strategy.schedule=interleaved",), ROOM),
-        (("strategy.schedule=zbv",), ROOM),
     ],
 )
 def test_copies_of_stages_hold_what_they_hold_alone(
