@@ -8,7 +8,7 @@ from src.config import ConfigError
 from src.config.run_config import Degrees
 from src.measure.kernels import UPDATE, WAIT, Kernels, Mark, Trace
 from src.predict import mesh_steps
-from src.recommend import question
+from src.recommend import candidates, question
 from src.recommend.space import Space
 from tests.support import config
 
@@ -87,3 +87,17 @@ def test_copies_of_parts_sum_what_they_have_before_the_update() -> None:
     found = mesh_steps._with_sum(Trace(Kernels.of([]), marks), 100.0, 4, 2)
     assert [mark.kind for mark in found.marks] == ["all_reduce", WAIT, "all_reduce", WAIT, UPDATE]
     assert (found.marks[2].size, found.marks[2].ranks, found.marks[2].stride) == (100.0, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("failing", "told"), [([8], "tensor_parallel in 8 parts"), ([2, 8], "tensor_parallel")]
+)
+def test_parts_into_which_a_model_can_not_be_split_are_named(
+    failing: list[int], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, found = space("devices=2,8"), candidates.Found()
+    every = [(count, "strategy=tensor_parallel: fails" if count in failing else object()) for count in (2, 8)]
+    monkeypatch.setattr(candidates.side_by_side, "every", lambda *_: iter([("tensor_parallel", every)]))
+    looks = candidates._looks(own, ["tensor_parallel"], own.question.devices, found, 2, None)
+    assert found.reasons == [f"{told}: fails"]
+    assert {parts for _, parts in looks} == {2, 8} - {*failing}
