@@ -73,7 +73,7 @@ def read(path: Path = PATH) -> list[Entry]:
     Raises:
         ConfigError: for a file that isn't one.
     """
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from src.config import Config, ConfigError
+from src.partition.plan import Plan
 from src.predict.asked import HYBRID, Asked
 from src.predict.constants import Constants
 from src.predict.dry_runs import SAMPLES
@@ -19,11 +20,14 @@ from src.predict.layout import layout
 from src.predict.looked import LookedPipeline, Stages
 from src.predict.looks import context_of, nearby, reason_of
 from src.predict.stage_looks import CutModel
+from src.predict.step import Parts
 from src.predict.traced.stages import Cut, TracedStages
 
+# A pipeline's seconds by part, its number of micro-batches, its run, and how it is cut.
+Timed = tuple[Parts, int, Config, Plan]
 # What is computed again where a pipeline wouldn't fit.
 AGAIN = "full"
-# So many numbers of micro-batches are tried for what fits, the quickest first, and the largest.
+# So many numbers of micro-batches are tried for what fits, the quickest first, before the largest.
 TRIED = 2
 
 
@@ -36,7 +40,7 @@ def looked_at(
         question: what is asked.
         config: of a run of two stages.
         wanted: the pipelines.
-        room: bytes that a device has for a step.
+        room: bytes that a device has for a step; with none what holds least is looked for.
     """
     with contextlib.ExitStack() as contexts, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -76,7 +80,7 @@ def _quickest(
     question: Asked, config: Config, model: CutModel, wanted: Stages, room: float
 ) -> LookedPipeline:
     """Return the quickest number of micro-batches that fits with what is computed again, or the least."""
-    timed = []
+    timed: list[Timed] = []
     for count in wanted.microbatches:
         own = _config(config, wanted, count)
         if own.microbatch == 1 and model.batchnorm:
@@ -92,15 +96,22 @@ def _quickest(
     timed.sort(key=lambda each: each[0].seconds)
     # What has most micro-batches holds least.
     least = max(timed, key=lambda each: each[1])
-    found: list[LookedPipeline] = []
-    for parts, count, own, plan in [*timed[:TRIED], *([] if least in timed[:TRIED] else [least])]:
-        ranks = _fullest([stage.memory_bytes for stage in plan.stages])
-        held = model.most(plan, own, ranks)
-        # Each device holds the whole model against the cut one.
-        found.append(LookedPipeline(count, parts, held, 2.0 * model.weights, own.strategy["recompute"]))
-        if sum(held.values()) <= room:
-            return found[-1]
-    return min(found, key=lambda each: sum(each.held.values()))
+    found: dict[int, LookedPipeline] = {}
+
+    def fitting(tried: Iterable[Timed]) -> LookedPipeline | None:
+        for parts, count, own, plan in tried:
+            if count not in found:
+                held = model.most(plan, own, _fullest([stage.memory_bytes for stage in plan.stages]))
+                # Each device holds the whole model against the cut one.
+                again = own.strategy["recompute"]
+                found[count] = LookedPipeline(count, parts, held, 2.0 * model.weights, again)
+            if sum(found[count].held.values()) <= room:
+                return found[count]
+        return None
+
+    # Where what holds least doesn't fit nothing does; where it does a quicker one may.
+    quick = fitting(timed[:TRIED]) or (fitting([least]) and fitting(timed))
+    return quick or min(found.values(), key=lambda each: sum(each.held.values()))
 
 
 def _fullest(sizes: Sequence[float]) -> list[int]:

@@ -153,8 +153,11 @@ class Candidate:
 
     @property
     def kilowatt_hours(self) -> float | None:
-        """Return the most that the devices take in the whole training; `None` where that isn't known."""
-        return None if self.watts is None else self.watts * self.device_hours / 1e3
+        """Return the most that the devices take in the whole training; `None` where that isn't known.
+
+        That is their full power for as long as it may take, by the end of the interval.
+        """
+        return None if self.watts is None else self.watts * self.devices * self.hours_interval[1] / 1e3
 
     @property
     def cost(self) -> float | None:

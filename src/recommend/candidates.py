@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from src.config import ConfigError, OwnCodeError
@@ -22,6 +22,7 @@ from src.recommend.candidate import Candidate
 from src.recommend.question import Question
 from src.recommend.space import COPIED, SCHEDULE, Space
 from src.recommend.to_target import Evidence
+from src.recommend.words import without
 
 STAGE_CHOICES = "src.predict.stage_choices.looked_at"
 # Copies of what has shards or parts need no look of their own.
@@ -72,10 +73,27 @@ def of(question: Question) -> Found:
     found = Found(f"{config.model['name']} on {config.dataset['name']}")
     if question.steps_from is not None:
         found.evidence = to_target.read(question.steps_from, config, arrays.train_samples)
+        question = _told(question, found.evidence, found)
     space = Space(question, config, usable, samples, evidence=found.evidence)
     # They begin while configurations are composed.
     with side_by_side.processes(len(ORDER) if _divides(question) else 1) as pool:
         return _predicted(space, asked, found, pool)
+
+
+def _told(question: Question, evidence: Evidence, found: Found) -> Question:
+    """Return a question without the batches of which no steps are known, where steps compare batches.
+
+    Raises:
+        ConfigError: where they are known of none.
+    """
+    reasons = {batch: why for batch in question.batches if (why := evidence.untold(batch))}
+    found.lines.update((why, why) for why in reasons.values())
+    if not question.over_batches:
+        return question
+    told = tuple(batch for batch in question.batches if batch not in reasons)
+    if not told:
+        raise ConfigError(next(iter(reasons.values())))
+    return replace(question, batches=told)
 
 
 def _divides(question: Question) -> bool:
@@ -101,6 +119,7 @@ def _predicted(space: Space, asked: Asked, found: Found, pool: Pool | None) -> F
             found.add_reason("single", alone.one.traces)
         return Found(found.subject, lines=found.lines, evidence=found.evidence)
     short = kinds if question.microbatches is not None else _copies(space, looks, found, several=False)
+    short = kinds if question.least_memory else short
     if short and question.microbatches != 1:
         # Where whole parts of a batch don't fit, several micro-batches may.
         second = _looks(space, short, asked, found, 2, pool)
@@ -108,10 +127,9 @@ def _predicted(space: Space, asked: Asked, found: Found, pool: Pool | None) -> F
         _copies(space, both, found, several=True)
     elif question.microbatches == 1:
         _copies(space, looks, found, several=False)
-    for batch in question.batches if _divides(question) else ():
-        if not any(each.batch == batch and each.devices > 1 for each in found.candidates):
-            line = f"batch={batch}: no way that is predicted divides it evenly over several devices"
-            found.lines[line] = line
+    had = {(each.batch, each.devices) for each in found.candidates}
+    if _divides(question):
+        found.lines |= {line: line for line in without(question.batches, question.devices.devices, had)}
     return found
 
 
@@ -167,8 +185,10 @@ def _looks(
     if wanted and _is_taken("pipeline", asked, space.question, found):
         staged = ("strategy.pipeline=2", f"strategy.schedule={SCHEDULE}", "strategy.tied=reduce")
         try:
+            # With no room at all what holds least is kept.
+            room = 0.0 if space.question.least_memory else space.room
             base = dry_runs.config_of((*asked.words, *staged), HYBRID, 2, 2, 2)
-            jobs["pipeline"] = Job(STAGE_CHOICES, (space.question.devices, base, wanted, space.room))
+            jobs["pipeline"] = Job(STAGE_CHOICES, (space.question.devices, base, wanted, room))
         except ConfigError as error:
             found.add_reason("pipeline", error)
     for kind in kinds:
@@ -232,6 +252,9 @@ def _copies(space: Space, looks: Mapping[tuple[str, int], Copy], found: Found, *
             if kind == "tensor_parallel" and degrees.tensor != parts:
                 continue
             for batch in space.question.batches:
+                if several and space.question.least_memory:
+                    found.candidates += _every(space, copy, degrees, batch)
+                    continue
                 there = [each for each in found.candidates if (each.degrees, each.batch) == (degrees, batch)]
                 if any(each.fits for each in there):
                     continue
@@ -253,6 +276,15 @@ def _copies(space: Space, looks: Mapping[tuple[str, int], Copy], found: Found, *
                 if not made.fits:
                     short[kind] = None
     return list(short)
+
+
+def _every(space: Space, copy: Copy, degrees: Degrees, batch: int) -> Iterator[Candidate]:
+    """Yield a mesh of copies with each number of micro-batches, two at least, that can be predicted."""
+    for count in space.counts(batch, degrees, several=True):
+        made = _candidate(space, copy, degrees, batch, count)
+        if isinstance(made, str):
+            return
+        yield made
 
 
 def _candidate(space: Space, copy: Copy, degrees: Degrees, batch: int, microbatches: int) -> Candidate | str:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from src.predict.held import MARGIN
 from src.predict.memory import GIB
-from src.recommend.words import duration
+from src.recommend.words import span
 from src.report.verdict.objective import COST, ENERGY, THROUGHPUT, TIME
 
 # The simpler ones first: what has less to go wrong.
@@ -36,12 +36,20 @@ class Way(Protocol):
         """Return how many it has."""
 
     @property
+    def batch(self) -> int:
+        """Return the samples of a step."""
+
+    @property
     def rate(self) -> float:
         """Return the samples of a second."""
 
     @property
     def hours(self) -> float:
         """Return the hours of the whole training."""
+
+    @property
+    def hours_interval(self) -> tuple[float, float]:
+        """Return between which hours that lies, in 80 of 100 cases."""
 
     @property
     def cost(self) -> float | None:
@@ -75,7 +83,7 @@ W = TypeVar("W", bound=Way)
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits within which a choice must stay; `None` is none."""
+    """Limits within which a choice must stay, by the end of its interval; `None` is none."""
 
     hours: float | None = None
     cost: float | None = None
@@ -136,9 +144,21 @@ def choose(candidates: Sequence[W], aim: str, limits: Limits = Limits()) -> Choi
 
 
 def is_within(candidate: Way, limits: Limits) -> bool:
-    late = limits.hours is not None and candidate.hours > limits.hours
-    dear = limits.cost is not None and candidate.cost is not None and candidate.cost > limits.cost
-    return not late and not dear
+    """Return whether a way stays within limits in 90 of 100 cases: it may take longer than expected."""
+    return not _is_late(candidate, limits) and not _is_dear(candidate, limits)
+
+
+def _is_late(way: Way, limits: Limits) -> bool:
+    return limits.hours is not None and way.hours_interval[1] > limits.hours
+
+
+def _is_dear(way: Way, limits: Limits) -> bool:
+    return limits.cost is not None and (most_cost(way) or 0.0) > limits.cost
+
+
+def most_cost(way: Way) -> float | None:
+    """Return what a way costs where it takes as long as it may; `None` without prices."""
+    return None if way.cost is None else way.cost * way.hours_interval[1] / way.hours
 
 
 def _is_tied(leader: Way, other: Way, aim: str) -> bool:
@@ -185,18 +205,18 @@ def _refused(candidates: Sequence[Way], fit: Sequence[Way], limits: Limits) -> l
             f"{len(too_large)} of {len(candidates)} ways don't fit; of these {least.name} needs least, "
             f"{least.gib:.3g} GiB a device, of {max(0.0, least.room / GIB):.3g} beside what frameworks take"
         )
-    late = [each for each in fit if limits.hours is not None and each.hours > limits.hours]
+    late = [each for each in fit if _is_late(each, limits)]
     if late:
-        quickest = min(fit, key=lambda each: each.hours)
+        quickest = min(fit, key=lambda each: each.hours_interval[1])
         said.append(
-            f"{len(late)} take longer than limit.hours={limits.hours:g}; the quickest, {quickest.name}, "
-            f"takes {duration(quickest.hours)}"
+            f"{len(late)} may take longer than limit.hours={limits.hours:g}; the quickest, {quickest.name}, "
+            f"takes {span(quickest.hours, quickest.hours_interval)}"
         )
-    dear = [each for each in fit if limits.cost is not None and (each.cost or 0.0) > limits.cost]
+    dear = [each for each in fit if _is_dear(each, limits)]
     if dear:
-        cheapest = min(fit, key=lambda each: each.cost or 0.0)
+        cheapest = min(fit, key=lambda each: most_cost(each) or 0.0)
         said.append(
-            f"{len(dear)} cost more than limit.cost={limits.cost:g}; the cheapest, {cheapest.name}, costs "
-            f"{cheapest.cost:.3g}"
+            f"{len(dear)} may cost more than limit.cost={limits.cost:g}; the cheapest, {cheapest.name}, "
+            f"costs {cheapest.cost:.3g}, or up to {most_cost(cheapest):.3g}"
         )
     return said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import sys
 from collections.abc import Sequence
@@ -21,17 +20,16 @@ from src.recommend import candidates, question, rules
 from src.recommend.candidate import LEVEL, TO_TARGET, Candidate, doubts
 from src.recommend.candidates import Found
 from src.recommend.choice import Choice, Limits, choose
-from src.recommend.question import Question
-from src.recommend.sentences import max_minutes, of_step, opening, others, refused
+from src.recommend.question import MEMORY, Question
+from src.recommend.sentences import batches_of, limits_of, max_minutes, of_step, opening, others, refused
 from src.recommend.to_target import Evidence
-from src.recommend.words import duration, energy, number
+from src.recommend.words import duration, energy, number, span
 from src.report.verdict.objective import ENERGY
 
 if TYPE_CHECKING:
     from src.recommend.page import Section
 
 COMMAND = "recommend"
-MEMORY = "memory"
 
 
 def recommend(words: Sequence[str], *, as_json: bool, to: Path | None = None) -> int:
@@ -41,6 +39,8 @@ def recommend(words: Sequence[str], *, as_json: bool, to: Path | None = None) ->
         ConfigError: for a mistake in the words.
     """
     asked = question.read(words)
+    # A ledger that can't be read is said before a minute of looking.
+    ledger.read()
     found = candidates.of(asked)
     batches = [None] if asked.over_batches else asked.batches
     answers = [_answer(batch, asked, found) for batch in batches]
@@ -70,6 +70,7 @@ class Answer:
         batch: samples of a step; `None` for all.
         choice: what is chosen.
         alone: one device; `None` where nothing is predicted of it.
+        suffices: whether that wasn't asked for, and would be chosen if it were.
         subject: what is trained, on what.
         evidence: of the steps to a target; `None` without any.
     """
@@ -77,6 +78,7 @@ class Answer:
     batch: int | None
     choice: Choice[Candidate]
     alone: Candidate | None
+    suffices: bool
     subject: str
     evidence: Evidence | None = None
 
@@ -90,7 +92,9 @@ def _answer(batch: int | None, asked: Question, found: Found) -> Answer:
     singles = sorted((each for each in alike if each.devices == 1), key=lambda each: -each.value(aim))
     # What doesn't fit tells only where nothing on one device does.
     alone = next((each for each in singles if each.fits), singles[0] if singles else None)
-    return Answer(batch, choice, alone, found.subject, found.evidence)
+    would = choice.chosen if asked.takes_one else choose(alike, aim, limits).chosen
+    suffices = not asked.takes_one and would is not None and would.devices == 1
+    return Answer(batch, choice, would if suffices else alone, suffices, found.subject, found.evidence)
 
 
 def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[str]:
@@ -102,11 +106,11 @@ def sentences(answer: Answer, asked: Question, past: Sequence[Entry]) -> list[st
     chosen = choice.chosen
     other = alone is not None and alone.batch != chosen.batch
     at_batch = f" at batch {alone.batch}" if alone is not None and other else ""
-    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch, asked=asked.takes_one)
+    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch, suffices=answer.suffices)
     said.append(_why(chosen))
     said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, asked, past))
-    if answer.evidence is not None:
+    if answer.evidence is not None and chosen.target is not None:
         said.append(answer.evidence.sentence(chosen.batch, divided=chosen.samples < chosen.batch))
     said += rules.sentences(chosen, alone, per_node(asked), choice.aim)
     said.append(_next_step(answer, asked))
@@ -125,10 +129,9 @@ def _figures(candidate: Candidate, asked: Question) -> str:
         whole.append(f"{candidate.cost:.3g} {asked.objective.prices.currency}")
     if asked.objective.aim.name == ENERGY and candidate.kilowatt_hours is not None:
         whole.append(f"at most {energy(candidate.kilowatt_hours)} of the devices")
-    if whole or candidate.target is not None:
-        least, most = candidate.hours_interval
+    if whole or candidate.target is not None or asked.objective.hours is not None:
         until = "to the target" if candidate.target is not None else "in all"
-        whole.append(f"{duration(candidate.hours)} ({duration(least)} to {duration(most)}) {until}")
+        whole.append(f"{span(candidate.hours, candidate.hours_interval)} {until}")
     in_all = f", {', '.join(whole)}" if whole else ""
     rate = f"{number(candidate.rate)} samples/s ({number(low)} to {number(high)})"
     return f"{rate}, {candidate.gib:.3g} GiB a device{in_all}"
@@ -165,23 +168,33 @@ def _next_step(answer: Answer, asked: Question) -> str:
         one = ("strategy=single", *asked.devices.words, f"batch={chosen.samples}")
         return f"Would tell most: a run on one such device, `python -m src.train {shlex.join(one)}`."
     if most == TO_TARGET and answer.evidence is not None:
-        further = ("strategy=single", *asked.devices.words, f"batch={next_best.batch}", "seed=0,1,2", "-m")
-        words = [*further, *answer.evidence.words(next_best.batch, asked.devices.words)]
+        vague = max((chosen, next_best), key=_vagueness)
+        words = ["strategy=single", *asked.devices.words, f"batch={vague.batch}"]
+        words += answer.evidence.words(vague.batch, words)
+        # One device does the work of all.
+        words += [*max_minutes(words, vague.devices * vague.hours_interval[1]), "seed=0,1,2", "-m"]
         return f"Would tell most: steps to the target of `python -m src.train {shlex.join(words)}`."
     # A few steps of both tell more than anything by itself.
     both = " and ".join(f"`{typed(each, asked, answer.evidence)}`" for each in (chosen, next_best))
     return f"Would tell most: a few steps of each of {both}."
 
 
+def _vagueness(candidate: Candidate) -> float:
+    """Return how many times as many steps a way may need as it may at least."""
+    return 1.0 if candidate.target is None else candidate.target.steps.high / candidate.target.steps.low
+
+
 def typed(chosen: Candidate, asked: Question, evidence: Evidence | None = None) -> str:
     """Return the command that trains so, for as long as that takes, on as many nodes as there are."""
     words = [*asked.devices.words, *chosen.words]
-    words += evidence.words(chosen.batch, words) if evidence is not None else []
+    if evidence is not None and chosen.target is not None:
+        words += evidence.words(chosen.batch, words)
     # Up to a target it may take as many steps as the interval has.
-    words += max_minutes(words, chosen.hours if evidence is None else chosen.hours_interval[1])
-    nodes = math.ceil(chosen.devices / per_node(asked))
-    if nodes > 1:
-        words += ["hardware=cluster", f"hardware.hosts={nodes}"]
+    words += max_minutes(words, chosen.hours if chosen.target is None else chosen.hours_interval[1])
+    nodes, left = divmod(chosen.devices, per_node(asked))
+    if chosen.devices > per_node(asked):
+        # Workers are spread evenly over so many hosts; without that each is filled before the next one.
+        words += ["hardware=cluster", *([] if left else [f"hardware.hosts={nodes}"])]
     return f"python -m src.train {shlex.join(words)}"
 
 
@@ -229,14 +242,14 @@ def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
     if choice.front:
         priced = asked.objective.prices is not None
         titles = ["devices", "way", "samples/s", f"{100 * LEVEL:.0f} % interval", "GiB"]
-        title = "No other way is as fast on as few devices that hold as little"
-        timed = priced or answer.evidence is not None
+        title = "Of these ways no other is as fast on as few devices that hold as little"
+        timed = priced or answer.evidence is not None or asked.objective.hours is not None
         further = [*(["time"] if timed else []), *(["cost"] if priced else [])]
         table = Table(*titles, *further, title=title, box=None)
         for each in choice.front:
             low, high = each.interval
             cells = [str(each.devices), each.name.replace(f" on {each.devices} devices", "")]
-            cells += [f"{number(each.rate)}", f"{number(low)} to {number(high)}", f"{each.gib:.2f}"]
+            cells += [f"{number(each.rate)}", f"{number(low)} to {number(high)}", f"{each.gib:.3g}"]
             cells += [duration(each.hours)] if timed else []
             cells += [f"{each.cost:.3g}"] if priced else []
             table.add_row(*cells)
@@ -246,7 +259,7 @@ def _print(answer: Answer, asked: Question, past: Sequence[Entry]) -> None:
 def _title(answer: Answer, asked: Question) -> str:
     devices = asked.devices
     joined = f", {devices.network} between nodes" if devices.network else ""
-    batches = answer.batch or " or ".join(map(str, asked.batches))
+    batches = answer.batch or " or ".join(map(str, batches_of(answer.choice) or asked.batches))
     most = f"{max(devices.devices)} {devices.hardware}{joined}"
     return f"{answer.subject}, batch {batches}, on up to {most}, for {answer.choice.aim}"
 
@@ -260,7 +273,7 @@ def _section(answer: Answer, asked: Question, past: Sequence[Entry]) -> Section:
     came = command.came_on_described() if every else {}
     ways = []
     for each in sorted(every, key=lambda each: -each.value(choice.aim)):
-        figures = (("GiB", f"{each.gib:.2f}"), ("time", duration(each.hours)))
+        figures = (("GiB", f"{each.gib:.3g}"), ("time", duration(each.hours)))
         priced = () if each.cost is None else (("cost", f"{each.cost:.3g}"),)
         measured = [seconds for _, seconds, _ in came.get(_signature(each, asked), ())] if came else []
         ways.append(
@@ -272,6 +285,7 @@ def _section(answer: Answer, asked: Question, past: Sequence[Entry]) -> Section:
                 *each.interval,
                 predicted=each.rate,
                 measured=bool(measured),
+                of_prediction=bool(measured),
                 burdens=(*figures, *priced),
             )
         )
@@ -320,6 +334,8 @@ def _as_json(answer: Answer, asked: Question, past: Sequence[Entry]) -> dict[str
         "aim": choice.aim,
         "hardware": asked.devices.hardware,
         "network": asked.devices.network,
+        "limits": limits_of(asked.objective, asked.most_cost),
+        "currency": None if asked.objective.prices is None else asked.objective.prices.currency,
         "chosen": None if choice.chosen is None else shown(choice.chosen),
         "one_device": None if answer.alone is None else shown(answer.alone),
         "as_good": [shown(each) for each in choice.tied],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from src.config import Config, ConfigError
 from src.predict import ledger
 from src.predict.ledger import Entry
 from src.predict.own import command, cost_profile, runs
@@ -19,8 +20,8 @@ from src.recommend.candidate import LEVEL
 from src.recommend.choice import Choice, Limits, choose
 from src.recommend.own_question import OwnQuestion
 from src.recommend.own_ways import OwnFound, OwnWay
-from src.recommend.sentences import max_minutes, of_step, opening, others, refused
-from src.recommend.words import duration, number
+from src.recommend.sentences import batches_of, limits_of, max_minutes, of_step, opening, others, refused
+from src.recommend.words import duration, number, span
 
 if TYPE_CHECKING:
     from src.recommend.page import Section
@@ -46,7 +47,15 @@ def recommend(
         ConfigError: for a mistake in the words, or a file that is no profile.
     """
     asked = own_question.read(words)
-    found = own_ways.of(asked, cost_profile.read(profile), given)
+    known, here = cost_profile.read(profile), cost_profile.machine()
+    if known.machine != here:
+        raise ConfigError(
+            f"{known.path}: is of another machine ({known.machine}), and choices are for this one ({here}); "
+            "`python -m src.profile` makes one, and `python -m src.predict --profile` tells of the other"
+        )
+    # A ledger that can't be read is said before anything is looked for.
+    ledger.read()
+    found = own_ways.of(asked, known, given)
     batches = [None] if asked.over_batches else asked.batches
     for line in found.left:
         print(f"doesn't calibrate: {line}", file=sys.stderr)
@@ -74,20 +83,16 @@ def reasons(asked: OwnQuestion, found: OwnFound) -> list[str]:
     said = list(found.lines)
     groups: dict[tuple[str, str], list[str]] = {}
     for name in dict.fromkeys(each.strategy["name"] for each in found.unprofiled):
-        own = [each for each in found.unprofiled if each.strategy["name"] == name]
-        values: dict[str, list[Any]] = {"workers": [], "batch": [], "microbatches": [], "batch_shares": []}
-        for each in own:
-            for key in values:
-                values[key].append(getattr(each, key))
-        # What has its default needs no word.
-        plain = {"microbatches": [1], "batch_shares": ["equal"]}
-        words = [
-            f"{key}={','.join(map(str, dict.fromkeys(every)))}"
-            for key, every in values.items()
-            if [*dict.fromkeys(every)] != plain.get(key)
-        ]
-        place = (shlex.join(asked.words_on(max(values["workers"]))), shlex.join(words))
-        groups.setdefault(place, []).append(name)
+        for sweep in _sweeps([each for each in found.unprofiled if each.strategy["name"] == name]):
+            # What has its default needs no word.
+            plain = {"microbatches": [1], "batch_shares": ["equal"]}
+            words = [
+                f"{key}={','.join(map(str, every))}"
+                for key, every in sweep.items()
+                if every != plain.get(key)
+            ]
+            place = (shlex.join(asked.words_on(max(sweep["workers"]))), shlex.join(words))
+            groups.setdefault(place, []).append(name)
     for (given, words_), names in groups.items():
         command = f"{given} strategy={','.join(names)} {words_}"
         said.append(
@@ -95,6 +100,28 @@ def reasons(asked: OwnQuestion, found: OwnFound) -> list[str]:
             f"`python -m src.profile {command}` adds them"
         )
     return said
+
+
+SWEPT = ("workers", "batch", "microbatches", "batch_shares")
+
+
+def _sweeps(configs: Sequence[Config]) -> list[dict[str, list[Any]]]:
+    """Return the values of sweeps over `SWEPT` that have these configurations of a strategy, and no others.
+
+    A sweep has every value of a key with every one of the others: some of these may be refused.
+    """
+    places = [tuple(getattr(each, key) for key in SWEPT) for each in configs]
+    for split in range(len(SWEPT) + 1):
+        alike: dict[Any, list[tuple[Any, ...]]] = {}
+        for place in places:
+            alike.setdefault(place[:split], []).append(place)
+        sweeps = [
+            {key: [*dict.fromkeys(place[at] for place in own)] for at, key in enumerate(SWEPT)}
+            for own in alike.values()
+        ]
+        if sum(math.prod(map(len, sweep.values())) for sweep in sweeps) == len({*places}):
+            break
+    return sweeps
 
 
 @dataclass(frozen=True)
@@ -124,11 +151,12 @@ def sentences(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequenc
     alone = answer.alone
     other = alone is not None and alone.batch != chosen.batch
     at_batch = f" at batch {alone.batch}" if alone is not None and other else ""
-    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch, asked=True)
+    said = opening(choice, alone, lambda each: _figures(each, asked), at_batch)
+    said += _learning(answer, asked)
     said += _why(chosen)
     said += others(choice, lambda each: _figures(each, asked))
     said.append(_evidence(chosen, found, past))
-    if found.evidence is not None:
+    if found.evidence is not None and chosen.target is not None:
         divided = chosen.devices * chosen.config.microbatches > 1
         said.append(found.evidence.sentence(chosen.batch, divided=divided))
     said.append(_next_step(answer, found))
@@ -141,9 +169,22 @@ def _figures(way: OwnWay, asked: OwnQuestion) -> str:
     said = f"{number(way.rate)} samples/s ({number(low)} to {number(high)}), {basis}"
     if way.cost is not None and asked.objective.prices is not None:
         said += f", {way.cost:.3g} {asked.objective.prices.currency}"
-    if way.cost is not None or way.target is not None:
-        said += f", {duration(way.hours)} {'in all' if way.target is None else 'to the target'}"
+    if way.cost is not None or way.target is not None or asked.objective.hours is not None:
+        said += (
+            f", {span(way.hours, way.hours_interval)} {'in all' if way.target is None else 'to the target'}"
+        )
     return said
+
+
+def _learning(answer: Answer, asked: OwnQuestion) -> list[str]:
+    """Say that a choice doesn't learn as one device does, and what is best of those that do."""
+    chosen = answer.choice.chosen
+    if chosen is None or not own_ways.learns_otherwise(chosen.config):
+        return []
+    others = [*answer.choice.tied, *answer.choice.behind]
+    alike = next((each for each in others if not own_ways.learns_otherwise(each.config)), None)
+    best = f"; the best that does is {alike.name}: {_figures(alike, asked)}" if alike is not None else ""
+    return [f"It doesn't learn as one device does, and may need more samples{best}."]
 
 
 def _why(chosen: OwnWay) -> list[str]:
@@ -190,7 +231,8 @@ def _next_step(answer: Answer, found: OwnFound) -> str:
 def typed(way: OwnWay, found: OwnFound) -> str:
     """Return the command that trains so, for as long as that takes."""
     words = [*way.words]
-    words += found.evidence.words(way.batch, words) if found.evidence is not None else []
+    if found.evidence is not None and way.target is not None:
+        words += found.evidence.words(way.batch, words)
     words += max_minutes(words, way.hours_interval[1])
     return f"python -m src.train {shlex.join(words)}"
 
@@ -223,7 +265,8 @@ def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[E
     if choice.chosen is None:
         return
     console.print(f"  Type: {typed(choice.chosen, found)}", soft_wrap=True)
-    timed = asked.objective.prices is not None or found.evidence is not None
+    objective = asked.objective
+    timed = any(each is not None for each in (objective.prices, objective.hours, found.evidence))
     titles = ["devices", "way", "samples/s", f"{100 * LEVEL:.0f} % interval", "basis"]
     table = Table(*titles, *(["time"] if timed else []), title="All ways, the best first", box=None)
     every = [choice.chosen, *choice.tied, *choice.behind]
@@ -242,7 +285,7 @@ def _print(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence[E
 
 
 def _title(answer: Answer, asked: OwnQuestion, found: OwnFound) -> str:
-    batches = answer.batch or " or ".join(map(str, asked.batches))
+    batches = answer.batch or " or ".join(map(str, batches_of(answer.choice) or asked.batches))
     most = max(asked.devices)
     subject = f"{found.subject}, " if found.subject else ""
     return f"{subject}batch {batches}, on up to {most} devices, for {answer.choice.aim}"
@@ -298,6 +341,9 @@ def _as_json(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence
             "low": low,
             "high": high,
             "hours": each.hours,
+            "hours_interval": each.hours_interval,
+            "steps_to_target": None if each.target is None else vars(each.target.steps),
+            "learns_otherwise": own_ways.learns_otherwise(each.config),
             "cost": each.cost,
             "command": typed(each, found),
         }
@@ -306,6 +352,8 @@ def _as_json(answer: Answer, asked: OwnQuestion, found: OwnFound, past: Sequence
     return {
         "batch": answer.batch,
         "aim": choice.aim,
+        "limits": limits_of(asked.objective, asked.most_cost),
+        "currency": None if asked.objective.prices is None else asked.objective.prices.currency,
         "chosen": None if choice.chosen is None else shown(choice.chosen),
         "one_device": None if answer.alone is None else shown(answer.alone),
         "as_good": [shown(each) for each in choice.tied],

@@ -6,9 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import NormalDist, mean, median
-
-from scipy.stats import t as student
+from statistics import NormalDist, median
 
 from src.config import CONF, Config, ConfigError, OwnCodeError, choices
 from src.config.mistakes import nearest
@@ -23,14 +21,14 @@ from src.predict.own.constants import PRIORS
 from src.predict.own.cost_profile import NotProfiled, Profile
 from src.predict.own.steps import OwnStep
 from src.predict.step import Parts
+from src.recommend import noise
 from src.recommend.candidate import LEVEL, Target
 from src.recommend.own_question import OwnQuestion
 from src.recommend.to_target import Evidence
+from src.recommend.words import without
 from src.run import files
 from src.run.tables import read_mapping
 
-# How far two runs of the same are off each other, as a logarithm, where one alone was measured.
-ONCE = 0.05
 # It draws the folds from which intervals are had.
 SEED = 0
 TIMES = NormalDist().inv_cdf((1 + LEVEL) / 2)
@@ -123,11 +121,8 @@ class OwnWay:
         """Return what that costs; `None` without prices."""
         return None if self.price is None else self.price * self.devices * self.hours
 
-    @property
-    def gib(self) -> float:
-        """Return 0, for nothing is said of memory; likewise of the room for it, and whether it fits."""
-        return 0.0
-
+    # Nothing is said of memory.
+    gib = 0.0
     room = math.inf
     fits = True
 
@@ -236,9 +231,10 @@ def of(question: OwnQuestion, profile: Profile, given: Sequence[Path]) -> OwnFou
     seen = calibration.scores(calibrating, fit, SEED) if calibrating else Scores()
     found.calibrating = len(calibrating)
     answers = runs.answers(quiet, profile.machine)
-    known = Known(profile, fit, seen, answers, noise_of(answers))
-    samples = 0
+    known = Known(profile, fit, seen, answers, noise.noise_of(answers))
+    samples, had = 0, set()
     for config, words in _configs(question, found):
+        had.add((config.global_batch, config.workers))
         if not samples:
             samples = _samples(question, config)
             question.price(config)
@@ -248,12 +244,19 @@ def of(question: OwnQuestion, profile: Profile, given: Sequence[Path]) -> OwnFou
             line = "doesn't learn as one device does, of which the steps to a target are"
             found.lines[f"{config.strategy['name']}: {line}"] = None
             continue
+        evidence = found.evidence
+        if evidence is not None and (untold := evidence.untold(config.global_batch)):
+            found.lines[untold] = evidence = None
+            if question.over_batches:
+                continue
         try:
-            found.ways.append(_way(config, words, question, known, config.epochs * samples, found.evidence))
+            found.ways.append(_way(config, words, question, known, config.epochs * samples, evidence))
         except NotProfiled:
             found.unprofiled.append(config)
         except ConfigError as error:
             found.lines[f"{config.strategy['name']}: {error}"] = None
+    if any(count > 1 for _, count in had):
+        found.lines |= dict.fromkeys(without(question.batches, question.devices, had))
     return found
 
 
@@ -312,30 +315,6 @@ def _refusal(config: Config) -> str:
     return ""
 
 
-def noise_of(answers: runs.Answers) -> tuple[float, int]:
-    """Return the pooled spread of the logarithms of repeated runs' seconds, and its degrees of freedom.
-
-    Without repetitions it is what is believed of them, with none.
-    """
-    squares, freedom = 0.0, 0
-    for alike in answers.values():
-        logs = [math.log(each[1]) for each in alike]
-        squares += sum((each - mean(logs)) ** 2 for each in logs)
-        freedom += len(logs) - 1
-    return (math.sqrt(squares / freedom), freedom) if freedom else (ONCE, 0)
-
-
-def _spread(noise: tuple[float, int], count: int) -> float:
-    """Return how far off the median of so many runs may be, as a standard deviation of a normal law.
-
-    A median scatters by a quarter more than a mean; what few repetitions say of the noise widens it as
-    Student's t does.
-    """
-    spread, freedom = noise
-    times = float(student.ppf((1 + LEVEL) / 2, freedom)) if freedom else TIMES
-    return (1.25 if count > 2 else 1.0) * spread / math.sqrt(count) * times / TIMES
-
-
 def _way(
     config: Config,
     words: Sequence[str],
@@ -356,7 +335,7 @@ def _way(
     own = known.answers.get(_signature(config), [])
     if own:
         seconds = median([each[1] for each in own])
-        basis, spread = "measured", _spread(known.noise, len(own))
+        basis, spread = "measured", noise.spread(known.noise, len(own), LEVEL)
         width = TIMES * spread
     else:
         assert step is not None and parts is not None

@@ -33,6 +33,7 @@ class Shown:
         low, high: between which that lies, in 80 of 100 cases.
         predicted: what is predicted where runs have measured the rate; `None` where that isn't known.
         measured: whether runs have measured the rate.
+        of_prediction: whether the interval is that of what is predicted, though the rate was measured.
         burdens: further cells of its row, by heading.
     """
 
@@ -44,6 +45,7 @@ class Shown:
     high: float
     predicted: float | None = None
     measured: bool = False
+    of_prediction: bool = False
     burdens: tuple[tuple[str, str], ...] = ()
 
 

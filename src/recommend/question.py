@@ -17,11 +17,12 @@ from src.report.verdict.objective import COST, ENERGY, THROUGHPUT, TIME, Objecti
 from src.report.verdict.prices import Prices
 
 # What predictions tell of; of the others a study's runs do.
-PREDICTED = (THROUGHPUT, TIME, "memory", ENERGY, COST)
+MEMORY = "memory"
+PREDICTED = (THROUGHPUT, TIME, MEMORY, ENERGY, COST)
 OWN = ("aim", "limit.memory_gib", "limit.hours", "prices")
 MOST_COST = "limit.cost"
 STEPS_FROM = "steps_from"
-RATE = ("optimizer.lr", "optimizer.scale_lr")
+RATE = ("optimizer.lr", "optimizer.scale_lr", "optimizer.warmup_steps")
 KINDS = (*STRATEGIES, HYBRID)
 
 
@@ -62,6 +63,11 @@ class Question:
     def over_batches(self) -> bool:
         """Return whether the batches compare: with all of them the training ends at the same target."""
         return self.steps_from is not None and self.objective.aim.name in (TIME, ENERGY, COST)
+
+    @property
+    def least_memory(self) -> bool:
+        """Return whether what holds least is asked for."""
+        return self.objective.aim.name == MEMORY
 
     @property
     def watts(self) -> float | None:
@@ -132,6 +138,11 @@ def read(words: Sequence[str]) -> Question:
         None if STEPS_FROM not in own else Path(own[STEPS_FROM]),
     )
     question.price()
+    if strategies == ("single",) and not question.takes_one:
+        raise ConfigError("strategy=single: is one device, which devices leaves out; say devices=1")
+    parts = question.microbatches or 1
+    if uneven := next((batch for batch in question.batches if batch % parts), None):
+        raise ConfigError(f"microbatches={parts}: doesn't divide batch={uneven}")
     if wanted.aim.name == ENERGY and question.watts is None:
         raise ConfigError(f"aim=energy: conf/hardware/{devices.hardware}.yaml has no watts")
     return question
@@ -157,12 +168,12 @@ def split(words: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str], li
 
 
 def check_rate(words: Sequence[str], steps_from: str | None) -> None:
-    """Raise `ConfigError` for a learning rate where steps to a target are those with the best one."""
+    """Raise `ConfigError` for a rate or warm-up where steps to a target are those with the best one."""
     rate = next((word for word in words if word.partition("=")[0] in RATE), None)
     if steps_from is not None and rate is not None:
         raise ConfigError(
-            f"{rate}: steps from {steps_from} are those with each batch's best rate, which the command has; "
-            "leave it away"
+            f"{rate}: steps from {steps_from} are those with each batch's best rate and warm-up, which the "
+            "command has; leave it away"
         )
 
 

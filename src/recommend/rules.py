@@ -77,7 +77,7 @@ RULES = (
         _divided_where_it_does_not,
     ),
     RuleOfThumb(
-        "divide work only where to compute it takes longer than to send it",
+        "divide work only where to compute it takes longer than to wait for what is sent",
         "paper 3, discussion of its times",
         _enough_to_do,
         of_rates=True,

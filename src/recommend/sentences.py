@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 from src.predict.step import Parts
 from src.recommend.choice import SHOWN, Choice, W
-from src.report.verdict.objective import THROUGHPUT, TIME
+from src.report.verdict.objective import THROUGHPUT, TIME, Objective
 
 # How many times as long as expected a training may take: what ends it first is `max_minutes`.
 SLACK = 2.0
 
 
 def opening(
-    choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_batch: str, *, asked: bool
+    choice: Choice[W], alone: W | None, figures: Callable[[W], str], at_batch: str, *, suffices: bool = False
 ) -> list[str]:
     """Say what is chosen, and what that gives beside one device, or first that nothing should be distributed.
 
@@ -23,7 +23,7 @@ def opening(
         alone: one device; `None` where nothing is known of it.
         figures: returns the words on a way's figures.
         at_batch: words on the batch of one device, where that is another one.
-        asked: whether one device could be chosen.
+        suffices: whether one device, which wasn't asked for, would be chosen if it were.
     """
     chosen, aim = choice.chosen, choice.aim
     assert chosen is not None
@@ -32,12 +32,12 @@ def opening(
         return [f"Train with {found}."]
     several = [*choice.tied, *choice.behind]
     if chosen.devices == 1:
-        none = "Nothing should be distributed: more devices aren't faster, as far as known."
+        more = "of what fits and is within limits " if choice.refused else ""
+        none = f"Nothing should be distributed: {more}more devices aren't faster, as far as known."
         return [f"Train with {found}.", *([none] if any(each.devices > 1 for each in several) else [])]
     times = chosen.value(aim) / alone.value(aim)
     beside = f"{times:.3g} times as fast as one device{at_batch}"
-    # Had it been asked for, it would be chosen.
-    if alone.fits and not asked and math.log(times) <= chosen.apart(alone):
+    if suffices:
         none = f"one device alone, with {figures(alone)}, is as fast, as far as known"
         return [
             f"Nothing should be distributed: {none}.",
@@ -65,6 +65,12 @@ def others(choice: Choice[W], figures: Callable[[W], str]) -> list[str]:
     return said + refused(choice)
 
 
+def batches_of(choice: Choice[W]) -> list[int]:
+    """Return the batches of all that could be chosen, in order."""
+    chosen = [] if choice.chosen is None else [choice.chosen]
+    return sorted({each.batch for each in [*chosen, *choice.tied, *choice.behind]})
+
+
 def refused(choice: Choice[W]) -> list[str]:
     """Say why ways can't be chosen, a sentence each."""
     return [f"{reason[0].upper()}{reason[1:]}." for reason in choice.refused]
@@ -83,6 +89,16 @@ def of_step(parts: Parts, rest: str) -> str:
         for name, value in sorted(named.items(), key=lambda item: -item[1])
         if value >= 0.005 * parts.seconds
     )
+
+
+def limits_of(objective: Objective, most_cost: float | None) -> dict[str, float]:
+    """Return the limits of a choice, by their words, as programs read them."""
+    limits = {
+        "limit.memory_gib": objective.memory_gib,
+        "limit.hours": objective.hours,
+        "limit.cost": most_cost,
+    }
+    return {key: value for key, value in limits.items() if value is not None}
 
 
 def max_minutes(words: Sequence[str], hours: float) -> list[str]:

@@ -55,7 +55,8 @@ class Space:
         """Return the steps to the target by batch; nothing where a training is of so many samples."""
         if self.evidence is None:
             return {}
-        return {batch: self.evidence.target(batch) for batch in self.question.batches}
+        told = (batch for batch in self.question.batches if not self.evidence.untold(batch))
+        return {batch: self.evidence.target(batch) for batch in told}
 
     def meshes(self, kind: str) -> Iterator[Degrees]:
         """Yield the meshes of a kind of copies: `single`, `ddp`, `fsdp` or `tensor_parallel`."""

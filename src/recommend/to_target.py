@@ -47,6 +47,16 @@ class Evidence:
         """Return the steps with a batch."""
         return Target(self.fit, self.fit.at(batch, LEVEL))
 
+    def untold(self, batch: int) -> str:
+        """Return why the steps with a batch aren't known though runs had it; nothing where they are."""
+        tried = self.curve.best.get(batch)
+        if tried is None or None not in tried.steps:
+            return ""
+        return (
+            f"batch={batch}: {len(tried.reached)} of {len(tried.steps)} runs with it in {self.folder} "
+            f"reached accuracy {self.accuracy:g}, so its steps to there aren't known"
+        )
+
     @property
     def batches(self) -> list[int]:
         """Return the batches with which every run reached the target, in order."""
@@ -94,13 +104,15 @@ class Evidence:
     def sentence(self, batch: int, *, divided: bool) -> str:
         """Say on what the steps with a batch rest, which may be divided into parts."""
         best = self.curve.best
-        seeds = max(len(best[each].runs) for each in self.batches)
+        counts = [len(best[each].runs) for each in self.batches]
+        seeds = f"{max(counts)} seed{'s'[: max(counts) > 1]}"
+        seeds = seeds if min(counts) == max(counts) else f"{min(counts)} to {seeds}"
         target = self.target(batch)
         steps = target.steps
         said = (
             f"It reaches accuracy {self.accuracy:g} in {number(steps.median)} steps ({number(steps.low)} to "
             f"{number(steps.high)}), by {len(self.fit.runs)} runs with batches {self.batches[0]} to "
-            f"{self.batches[-1]}, {seeds} seed{'s' if seeds > 1 else ''} each, in {self.folder}"
+            f"{self.batches[-1]}, {seeds} each, in {self.folder}"
         )
         if steps.extrapolated:
             said += f"; batch {batch} is outside of these, and its steps are the curve's alone"

@@ -105,10 +105,23 @@ def test_the_cheapest_is_chosen_within_a_deadline() -> None:
     assert choose([alone, four], "cost").chosen is alone
     late = choose([alone, four], "cost", Limits(hours=5.0))
     assert late.chosen is four
-    assert late.refused == ("1 take longer than limit.hours=5; the quickest, ddp on 4 devices, takes 3 h",)
+    (why,) = late.refused
+    assert why.startswith("1 may take longer than limit.hours=5; the quickest, ddp on 4 devices, takes 3 h (")
     both = choose([alone, four], "cost", Limits(hours=5.0, cost=22.0))
     assert both.chosen is None and len(both.refused) == 2
-    assert "the cheapest, single, costs 20" in both.refused[1]
+    assert "the cheapest, single, costs 20, or up to 2" in both.refused[1]
+
+
+def test_what_may_break_a_limit_is_not_within_it() -> None:
+    """Three hours are expected, and the interval ends later."""
+    alone, four = way(1.0, price=2.0), ddp(4, 0.3, price=2.0)
+    _, latest = four.hours_interval
+    assert latest > 3.2
+    assert choose([alone, four], "throughput", Limits(hours=3.1)).chosen is None
+    assert choose([alone, four], "throughput", Limits(hours=latest * 1.001)).chosen is four
+    dearest = 24.0 * latest / 3
+    assert choose([four], "cost", Limits(cost=0.999 * dearest)).chosen is None
+    assert choose([four], "cost", Limits(cost=1.001 * dearest)).chosen is four
 
 
 def test_of_what_costs_as_much_the_fewest_devices_are_chosen() -> None:
@@ -159,7 +172,7 @@ def test_names_and_words_are_those_of_the_command() -> None:
         ),
         (way(0.1, degrees=Degrees(pipeline=4), microbatches=8), ALONE, "Breaks: give a pipeline four times"),
         (ddp(4, 0.3), ALONE, "Follows: take data parallelism for throughput (paper 4"),
-        (ddp(4, 0.3, 0.4), ALONE, "Breaks: divide work only where to compute it takes longer"),
+        (ddp(4, 0.3, 0.4), ALONE, "Breaks: divide work only where to compute it takes longer than to wait"),
         (way(0.1, degrees=Degrees(shard=4)), way(1.0, gib=100.0), "Follows: divide a model that doesn't fit"),
     ],
 )
@@ -174,17 +187,21 @@ def test_no_rule_is_about_one_device_that_has_room() -> None:
 
 
 def test_what_one_device_does_as_fast_is_said_first() -> None:
-    def said(chosen: Candidate, *others: Candidate, asked: bool = False) -> list[str]:
-        found = choose([chosen, *others], "throughput")
-        return opening(found, ALONE, lambda each: f"{each.rate:.0f} samples/s", "", asked=asked)
+    def said(chosen: Candidate, *others: Candidate, suffices: bool = False) -> list[str]:
+        found = choose([chosen, *others], "throughput", Limits(hours=100.0))
+        return opening(found, ALONE, lambda each: f"{each.rate:.0f} samples/s", "", suffices=suffices)
 
     slower = ddp(2, 1.0, 0.1)
-    first, second = said(slower)
+    first, second = said(slower, suffices=True)
     assert first.startswith("Nothing should be distributed: one device alone, with ")
     assert second.startswith(f"Of what was asked for, the best is {slower.name}") and "0.9" in second
     # It is among what could be chosen, and is told of as the others are.
-    assert said(slower, ALONE, asked=True)[0].startswith(f"Train with {ALONE.name}")
+    first, none = said(slower, ALONE)
+    assert first.startswith(f"Train with {ALONE.name}")
+    assert none == "Nothing should be distributed: more devices aren't faster, as far as known."
+    # A limit refuses what may be faster.
+    assert "of what fits and is within limits more devices" in said(ALONE, ddp(2, 0.97), ddp(2, 100.0))[1]
     # It was asked for, and a limit refuses it.
-    assert said(slower, asked=True)[0].startswith(f"Train with {slower.name}")
+    assert said(slower)[0].startswith(f"Train with {slower.name}")
     quicker = ddp(8, 0.125)
     assert [each.split(" ")[0] for each in said(quicker)] == ["Train", "That"]

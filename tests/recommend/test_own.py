@@ -11,7 +11,7 @@ import pytest
 
 from src.predict.own.cost_profile import Point
 from src.recommend import __main__ as command
-from src.recommend import own_ways, page
+from src.recommend import noise, own, page
 from tests.predict.own import made
 from tests.predict.own.test_command import DDP, RUN, answer
 from tests.recommend.test_recommend import SPARSE
@@ -122,9 +122,9 @@ def test_few_repetitions_tell_less_than_many(folder: Path, capsys: pytest.Captur
 def test_the_noise_of_repetitions_is_pooled() -> None:
     # log 10, log 11 and log 9, log 9: squares 2 (log 1.1 / 2)^2 and 0, with two degrees of freedom.
     answers = {"a": [(0.0, 10.0, ""), (0.0, 11.0, "")], "b": [(0.0, 9.0, ""), (0.0, 9.0, "")]}
-    spread, freedom = own_ways.noise_of(answers)
+    spread, freedom = noise.noise_of(answers)
     assert freedom == 2 and spread == pytest.approx(math.log(1.1) / 2)
-    assert own_ways.noise_of({"a": [(0.0, 10.0, "")]}) == (own_ways.ONCE, 0)
+    assert noise.noise_of({"a": [(0.0, 10.0, "")]}) == (noise.ONCE, 0)
 
 
 def test_of_a_tie_within_noise_one_device_is_chosen(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,6 +207,12 @@ def test_a_page_has_the_answer_and_what_is_predicted_and_measured(
     # Six seconds were measured for eight samples; the profile says five.
     assert "<td>1.333</td>" in text and "measured samples/s 1.3333" in text and "<td>measured</td>" in text
     assert "<code>python -m src.train model=mlp" in text
+
+
+def test_a_page_says_of_what_an_interval_is(tmp_path: Path) -> None:
+    shown = page.Shown("ddp", "ddp", 2, 9.0, 3.0, 4.0, predicted=3.5, measured=True, of_prediction=True)
+    page.write(tmp_path / "answer.html", [page.Section("title", [], "", "", [shown])], [])
+    assert "<td>predicted 3 to 4</td><td>measured</td>" in (tmp_path / "answer.html").read_text()
 
 
 def test_a_curve_has_the_fastest_way_on_each_number_of_devices() -> None:
@@ -306,3 +312,59 @@ def test_what_learns_otherwise_has_no_known_steps_to_a_target(
     words = ("model=cnn", "dataset=mnist", "hardware.device=cpu", "steps_from=found", "batch=128")
     found = asked(capsys, *words, "strategy=local_sgd", "aim=time_to_accuracy", status=1)
     assert "local_sgd: doesn't learn as one device does" in found["not_predicted"][0]
+
+
+def test_a_profile_of_another_machine_is_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "profile/profile.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "another one"}))
+    assert command.main([*ASK]) == 2
+    said = capsys.readouterr().err
+    assert "profile.json: is of another machine (another one), and choices are for this one" in said
+
+
+def test_a_ledger_that_cannot_be_read_is_said_before_anything_is_looked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "predictions.csv").write_text("mine\n")
+    assert command.main([*ASK, FEW]) == 2
+    assert "predictions.csv: isn't the ledger of predictions" in capsys.readouterr().err
+    # An empty one is none yet.
+    (folder / "predictions.csv").write_text("")
+    assert command.main([*ASK, FEW]) == 0
+
+
+def test_a_choice_that_learns_otherwise_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    averaged = ("strategy=local_sgd", "workers=2")
+    for name, words, seconds in (("ddp", DDP, 8.0), ("averaged", averaged, 5.0), ("single", SINGLE, 9.0)):
+        measured(folder, name, seconds, *words)
+    # Every eighth of its steps is another one.
+    steps = "".join(f"0,{step},5.0\n" for step in range(1, 41))
+    (folder / "runs/averaged/steps.csv").write_text(f"rank,step,seconds\n{steps}")
+    found = asked(capsys, "strategy=single,ddp,local_sgd", "--runs", "runs")
+    assert found["chosen"]["strategy"] == "local_sgd" and found["chosen"]["learns_otherwise"]
+    said = "It doesn't learn as one device does, and may need more samples; the best that does is ddp"
+    assert any(each.startswith(said) for each in found["sentences"])
+
+
+def test_the_command_that_profiles_what_is_missing_is_one_that_runs() -> None:
+    def sweeps(*places: tuple[int, int, int]) -> list[dict[str, list[Any]]]:
+        configs = [
+            config(*RUN, "strategy=pipeline", f"workers={count}", f"batch={batch}", f"microbatches={micro}")
+            for count, batch, micro in places
+        ]
+        return own._sweeps(configs)
+
+    (together,) = sweeps((2, 8, 2), (2, 8, 4), (2, 16, 2), (2, 16, 4))
+    assert together["batch"] == [8, 16] and together["microbatches"] == [2, 4]
+    # Four divides eight and not ten: a sweep of all would be refused.
+    apart = sweeps((2, 8, 2), (2, 8, 4), (2, 10, 2), (4, 8, 4))
+    assert [each["workers"] for each in apart] == [[2], [2], [4]]
+    assert [each["microbatches"] for each in apart] == [[2, 4], [2], [4]]
+
+
+def test_a_limit_shows_the_hours_that_it_is_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, "limit.hours=1000")
+    assert found["limits"] == {"limit.hours": 1000} and "in all" in found["sentences"][0]
+    assert (
+        found["chosen"]["hours_interval"][0] < found["chosen"]["hours"] < found["chosen"]["hours_interval"][1]
+    )

@@ -48,6 +48,8 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ((*CNN, "strategy=mpi"), "strategy=mpi: can't be looked at before it runs; single, ddp"),
         ((*CNN, "strategy.tied=reduce"), "strategy.tied=reduce: options of strategies are chosen here"),
         ((*CNN, "batch=65536"), "batch=65536: the dataset has 60000 samples"),
+        ((*CNN, "devices=2..8", "strategy=single"), "strategy=single: is one device, which devices leaves"),
+        ((*CNN, "microbatches=3"), "microbatches=3: doesn't divide batch=64"),
         ((*CNN, "batch=0"), "batch=0: must be a whole number from 1 on"),
         ((*CNN, "batch=64", "batch=128"), "batch=128: stands there twice"),
         ((*CNN, "workers=4"), "workers=4: say devices=8"),

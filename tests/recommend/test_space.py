@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from src.config import ConfigError
 from src.config.run_config import Degrees
 from src.measure.kernels import UPDATE, WAIT, Kernels, Mark, Trace
-from src.predict import mesh_steps
-from src.recommend import candidates, question
+from src.predict import mesh_steps, stage_choices
+from src.predict.looked import Stages
+from src.predict.step import Parts
+from src.recommend import candidates, described, question
+from src.recommend.candidate import Candidate
 from src.recommend.space import Space
 from tests.support import config
 
@@ -101,3 +107,81 @@ def test_parts_into_which_a_model_can_not_be_split_are_named(
     looks = candidates._looks(own, ["tensor_parallel"], own.question.devices, found, 2, None)
     assert found.reasons == [f"{told}: fails"]
     assert {parts for _, parts in looks} == {2, 8} - {*failing}
+
+
+def test_for_the_least_memory_copies_have_each_number_of_micro_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        candidates,
+        "_candidate",
+        lambda _, __, degrees, batch, count: SimpleNamespace(
+            degrees=degrees, batch=batch, microbatches=count, fits=True
+        ),
+    )
+    for aim, wanted in (("memory", [1, 2, 4, 8]), ("throughput", [1])):
+        own, found, looks = (
+            space("devices=2", "batch=16", f"aim={aim}"),
+            candidates.Found(),
+            {("ddp", 0): None},
+        )
+        for several in (False, True):
+            candidates._copies(own, looks, found, several=several)  # type: ignore[arg-type]
+        assert [each.microbatches for each in found.candidates] == wanted
+
+
+def test_nodes_that_are_not_filled_are_taken_one_after_another() -> None:
+    def typed(devices: int) -> str:
+        asked = question.read([*CNN, f"devices={devices}", "batch=96"])
+        parts = Parts(1.0, 0.0, 0.0, 0.0)
+        degrees = Degrees(tensor=4, data=devices // 4)
+        chosen = Candidate(degrees, 96, 1, 32, parts, {"weights": 1.0}, 0.0, 1e9, 6e4)
+        return described.typed(chosen, asked)
+
+    assert "hardware=cluster hardware.hosts=2" in typed(16)
+    # By two hosts they would be six and six, and the second four of them on both.
+    assert "hardware=cluster" in typed(12) and "hardware.hosts" not in typed(12)
+    assert "hardware=cluster" not in typed(8)
+
+
+class Timed:
+    """Stages of which so many micro-batches take so long."""
+
+    def __init__(self, row: object, laid_out: object, cut: Any) -> None:
+        self.count = cut.own.microbatches
+
+    def parts(self, constants: object) -> Parts:
+        return Parts(float(self.count), 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("room", "chosen", "looked"), [(9.0, 1, 1), (3.0, 4, 4), (1.0, 8, 4), (0.0, 8, 3), (5.0, 2, 2)]
+)
+def test_the_quickest_number_of_micro_batches_that_fits_is_found(
+    room: float, chosen: int, looked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def most(plan: object, own: Any, ranks: object) -> dict[str, float]:
+        tried.append(own.microbatches)
+        return {"activations": 8 / own.microbatches}
+
+    plan = SimpleNamespace(stages=[SimpleNamespace(memory_bytes=1.0)] * 2)
+    model: Any = SimpleNamespace(
+        batchnorm=False, kernels=None, weights=1.0, most=most, plan=lambda *_: plan, profile=lambda _: None
+    )
+    for name, replaced in {
+        "_config": lambda _, __, count: SimpleNamespace(
+            microbatches=count, microbatch=2, strategy={"recompute": "none"}
+        ),
+        "nearby": lambda _: None,
+        "layout": lambda _: None,
+        "Cut": lambda own, *_: SimpleNamespace(own=own),
+        "TracedStages": Timed,
+    }.items():
+        monkeypatch.setattr(stage_choices, name, replaced)
+    asked: Any = SimpleNamespace(row=lambda *_: None)
+    wanted = Stages(2, 2, 64, (1, 2, 4, 8))
+    found = stage_choices._quickest(asked, config("model=cnn"), model, wanted, room)
+    # Half of what the number before holds, and twice as long: four fits into three, and two doesn't.
+    assert found.microbatches == chosen and len(tried) == looked

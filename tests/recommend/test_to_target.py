@@ -19,9 +19,10 @@ from src.config.run_config import Degrees
 from src.predict.memory import GIB
 from src.predict.step import Parts
 from src.recommend import __main__ as command
-from src.recommend import to_target
+from src.recommend import candidates, question, to_target
 from src.recommend.candidate import Candidate, Target
 from src.recommend.choice import Limits, choose
+from src.recommend.space import Space
 from src.report.batch_curve import BatchCurve, Reached
 from tests.recommend.test_recommend import CNN, run
 
@@ -92,6 +93,29 @@ def test_runs_of_several_strategies_are_one_training(tmp_path: Path) -> None:
     assert found.batches == [32, 128, 512, 2048]
 
 
+def test_a_batch_with_which_not_all_runs_reached_it_tells_nothing(tmp_path: Path) -> None:
+    folder = study(tmp_path / "found")
+    missed = folder / "runs/b512-s1-0/metrics.json"
+    missed.write_text(json.dumps({"status": "ok", "steps_to_target": None}))
+    (folder / "runs/b128-s2-0/metrics.json").unlink()
+    found = to_target.read(folder, configured(*TRAINING), 60_000)
+    assert found.batches == [32, 128, 2048] and not found.untold(128) and not found.untold(256)
+    assert found.untold(512).startswith("batch=512: 2 of 3 runs with it in ")
+    assert "2 to 3 seeds each" in found.sentence(128, divided=False)
+    asked = (*CNN, "batch=128,512", f"steps_from={folder}", "target_accuracy=0.98")
+    compared, apart = candidates.Found(), candidates.Found()
+    told = candidates._told(question.read([*asked, "aim=time_to_accuracy"]), found, compared)
+    assert told.batches == (128,) and compared.reasons == [found.untold(512)]
+    # Each batch has its own answer, and one of them no time to the target.
+    told = candidates._told(question.read(asked), found, apart)
+    assert told.batches == (128, 512) and apart.reasons == [found.untold(512)]
+    targets = Space(told, configured(*TRAINING), 1.0, 1.0, evidence=found).targets
+    assert list(targets) == [128]
+    with pytest.raises(ConfigError, match=r"^batch=512: 2 of 3 runs"):
+        alone = question.read([*CNN, "batch=512", f"steps_from={folder}", "aim=time_to_accuracy"])
+        candidates._told(alone, found, candidates.Found())
+
+
 def test_an_asynchronous_training_tells_nothing(tmp_path: Path) -> None:
     study(tmp_path, "strategy=hogwild", "workers=2")
     with pytest.raises(ConfigError, match="no synchronous runs of several batches"):
@@ -160,7 +184,8 @@ def test_more_devices_pay_as_long_as_a_larger_batch_saves_steps() -> None:
 def test_money_and_energy_are_those_to_the_target() -> None:
     one, four = way(1, 512, 0.5, price=2.0, watts=400.0), way(4, 512, 0.2, price=2.0, watts=400.0)
     assert one.cost == pytest.approx(2.0 * one.hours) and four.cost == pytest.approx(8.0 * four.hours)
-    assert four.kilowatt_hours == pytest.approx(1.6 * four.hours)
+    # That is the most that they take, for as long as it may last.
+    assert four.kilowatt_hours == pytest.approx(1.6 * four.hours_interval[1])
     assert choose([one, four], "energy").chosen is one and choose([one, four], "cost").chosen is one
     assert choose([one, four], "cost", Limits(hours=0.02)).chosen is four
 
@@ -187,6 +212,10 @@ def test_what_isnt_known_of_the_steps_widens_the_time_and_the_doubt() -> None:
         (
             ("steps_from=found", "optimizer.lr=0.5"),
             "optimizer.lr=0.5: steps from found are those with each batch's",
+        ),
+        (
+            ("steps_from=found", "optimizer.warmup_steps=5"),
+            "optimizer.warmup_steps=5: steps from found are those with each batch's best rate and warm-up",
         ),
         (("steps_from=found", "model=mlp"), "steps_from=found: no runs of this training are there"),
     ],
@@ -218,7 +247,7 @@ def test_time_to_accuracy_on_devices_that_nobody_has(mnist: None, tmp_path: Path
     assert {each["batch"] for each in every} == {64, 512, 4096}
     for each in every:
         assert each["hours"] == pytest.approx(each["steps_to_target"]["median"] * each["seconds"] / 3600)
-        assert each["kilowatt_hours"] == pytest.approx(0.4 * each["device_hours"])
+        assert each["kilowatt_hours"] == pytest.approx(0.4 * each["devices"] * each["hours_interval"][1])
     # A step of a small network takes about as long with any of these batches: the fewest steps are soonest.
     assert answer["chosen"]["batch"] == 4096
     assert any("batch 4096 is outside of these" in each for each in answer["sentences"])

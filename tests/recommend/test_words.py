@@ -36,3 +36,11 @@ def test_an_energy_is_in_kilowatt_hours_or_watt_hours() -> None:
         "0.5 kWh",
         "1,234 kWh",
     )
+
+
+def test_what_no_way_divides_is_said_for_each_batch() -> None:
+    had = {(64, 2), (64, 4), (96, 2), (96, 3), (96, 4)}
+    assert words.without([64, 96], [1, 2, 3, 4], had) == [
+        "batch=64: no way that is predicted divides it evenly over 3 devices"
+    ]
+    assert words.without([7], [2, 4], had)[0].endswith("over 2 or 4 devices")

@@ -103,10 +103,10 @@ def predict(
         except ConfigError as error:
             reasons.append(f"{Path(cell.out).name}: {error}")
     # What is asked of another machine can't come on this one.
-    entries = [] if changes else [each.entry for each in predictions]
-    past = ledger.add(entries, _answers(found.machine)) if entries or ledger.PATH.exists() else []
+    elsewhere = bool(changes) or found.machine != cost_profile.machine()
+    past = note([] if elsewhere else [each.entry for each in predictions])
     if predictions:
-        _table(predictions, [entry for entry in past if entry.came is not None])
+        _table(predictions, past)
     for line in reasons:
         print(line)
     if timelines is not None:
@@ -115,10 +115,25 @@ def predict(
 
 
 def note(entries: Sequence[Entry]) -> list[Entry]:
-    """Add predictions for described devices to the ledger; return all of which it is known what came."""
-    known = entries or ledger.PATH.exists()
-    past = ledger.add(entries, _answers(cost_profile.machine())) if known else []
-    return [entry for entry in past if entry.came is not None]
+    """Add predictions to the ledger; return all of which it is known what came.
+
+    Where that can't be written an answer is worth no less: standard error has a line.
+    """
+    return [entry for entry in _added(entries) if entry.came is not None]
+
+
+def _added(entries: Sequence[Entry]) -> list[Entry]:
+    """Add predictions to the ledger, and return all of it."""
+    past = ledger.read()
+    if not entries and not past:
+        return []
+    answers = _answers(cost_profile.machine())
+    try:
+        return ledger.add(entries, answers)
+    except OSError as error:
+        lacks = ", and lacks what is predicted here" if entries else ""
+        print(f"{ledger.PATH}: can't be written ({error.strerror}){lacks}", file=sys.stderr)
+        return past
 
 
 def came_on_described() -> runs.Answers:
@@ -131,7 +146,7 @@ def show_ledger() -> int:
     from rich.console import Console
     from rich.table import Table
 
-    every = ledger.add([], _answers(cost_profile.machine())) if ledger.PATH.exists() else []
+    every = _added([])
     table = Table("what", "kind", "basis", "predicted", "low", "high", "came", "off by", box=None)
     for entry in every:
         came = "" if entry.came is None else entry.shown(entry.came)
