@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,6 +21,7 @@ import threadpoolctl
 import yaml
 from xdist.remote import Producer
 
+from src.config import CONF, compose
 from src.data import available
 from src.data.errors import DataError
 from src.launch.local.warm_start import AT_START
@@ -110,6 +114,23 @@ class Commands:
         for process in self.left():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def defaults_once() -> Iterator[None]:
+    """Composes the choices of groups once: tests compose some thousand configurations of this project's."""
+    original = compose.group_defaults
+    known = functools.cache(lambda groups, extra: original(groups, (), extra))
+
+    def remembered(groups: Sequence[str], folders: Sequence[Path] = (), extra: Sequence[str] = ()) -> Any:
+        # A command that is called in this process has its user's folders among its words.
+        if folders or compose.CONF != CONF or any("--config-dir" in word for word in sys.argv):
+            return original(groups, folders, extra)
+        return copy.deepcopy(known(tuple(groups), tuple(extra)))
+
+    compose.group_defaults = remembered
+    yield
+    compose.group_defaults = original
 
 
 def pytest_configure() -> None:

@@ -91,14 +91,19 @@ def answer(*words: str) -> int:
     """Run `python -m src.train` with these words in this process, and return its exit status."""
     from src import train
 
+    return typed(train.main, *words)
+
+
+def typed(main: Callable[[], int], *words: str) -> int:
+    """Run a command with these words in this process, and return its exit status."""
     signals = (signal.SIGINT, signal.SIGTERM)
-    handlers, typed = [signal.getsignal(number) for number in signals], sys.argv
-    sys.argv = ["src.train", *words]
+    handlers, before = [signal.getsignal(number) for number in signals], sys.argv
+    sys.argv = [main.__module__, *words]
     try:
-        return train.main()
+        return main()
     finally:
         # The command sets them for the whole process.
-        sys.argv = typed
+        sys.argv = before
         for number, handler in zip(signals, handlers, strict=True):
             signal.signal(number, handler)
 

@@ -22,27 +22,38 @@ WORDS = (
 )
 GPT = ("model=gpt", "dataset=gcide", "dataset.source=generated", "optimizer.name=adamw", "batch=8")
 SCHEDULES = "gpipe,1f1b,looped_bfs,interleaved,zero_bubble,zbv,dualpipe_v"
+# One that keeps all micro-batches, one of several stages a worker, one that divides backward passes.
+OF_EACH_KIND = "gpipe,interleaved,zbv"
 # Sweeps: of each cell every rank's bytes are predicted within 3 % of all that is measured, part by part.
 SWEEPS = {
-    "whole models": ("model=cnn,lstm", "strategy=single,ddp,model_split"),
+    "whole models": ("model=lstm", "strategy=single,ddp,model_split"),
     "micro-batches": (
         "model=cnn",
         "strategy=single,ddp,model_split",
         "microbatches=4",
         "optimizer.name=adam",
     ),
-    "schedules": ("strategy=pipeline", "model=cnn", "microbatches=4", f"strategy.schedule={SCHEDULES}"),
+    "schedules": ("strategy=pipeline", "model=cnn", "microbatches=4", f"strategy.schedule={OF_EACH_KIND}"),
     "shards and parts": (*GPT, "strategy=fsdp,tensor_parallel"),
     "own pace": ("model=cnn", "strategy=local_sgd,pipedream", "microbatches=2"),
     "recomputation": (
         "strategy=pipeline",
         "model=cnn",
         "microbatches=4",
-        "strategy.schedule=gpipe,1f1b,interleaved",
-        "strategy.recompute=except_last,full",
+        "strategy.schedule=1f1b,interleaved",
+        "strategy.recompute=full",
     ),
 }
 LONG = {
+    "whole cnn": ("model=cnn", "strategy=single,ddp,model_split"),
+    "all schedules": ("strategy=pipeline", "model=cnn", "microbatches=4", f"strategy.schedule={SCHEDULES}"),
+    "all recomputation": (
+        "strategy=pipeline",
+        "model=cnn",
+        "microbatches=4",
+        "strategy.schedule=gpipe,1f1b,interleaved",
+        "strategy.recompute=except_last,full",
+    ),
     "resnet18 in shards": ("model=resnet18", "strategy=fsdp", "strategy.reshard=true,false"),
     "split gradients in shards": ("model=cnn", "strategy=fsdp", "microbatches=1,4"),
     "copies of shards": (

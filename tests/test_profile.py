@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from src.machine import devices
+from src.profile import __main__ as command
 from tests.launch.emulated.test_switch import Switch
-from tests.support import instances
+from tests.support import instances, typed
 from tests.test_networks import SHORT
 
 ROOT = Path(__file__).parents[1]
@@ -55,14 +56,24 @@ def profile(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(
-    words: tuple[str, ...], says: str, tmp_path: Path
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "file").touch()
-    asked = profile(tmp_path, *words)
-    assert asked.returncode == 2
-    (line,) = asked.stderr.splitlines()
+    monkeypatch.chdir(tmp_path)
+    assert typed(command.main, *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(says)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_mistake_that_is_typed_is_a_line(tmp_path: Path) -> None:
+    asked = profile(tmp_path, "model=mpl")
+    assert asked.returncode == 2 and asked.stderr.startswith("error: model=mpl: no such model")
+    assert asked.stderr.count("\n") == 1 and not [*tmp_path.iterdir()]
 
 
 OPERATIONS = ("all_reduce", "broadcast", "send_receive")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.audit.command import MODELS, audit, causes, findings
-from tests.support import ROOT
+from tests.support import ROOT, instances
 
 pytestmark = [pytest.mark.timed, pytest.mark.slow]
 # Model and words of a mesh, and fault -> what differs first, in step 1: its kind and name.
 MESHES = {
     "shards": (
         ("Net", "workers=2", "strategy.shard=2", "strategy.groups=[first,last]"),
-        {"own_gradients": ("gradient", "last.bias"), "swapped_shard": ("weight", "last.weight")},
+        {"swapped_shard": ("weight", "last.weight"), "own_gradients": ("gradient", "last.bias")},
     ),
     "parts": (
         ("Deep", "workers=2", "strategy.tensor=2", "strategy.plan=[layer:colwise,last:rowwise]"),
-        {"swapped_part": ("weight", "last.weight"), "unsummed": ("gradient", "first.weight")},
+        {"unsummed": ("gradient", "first.weight"), "swapped_part": ("weight", "last.weight")},
     ),
     "copies of stages": (
         ("Net", "workers=4", "strategy.pipeline=2", "strategy.partition=[last]"),
@@ -35,9 +35,11 @@ def audited(folder: Path, mesh: tuple[str, ...], *words: str) -> int:
     return audit(folder, *CONF, *DATA, *own, *degrees, *words).returncode
 
 
+@pytest.mark.parametrize("place", instances(range(2), 0))
 @pytest.mark.parametrize("mesh", MESHES)
-def test_the_layer_of_a_fault_is_named(mesh: str, tmp_path: Path) -> None:
-    words, faults = MESHES[mesh]
+def test_the_layer_of_a_fault_is_named(mesh: str, place: int, tmp_path: Path) -> None:
+    words, every = MESHES[mesh]
+    faults = dict([*every.items()][place : place + 1])
     assert audited(tmp_path, words, f"strategy.fault={','.join(('none', *faults))}") == 3
     sound, *found = findings(tmp_path)
     assert sound["same"] and max(sound["largest_gaps"]["fp64"].values()) < 1e-12

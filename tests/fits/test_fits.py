@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from src.config.mistakes import ConfigError
+from src.fits import __main__ as fits
 from src.predict.asked import devices
 from src.predict.held import Held, reasons
-from tests.support import ROOT
+from tests.support import ROOT, typed
 
 WORDS = ["model=gpt", "model.layers=1", "dataset=gcide", "dataset.source=generated", "optimizer.name=adamw"]
 # Steps by themselves, of other samples and devices than a law is made of, and what the law says of them.
@@ -115,7 +116,12 @@ def test_one_reason_for_several_numbers_of_devices_is_one_line() -> None:
         (["hardware=ethernet_1g"], "hardware=ethernet_1g: nobody has described it"),
     ],
 )
-def test_a_mistake_is_a_line(words: list[str], line: str) -> None:
-    completed = run("-m", "src.fits", "model=cnn", *words)
+def test_a_mistake_is_a_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(fits.main, "model=cnn", *words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and line in said, said
+
+
+def test_a_mistake_that_is_typed_is_a_line() -> None:
+    completed = run("-m", "src.fits", "model=cnnn", "hardware=k80")
     assert completed.returncode == 2 and completed.stderr.count("\n") == 1, completed.stderr
-    assert line in completed.stderr

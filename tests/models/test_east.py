@@ -15,8 +15,10 @@ from src.models.torch.resnet import resnet50
 from src.partition.model_profile import boundary
 from src.partition.torch.graph import operations
 
+LARGE = ("resnet50", "vgg16")
 
-@pytest.mark.parametrize("trunk", ["small", "resnet50", "vgg16"])
+
+@pytest.mark.parametrize("trunk", ["small", *LARGE])
 def test_every_trunk_gives_a_score_and_a_geometry_for_every_fourth_pixel(trunk: str) -> None:
     model = east.build(classes=1, shape=(64, 96, 3), trunk=trunk, width=4).eval()
     with torch.no_grad():
@@ -27,7 +29,7 @@ def test_every_trunk_gives_a_score_and_a_geometry_for_every_fourth_pixel(trunk: 
     assert float(angles.abs().max()) <= math.pi / 4
 
 
-@pytest.mark.parametrize("trunk", ["small", "resnet50", "vgg16"])
+@pytest.mark.parametrize("trunk", ["small", *(pytest.param(each, marks=pytest.mark.slow) for each in LARGE)])
 def test_features_of_four_resolutions_cross_from_the_trunk_to_the_merging_branch(trunk: str) -> None:
     model = east.build(classes=1, shape=(64, 64, 3), trunk=trunk, width=4)
     graph = operations(model, (torch.randn(1, 3, 64, 64),))

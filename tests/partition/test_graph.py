@@ -132,6 +132,7 @@ def test_a_stage_that_only_passes_a_skip_on() -> None:
     assert_same(cut(model, inputs, [boundaries[0], boundaries[2]]), whole(model, inputs))
 
 
+@pytest.mark.slow
 def test_resnet101_has_345_operations() -> None:
     _, model = models.of("resnet101")
     graph = operations(model.float(), models.images(2).float())

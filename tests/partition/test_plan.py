@@ -124,6 +124,7 @@ def test_without_overlap_the_stages_add_up() -> None:
     assert planned.predicted_step_seconds == pytest.approx(4 * taken)
 
 
+@pytest.mark.slow
 def test_given_cuts() -> None:
     model, costs = measured("resnet101")
     planned = plan.make(model, costs, LINK, wanted([140, 230]))

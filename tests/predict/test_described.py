@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT
+from src.predict import __main__ as command
+from tests.support import ROOT, typed
 
 STAGES_OF_SHARDS = ("strategy=hybrid", "strategy.pipeline=2", "strategy.shard=2")
 MODEL = ("model=gpt", "model.layers=2", "dataset=gcide", "dataset.source=generated", "optimizer.name=adamw")
@@ -81,7 +82,12 @@ def test_strategies_on_described_devices(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_a_line(words: list[str], line: str) -> None:
-    said = run(*words)
+def test_a_mistake_is_a_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(lambda: command.main(words)) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and line in said, said
+
+
+def test_a_mistake_that_is_typed_is_a_line() -> None:
+    said = run("model=cnn", "hardware=a100")
     assert said.returncode == 2 and said.stderr.count("\n") == 1, said.stderr
-    assert line in said.stderr

@@ -67,7 +67,7 @@ def checkpoint(path: Path) -> dict[str, Any]:
     "strategy",
     [
         "ddp",
-        pytest.param("pipeline", marks=SLOW),
+        pytest.param("pipeline", marks=pytest.mark.long),
         pytest.param("pipedream", marks=SLOW),
         pytest.param("hybrid", marks=SLOW),
         pytest.param("fsdp", marks=pytest.mark.long),

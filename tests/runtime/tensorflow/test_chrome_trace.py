@@ -7,10 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-from src.runtime.tensorflow import chrome_trace
-
 BEGAN = 1_795_723_172_161_233_136
 
 
@@ -28,6 +24,11 @@ def add_line(plane: Any, name: str, *events: tuple[str, float, float]) -> None:
 
 
 def test_operations_collectives_and_kernels_are_told_apart(tmp_path: Path) -> None:
+    # TensorFlow isn't imported where tests are but collected.
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    from src.runtime.tensorflow import chrome_trace
+
     space = xplane_pb2.XSpace(hostnames=["here"])
     host = space.planes.add(name="/host:CPU")
     add_line(
