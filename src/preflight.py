@@ -93,6 +93,10 @@ def look_into(config: Config, folder: Path, note: Callable[[str], None] = print)
             seed_check.check_seeds(
                 config, setup.weights(model), setup.weights(setup.build(context, _ignore)), note
             )
+        if config.batchnorm == "sync":
+            from src.runtime.torch.lightning import sync_batchnorm
+
+            sync_batchnorm.check(model)
         if own_training.is_own(config):
             from src.runtime.torch.lightning import own_check
 

@@ -35,6 +35,8 @@ __all__ = [
     "flop_counter",
     "gathered_parameters",
     "has_batch_statistics",
+    "has_hooks",
+    "parameter_hooks",
     "storage_id",
     "tree_leaves",
     "unnoticed_updates",
@@ -161,6 +163,24 @@ def reached_nodes(roots: Iterable[Any]) -> set[Any]:
         found |= new
         left.extend(new)
     return found
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether hooks are registered on a module, of forward or of backward passes."""
+    return any(
+        (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._backward_hooks,
+            module._backward_pre_hooks,
+        )
+    )
+
+
+def parameter_hooks(parameter: nn.Parameter) -> tuple[list[Any], list[Any]]:
+    """Return what is called with a parameter's gradient, and what with the parameter once it has that."""
+    later = getattr(parameter, "_post_accumulate_grad_hooks", None)
+    return [*(parameter._backward_hooks or {}).values()], [*(later or {}).values()]
 
 
 def version(tensor: Tensor) -> int:

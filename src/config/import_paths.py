@@ -14,9 +14,12 @@ import traceback
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from src.config.mistakes import ConfigError, OwnCodeError, nearest
+
+if TYPE_CHECKING:
+    from src.config.run_config import Config
 
 # The import paths of this project's own code begin so.
 OWN = "src."
@@ -27,6 +30,12 @@ HIDDEN = {"globals", "setattr", "exec", "vars", "locals"}
 def is_own(path: str) -> bool:
     """Return whether an import path names code of this project, and not the user's."""
     return path.startswith(OWN)
+
+
+def has_own_model(config: Config) -> bool:
+    """Return whether a run trains a model that isn't this project's, but some package's or the user's."""
+    builder = config.model[config.framework]
+    return not is_own(builder) or config.model.get("path") is not None or "package" in config.model
 
 
 def check(key: str, path: str) -> None:

@@ -114,6 +114,8 @@ NO_FIGURE = {
     "src.runtime.common.seed_check": "looks into the user's own code before a run",
     "src.runtime.torch.device_check": "looks into the user's own code before a run",
     "src.runtime.torch.lightning.own_check": "looks into the user's own code before a run",
+    "src.runtime.torch.hook_check": "looks into the user's own code before a run",
+    "src.runtime.torch.saved_check": "looks into the user's own code before a run",
     "src.runtime.torch.task_check": "looks into the user's own code before a run",
     "src.tracking": "sends to MLflow what the ranks have recorded",
     "src.train": "reads the command line, and answers for what goes wrong",

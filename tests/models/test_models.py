@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from src.config import ConfigError
 from src.models import adapt
@@ -86,6 +87,41 @@ def test_an_import_path_gets_the_number_of_classes_and_the_datas_channels() -> N
     assert model(torch.zeros(2, 1, 64, 64)).shape == (2, 7)
     colour = build("model=custom", "model.path=torchvision.models.resnet34", shape=(64, 64, 3))
     assert colour.conv1.in_channels == 3
+
+
+class Grey(nn.Module):
+    """Makes colours of grey itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        colours = images if images.shape[1] == 3 else images.repeat(1, 3, 1, 1)
+        return self.head(self.first(colours).mean((2, 3)))
+
+
+def spectral(classes: int) -> nn.Module:
+    return nn.Sequential(
+        parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)), nn.Flatten(), nn.LazyLinear(classes)
+    )
+
+
+def reflecting(classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.Flatten(), nn.LazyLinear(classes)
+    )
+
+
+def test_a_first_convolution_that_is_more_is_not_replaced() -> None:
+    here = "model.path=tests.models.test_models"
+    assert build("model=custom", f"{here}.Grey", shape=(28, 28, 1)).first.in_channels == 3
+    for name, why in (("spectral", "is a Parametrized"), ("reflecting", "has padding_mode=reflect")):
+        with pytest.raises(
+            ConfigError, match=rf"{name}: its first convolution, 0, takes 3 channels, .*; it {why}"
+        ):
+            build("model=custom", f"{here}.{name}", shape=(28, 28, 1))
+        build("model=custom", f"{here}.{name}", shape=(28, 28, 3))
 
 
 def test_options_reach_the_callable() -> None:
@@ -192,6 +228,7 @@ def test_synchronised_statistics_are_refused_where_they_would_not_be(keras_says:
     )
 
 
+@pytest.mark.slow
 def test_both_frameworks_train_alike_from_the_same_weights(keras_says: dict[str, Any]) -> None:
     losses, reference = keras_says["losses"], keras_says["torch_losses"]
     assert len(losses) == 10

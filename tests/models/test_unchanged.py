@@ -83,3 +83,30 @@ def test_a_mode_that_an_own_train_sets_stays() -> None:
     with evaluating(model):
         pass
     assert [module.training for module in model.modules()] == [True, True, False]
+
+
+class LowRank(nn.Module):
+    """Merges its update into the weight to evaluate, and takes it out again to train, as loralib does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.update = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.full((2, 2), 0.1))
+        self.merged = False
+
+    def train(self, mode: bool = True) -> LowRank:
+        super().train(mode)
+        if self.merged == mode:
+            self.weight.data += self.update * (-1 if mode else 1)
+            self.merged = not mode
+        return self
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values @ (self.weight if self.merged else self.weight + self.update)
+
+
+def test_weights_that_a_model_merges_to_evaluate_are_trained_as_they_were() -> None:
+    model, values = LowRank(), torch.eye(2)
+    for _ in range(2):
+        with evaluating(model):
+            assert model.merged and torch.allclose(model(values), torch.full((2, 2), 1.1))
+        assert not model.merged and torch.equal(model.weight, torch.ones(2, 2))

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, fx, nn
@@ -264,7 +265,38 @@ class Skips(Dense):
         return hidden if random.random() < 0.5 else hidden * 2
 
 
-@pytest.mark.parametrize(("model", "told"), [(Counts, "what changes steps"), (Skips, "what draws Python's")])
+class CountsInside(Dense):
+    """Counts in what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = {"steps": 0}
+
+    def between(self, hidden: Tensor) -> Tensor:
+        self.state["steps"] += 1
+        return hidden if self.state["steps"] % 10 else hidden * 2
+
+
+class DrawsItself(Dense):
+    """Leaves something out at times, as a generator of its own says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = np.random.default_rng(0)
+
+    def between(self, hidden: Tensor) -> Tensor:
+        return hidden if self.generator.random() < 0.99 else hidden * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (Counts, "what changes steps"),
+        (CountsInside, r"what changes state\['steps'\]"),
+        (Skips, "what draws Python's"),
+        (DrawsItself, "what changes generator"),
+    ],
+)
 def test_what_python_does_otherwise_in_the_next_step_is_found(model: type[nn.Module], told: str) -> None:
     with pytest.raises(CutDiffersError, match=f"{told}.* isn't run in stages"):
         check(model())

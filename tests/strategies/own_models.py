@@ -76,7 +76,7 @@ class Unseeded(nn.Module):
 
 
 class Fading(nn.Module):
-    """Has a layer that it uses in its first steps alone."""
+    """Has a layer that it uses in all steps but the last ones, and in all looks."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -86,7 +86,21 @@ class Fading(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         self.steps += self.training
         scores = self.head(images.flatten(1))
-        return scores + self.early(images.flatten(1)) if self.steps < 6 else scores
+        return scores + self.early(images.flatten(1)) if self.steps < 9 else scores
+
+
+class Thawing(nn.Module):
+    """Trains its trunk from the third pass on."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.trunk, self.head, self.passes = nn.Linear(784, 16), nn.Linear(16, classes), 0
+        self.trunk.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += self.training
+        self.trunk.requires_grad_(self.passes > 2)
+        return self.head(torch.relu(self.trunk(images.flatten(1))))
 
 
 class Stateful(nn.Module):

@@ -173,3 +173,12 @@ def test_a_gradient_that_stops_coming_ends_ddp_with_the_key_that_helps(
     helped = commands.run(*words, "strategy.find_unused_parameters=true", "out=helped")
     assert helped.returncode == 0, helped.stderr
     assert commands.left() == []
+
+
+@pytest.mark.slow
+def test_a_part_that_begins_to_be_trained_later_ends_ddp(commands: Commands, mnist: None) -> None:
+    """DDP doesn't know of it, and each rank would train its own."""
+    completed = commands.run("strategy=ddp", "workers=2", *own("Thawing"), *COMMON, *SHORT)
+    assert completed.returncode == 2
+    told = completed.stdout + completed.stderr
+    assert "the ranks' copies of trunk.weight have come apart" in told and commands.left() == []

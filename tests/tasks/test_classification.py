@@ -33,6 +33,14 @@ def test_sums_of_samples_are_the_sums_of_their_parts() -> None:
     assert TASK.metrics({"correct": 1.0}, 3) == {"accuracy": 1 / 3}
 
 
+@pytest.mark.parametrize("penalty", [torch.tensor(7.0), torch.ones(2), torch.ones(3, 1)])
+def test_a_penalty_is_one_of_each_sample(penalty: Tensor) -> None:
+    with pytest.raises(
+        ConfigError, match=r"must have one number for each sample, \[3\] here; of one for all"
+    ):
+        TASK.loss((LOGITS, penalty), (LABELS,))
+
+
 def test_a_penalty_is_a_part_of_the_loss() -> None:
     penalty = torch.tensor([1.0, 2.0, 4.0])
     assert TASK.loss((LOGITS, penalty), (LABELS,)).item() == pytest.approx(sum(LOSSES) + 7)

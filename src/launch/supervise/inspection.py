@@ -30,6 +30,8 @@ from src.run.variables import PARENT, THREADS
 
 # A mistake is told within this time, and then in one line.
 SILENT_SECONDS = 30.0
+# A look depends on a part of what these options of a strategy say.
+SHAPES = ("partition", "schedule")
 # What looks have found, by the key of their cells.
 _found: dict[str, dict[str, Any]] = {}
 
@@ -61,11 +63,13 @@ def has_own(config: Config) -> bool:
 
 def _key(config: Config) -> str:
     """Return a text that is the same for cells in which the process would find the same."""
-    keys = ["model", "task", "framework", "dataset", "precision"]
+    keys = ["model", "task", "framework", "dataset", "precision", "batch_shares", "batchnorm"]
     if config.resume is not None:
         keys += ["resume", "seed", "epochs", "global_batch", "optimizer"]
     keys += ["degrees"] + ["microbatch", "virtual_stages"] * config.cuts
-    parts = [config.strategy["entry"], *map(config.strategy.get, ("plan", "tied")), config.hardware.device]
+    # How often a state is saved is nothing to a look, but that it is.
+    parts = [config.hardware.device, config.microbatches > 1, config.checkpoint_every is not None]
+    parts.append({key: value for key, value in config.strategy.items() if key not in SHAPES})
     if config.cuts:
         partition, schedule = config.strategy["partition"], SCHEDULES.get(config.strategy.get("schedule", ""))
         # Names must be those of operations; backward passes in parts are compared as such.

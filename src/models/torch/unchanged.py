@@ -15,17 +15,27 @@ from torch.nn.parameter import is_lazy
 
 # Containers that a module may hold, whose contents are put back.
 CONTAINERS = (dict, list, set, deque)
+# How these libraries change modes leaves weights alone.
+LIBRARIES = ("torch", "transformers", "torchmetrics", "pytorch_lightning", "lightning")
 
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Have a model evaluate within the block, without gradients; then it trains on as if it hadn't.
 
-    Each module has its own mode again (an author may have frozen some), and its buffers and state.
+    Each module has its own mode again (an author may have frozen some), and its buffers and state; its
+    weights, too, where changing modes is its own affair: LoRA's layers merge theirs to evaluate.
     """
-    with unchanged(model, weights=False), torch.no_grad():
+    with unchanged(model, weights=_changes_modes(model)), torch.no_grad():
         model.eval()
         yield
+
+
+def _changes_modes(model: nn.Module) -> bool:
+    """Return whether some module has its author's own way to change modes, which may change weights."""
+    kinds = {type(module) for module in model.modules()}
+    given = {getattr(method, "__module__", "") or "" for kind in kinds for method in (kind.train, kind.eval)}
+    return any(name.partition(".")[0] not in LIBRARIES for name in given)
 
 
 @contextlib.contextmanager

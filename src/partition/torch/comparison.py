@@ -7,6 +7,7 @@ hook, a buffer that `forward` writes. Here the model's own forward and backward 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -162,7 +163,7 @@ def whole_step(
             with TensorHooks() as hooks, python_effects(model) as effects:
                 outputs = select(model(*inputs))
             total = loss(outputs)
-        own = own_functions(outputs) + hooks.count + effects
+        led = own_functions(outputs) + hooks.count
         total.backward()
         gradients, buffers = _gradients(model), _buffers(model)
         left = kept.new(model, before)
@@ -172,10 +173,11 @@ def whole_step(
                 each.stir()
         torch.manual_seed(SEED)
         with torch.no_grad():
-            with autocast(precision, inputs[0].device):
+            with autocast(precision, inputs[0].device), python_effects(model, deep=True) as moved:
                 again = select(model(*inputs))
             model.eval()
             evaluated = select(model(*inputs))
+    own = led + (effects | moved)
     return Step(_detached(outputs), again, evaluated, gradients, buffers, own, values)
 
 
@@ -213,13 +215,16 @@ def staged_step(
         outputs = model_outputs(passed[-1][1])
         with torch.enable_grad(), autocast(precision, inputs[0].device):
             total = loss(outputs)
-        own = sum((own_functions(sent) for _, sent in passed), hooks.count + effects)
+        led = sum((own_functions(sent) for _, sent in passed), hooks.count)
+        moved: Counter[str] = Counter()
         buffers = _buffers(model)
 
         def second_step() -> Tensors:
             torch.manual_seed(SEED)
-            with torch.set_grad_enabled(at_once):
-                return _detached(model_outputs([*_forward(stages, inputs, precision)][-1][1]))
+            with torch.set_grad_enabled(at_once), python_effects(model, deep=True) as found:
+                results = _detached(model_outputs([*_forward(stages, inputs, precision)][-1][1]))
+            moved.update(found)
+            return results
 
         second = second_step() if at_once else None
         _backward(passed, total, [list(stage.parameters()) for stage in stages] if splits else None)
@@ -229,6 +234,7 @@ def staged_step(
         evaluating_stages = [evaluated_by.stage(number, values).eval() for number in range(len(stages))]
         with torch.no_grad():
             evaluated = model_outputs([*_forward(evaluating_stages, inputs, "fp32")][-1][1])
+    own = led + (effects | moved)
     return Step(_detached(outputs), second, evaluated, gradients, buffers, own)
 
 

@@ -278,11 +278,17 @@ def restore_vector(
         ConfigError: when the checkpoint is of another model.
     """
     _restore_module(checkpoint, module, "")
-    states = [checkpoint["optimizer"]["state"].get(name, {}) for name in names]
-    first = states[0]
+    every = checkpoint["optimizer"]["state"]
+    states = [(every.get(name, {}), module.get_parameter(name)) for name in names]
+    first: dict[str, Tensor] = next((state for state, _ in states if state), {})
+    # What never had a gradient has no entries, which begin with zeros.
     return {
-        name: torch.cat([state[name].reshape(-1) for state in states]) if first[name].dim() else first[name]
-        for name in (first if all(states) else ())
+        entry: torch.cat(
+            [(state[entry] if state else torch.zeros_like(p)).reshape(-1) for state, p in states]
+        )
+        if value.dim()
+        else value
+        for entry, value in first.items()
     }
 
 

@@ -11,7 +11,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from src.runtime.common.context import RankContext
 
 # In the order in which ranks are counted, the last one first.
-AXES = ("pipeline", "data", "shard", "tensor")
+DATA = "data"
+AXES = ("pipeline", DATA, "shard", "tensor")
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,13 @@ class Axis:
         index: this rank's place among them.
         ranks: their numbers in the job, in order.
         group: their process group.
+        name: that of the axis; empty for ranks that aren't on a mesh.
     """
 
     index: int
     ranks: tuple[int, ...]
     group: dist.ProcessGroup | None
+    name: str = ""
 
     @property
     def size(self) -> int:
@@ -49,7 +52,7 @@ def make(context: RankContext, device: torch.device) -> DeviceMesh:
 def axis(mesh: DeviceMesh, name: str) -> Axis:
     """Return this rank's axis of a mesh that `make` has made."""
     group = mesh.get_group(name)
-    return Axis(mesh.get_local_rank(name), tuple(dist.get_process_group_ranks(group)), group)
+    return Axis(mesh.get_local_rank(name), tuple(dist.get_process_group_ranks(group)), group, name)
 
 
 def whole_world(context: RankContext) -> Axis:

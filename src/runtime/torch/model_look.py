@@ -55,8 +55,9 @@ def facts(model: nn.Module, inputs: Sequence[Tensor], *, precision: str = "fp32"
             together = run(slice(None))
         with unchanged(model), _frozen_batchnorm(model):
             alone = run(slice(half))
-        gaps = [_gap(part, whole[:half]) for part, whole in zip(alone, together, strict=True)]
-        over_batch = max(gaps) > ROUNDING[precision]
+        # What is a number for all samples together, as a further term of a loss, is none's output.
+        pairs = [(part, both[:half]) for part, both in zip(alone, together, strict=True) if both.dim()]
+        over_batch = max((_gap(*pair) for pair in pairs), default=0.0) > ROUNDING[precision]
     return {
         "batch_statistics": has_batch_statistics(model),
         "draws_random_numbers": draws,
@@ -102,8 +103,13 @@ def step_facts(
     }
 
 
-def reached_parameters(
-    model: nn.Module, inputs: Sequence[Tensor], loss: Callable[[Any], Tensor], *, precision: str = "fp32"
+def reached_by(
+    model: nn.Module,
+    run: Callable[[], Tensor],
+    device: torch.device,
+    *,
+    precision: str = "fp32",
+    weights: bool = True,
 ) -> tuple[set[str], bool]:
     """Return the names of the parameters that get gradients in training, and whether always the same do.
 
@@ -112,25 +118,15 @@ def reached_parameters(
 
     Args:
         model: the whole model.
-        inputs: those of a few samples [samples, ...], on the model's device.
-        loss: returns the loss [] of what the model returns for them.
+        run: returns the loss [] of a few samples.
+        device: the model's.
         precision: that of the training, `fp32` or `bf16`.
+        weights: whether its weights are left as they were, too.
     """
-
-    def run() -> Tensor:
-        return loss(model(*inputs))
-
-    return reached_by(model, run, inputs[0].device, precision=precision)
-
-
-def reached_by(
-    model: nn.Module, run: Callable[[], Tensor], device: torch.device, *, precision: str = "fp32"
-) -> tuple[set[str], bool]:
-    """Return what `reached_parameters` does, where `run` returns the loss [] of a few samples on `device`."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     found: list[set[str]] = []
     for seed in range(LOOKS):
-        with unchanged(model):
+        with unchanged(model, weights=weights):
             torch.manual_seed(seed)
             before = _generators()
             with torch.enable_grad(), autocast(precision, device):
@@ -138,6 +134,25 @@ def reached_by(
             found.append({names[leaf] for leaf in _leaves(total) if leaf in names})
             if before == _generators():
                 break
+    return set().union(*found), all(each == found[0] for each in found)
+
+
+def reached_by_each(
+    model: nn.Module, runs: Sequence[Callable[[], Tensor]], device: torch.device, *, precision: str = "fp32"
+) -> tuple[set[str], bool]:
+    """Return what `reached_by` does, of samples of which each run returns the loss [] of another one.
+
+    A model may choose layers by its data, as a mixture of experts does. One that takes no single sample tells
+    of those before. It isn't trained afterwards.
+    """
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    found: list[set[str]] = []
+    # BatchNorm needs several samples to train.
+    with unchanged(model, weights=False), _frozen_batchnorm(model), contextlib.suppress(Exception):
+        for run in runs:
+            with torch.enable_grad(), autocast(precision, device):
+                total = run()
+            found.append({names[leaf] for leaf in _leaves(total) if leaf in names})
     return set().union(*found), all(each == found[0] for each in found)
 
 

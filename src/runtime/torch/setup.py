@@ -6,6 +6,7 @@ Lightning isn't imported here: parameter servers and their workers don't use it,
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from src.config import own_training
+from src.config import import_paths, own_training
 from src.data.random_streams import RandomStream, key
 from src.measure import memory
 from src.measure.rank_record import RankRecord
@@ -25,6 +26,9 @@ from src.runtime.torch.audit import changes
 from src.runtime.torch.tensors import input_tensors, target_tensors
 from src.tasks.make import make
 from src.tasks.torch.task import Task
+
+# Samples of the first look at which parameters get gradients, and those that are looked at one by one.
+FIRST, LOOKED = 2, 8
 
 
 def root_device(context: RankContext) -> torch.device:
@@ -124,18 +128,32 @@ def make_task(context: RankContext) -> Task:
 
 
 def reached_parameters(context: RankContext, model: nn.Module, device: torch.device) -> tuple[set[str], bool]:
-    """Return what `model_look.reached_parameters` finds of the whole model by the first training samples.
+    """Return what `model_look.reached_by` finds of the whole model by the first training samples.
 
-    All processes of a run find the same.
+    All processes of a run find the same. A model of the user's own is looked at with single samples, too, by
+    which it may choose its layers; and it is another one that is looked at, for what a model holds besides
+    its tensors can't be put back.
     """
-    samples, task = context.arrays.train.read(slice(2)), make_task(context)
+    own = import_paths.has_own_model(context.config)
+    looked = build(context, lambda _: None).to(device) if own else model
+    samples, task = context.arrays.train.read(slice(LOOKED if own else FIRST)), make_task(context)
     inputs = input_tensors(context, samples.inputs, device)
     targets = target_tensors(task, samples.targets, device)
 
-    def loss(returned: object) -> Tensor:
-        return task.loss(task.outputs(returned), targets)
+    def run(part: slice) -> Tensor:
+        returned = looked(*(tensor[part] for tensor in inputs))
+        return task.loss(task.outputs(returned), tuple(tensor[part] for tensor in targets))
 
-    return model_look.reached_parameters(model, inputs, loss, precision=context.config.precision)
+    precision = context.config.precision
+    reached, always = model_look.reached_by(
+        looked, lambda: run(slice(FIRST)), device, precision=precision, weights=not own
+    )
+    if own and always:
+        each = [functools.partial(run, slice(place, place + 1)) for place in range(len(inputs[0]))]
+        further, alike = model_look.reached_by_each(looked, each, device, precision=precision)
+        always = alike and further <= reached
+        reached |= further
+    return reached, always
 
 
 def facts(

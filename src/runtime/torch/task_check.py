@@ -12,7 +12,7 @@ from src.data.samples import Samples
 from src.models import adapt
 from src.models.torch.unchanged import evaluating, unchanged
 from src.runtime.common.context import RankContext
-from src.runtime.torch import scoring, setup
+from src.runtime.torch import hook_check, saved_check, scoring, setup
 from src.runtime.torch.tensors import Tensors, input_tensors, target_tensors
 from src.tasks.torch.outputs import autocast, named_outputs
 
@@ -50,6 +50,7 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
             model.zero_grad()
             loss.backward()
             _check_exchange(context, model, weights)
+            hook_check.check_hooks(context, model, note)
         # What the model has kept of these samples must do for another number of them.
         others = context.arrays.test.read(slice(SAMPLES + 1))
         try:
@@ -64,6 +65,8 @@ def check_task(context: RankContext, model: nn.Module, note: Callable[[str], Non
             f"{adapt.key_and_name(context.config)}: keeps something of each batch, and fails for one of "
             f"another size, as the last ones are: {' '.join(str(failure).split())}"
         ) from failure
+    if context.config.checkpoint_every is not None or context.config.resume is not None:
+        saved_check.check_saved(context, model, lambda: run(context.arrays.train.read(slice(SAMPLES))))
     with unchanged(model), evaluating(model):
         first = input_tensors(context, context.arrays.train.read(slice(SAMPLES)).inputs, cpu)
         task.check_model(lambda inputs: task.outputs(model(*inputs)), first)
@@ -115,4 +118,11 @@ def _check_exchange(context: RankContext, model: nn.Module, weights: Mapping[str
             raise ConfigError(
                 f"strategy={strategy['name']}: the gradient of {name} is {kind}, and dense real ones are "
                 f"exchanged; {advice}choose strategy=single"
+            )
+    default = torch.get_default_dtype()
+    for name, parameter in model.named_parameters():
+        if "serve" in strategy and parameter.requires_grad and parameter.dtype != default:
+            raise ConfigError(
+                f"strategy={strategy['name']}: the parameter {name} is of {parameter.dtype}, and servers "
+                f"have all of them in {default}; choose strategy=single or ddp"
             )

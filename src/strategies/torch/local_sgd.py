@@ -39,6 +39,15 @@ class Average:
         self.recorder = recorder
         possible = setup.root_device(context).type == "cpu" and SUPPORTED and not context.config.across_hosts
         self._shared = SharedAllReduce(recorder.note) if possible else None
+        self._trained: set[int] = set()
+
+    def trained(self, model: nn.Module) -> list[nn.Parameter]:
+        """Return the parameters that get gradients, or have got some: an author may freeze them later.
+
+        A mean of equal ones, as those are which nobody trains, may differ from them by rounding.
+        """
+        self._trained |= {id(each) for each in model.parameters() if each.requires_grad}
+        return [each for each in model.parameters() if id(each) in self._trained]
 
     def buffers(self) -> Sequence[Tensor]:
         """Return the tensors in which ranks exchange, if there are any yet."""
@@ -53,7 +62,7 @@ class Average:
 
         The rank's waiting and payload are recorded.
         """
-        parameters = _trained(model)
+        parameters = self.trained(model)
         values = vectors.to_vector(parameters)
         exchanged(values)
         kind = None if self._shared is None else self._shared.kind
@@ -68,7 +77,7 @@ class Average:
 
         The block is off the clock, and its payload is counted nowhere, as that of all evaluations.
         """
-        parameters = _trained(model)
+        parameters = self.trained(model)
         own = vectors.to_vector(parameters)
         vectors.from_vector(self._mean(own.clone()), parameters)
         try:
@@ -83,11 +92,6 @@ class Average:
         else:
             dist.all_reduce(values.div_(dist.get_world_size()))
         return values
-
-
-def _trained(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that get gradients; a mean of equal ones may differ from them by rounding."""
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 class LocalSGDStrategy(DDPStrategy):
@@ -126,7 +130,7 @@ class LocalSGDStrategy(DDPStrategy):
         assert self.lightning_module is not None
         model = trained_model(self.lightning_module)
         if not self._steps:
-            start = vectors.to_vector(_trained(model))
+            start = vectors.to_vector(self._average.trained(model))
             self._outer = OuterOptimizer.of(self._settings, start)
         result = super().optimizer_step(optimizer, *args, **kwargs)
         self._steps += 1

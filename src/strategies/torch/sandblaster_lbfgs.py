@@ -31,6 +31,7 @@ from src.measure.recorder import Recorder
 from src.runtime.common.async_coordinator import CompletedStep
 from src.runtime.common.context import RankContext
 from src.runtime.common.messages import Connection, Head, Message
+from src.runtime.torch import step_seeds
 from src.runtime.torch.feed import divisor_of
 from src.runtime.torch.parameter_server import answers
 from src.runtime.torch.parameter_server.async_processes import coordinate, serve_worker
@@ -201,9 +202,12 @@ class LBFGSCoordinator(TorchCoordinator):
         self._gradient = torch.zeros_like(self._vector.values)
         self._totals = np.zeros(1 + len(self._task.sums))
         divisor = divisor_of(self._context, self._task, batch, epoch - 1)
-        portions = order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])
+        portions = [*order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])]
+        # At all points of a line search the same is drawn, whichever worker draws it.
+        seeds = (self._iterations * len(portions) + number for number in range(len(portions)))
         figures = {"epoch": epoch, "divisor": divisor}
-        self._ask_all([WorkItem("train", (batch[part],), figures) for part in portions])
+        asked = zip(portions, seeds, strict=True)
+        self._ask_all([WorkItem("train", (batch[part],), {**figures, "step": seed}) for part, seed in asked])
 
     def take_answer(self, rank: int, item: WorkItem, answer: Message) -> None:
         """Add the gradient and sums of a portion from worker `rank`'s answer; else do as the base class."""
@@ -230,6 +234,7 @@ class BatchWorker(Worker):
             return super().answer(request)
         start = time.perf_counter()
         indices, figures = request.arrays[0], request.figures
+        step_seeds.seed(self._context.config, self._context.rank, figures["step"])
         gradient, loss, sums = self._replica.gradient(indices, figures["epoch"] - 1, figures["divisor"])
         return [gradient.numpy()], {"loss": loss, "sums": sums, "seconds": time.perf_counter() - start}
 

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
+from src.config import ConfigError
 from src.tasks.torch.outputs import logits_and_penalty
 from src.tasks.torch.task import Task
 
@@ -32,10 +33,20 @@ class Classification(Task):
         return logits_and_penalty(returned, self.options.get("output"))
 
     def loss(self, outputs: tuple[Tensor, ...], targets: tuple[Tensor, ...]) -> Tensor:
-        """Return the summed cross-entropy [] of the samples, with the sum of their penalties."""
+        """Return the summed cross-entropy [] of the samples, with the sum of their penalties.
+
+        Raises:
+            ConfigError: for a penalty that isn't one of each sample: how much it weighs would depend on how
+                batches are divided.
+        """
         logits, *penalties = outputs
         loss = functional.cross_entropy(logits, targets[0], reduction="sum")
         for penalty in penalties:
+            if penalty.shape != logits.shape[:1]:
+                raise ConfigError(
+                    f"the model's penalty has the shape {[*penalty.shape]}, and must have one number for "
+                    f"each sample, [{len(logits)}] here; of one for all return penalty.expand(len(logits))"
+                )
             loss = loss + penalty.sum()
         return loss
 

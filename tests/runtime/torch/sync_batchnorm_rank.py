@@ -24,15 +24,17 @@ def check(
     shape: tuple[int, ...],
     offset: float = 0.0,
     kind: torch.dtype | None = None,
+    *,
+    more: int = 0,
 ) -> None:
     """Outputs, gradients and buffers over some steps, then evaluation; `shape` is one rank's input.
 
-    `kind` is the input's type, where that isn't the layer's.
+    `kind` is the input's type, where that isn't the layer's; the second rank has so many `more` samples.
     """
     reference, synchronised = layer, convert(nn.Sequential(copy.deepcopy(layer)))[0]
     assert isinstance(synchronised, CPUSyncBatchNorm)
     half = shape[0]
-    own_rows = slice(dist.get_rank() * half, (dist.get_rank() + 1) * half)
+    own_rows = slice(0, half - more) if dist.get_rank() == 0 else slice(half - more, 2 * half)
     generator = torch.Generator().manual_seed(0)
     for _ in range(STEPS):
         # The second half differs in mean and spread, or local statistics would almost do.
@@ -85,6 +87,7 @@ def main() -> None:
     check(nn.BatchNorm2d(3, affine=False), (4, 3, 5, 5))
     check(scaled(nn.BatchNorm2d(3, track_running_stats=False)), (2, 3, 4, 4))
     check(scaled(nn.BatchNorm1d(6)), (8, 6))
+    check(scaled(nn.BatchNorm1d(6)), (8, 6), more=3)
     torch.set_default_dtype(torch.float32)
     # A mean of a hundred standard deviations, where E[x^2] - E[x]^2 has few digits left in fp32.
     check(scaled(nn.BatchNorm2d(3)), (16, 3, 8, 8), offset=100.0)

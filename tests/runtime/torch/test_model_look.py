@@ -46,6 +46,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Applied, Tensor], Tensor], dict[str, object
         {"draws_random_numbers": True},
     ),
     "buffer": (moved, {"moves_buffers": ["mean"]}),
+    # A number for all of them is no sample's output.
+    "a further term": (lambda _, hidden: (hidden, hidden.mean()), {}),
     "softmax over the batch": (lambda _, hidden: hidden.softmax(0), {"computes_over_batch": True}),
 }
 
@@ -65,7 +67,8 @@ def test_batchnorm_is_told_from_the_rest() -> None:
 
 
 def reached(model: nn.Module) -> tuple[set[str], bool]:
-    return model_look.reached_parameters(model, [torch.randn(2, 4)], lambda returned: returned.sum())
+    values = torch.randn(2, 4)
+    return model_look.reached_by(model, lambda: model(values).sum(), torch.device("cpu"))
 
 
 def test_parameters_that_get_no_gradient_are_found() -> None:
@@ -80,5 +83,27 @@ def test_layers_that_are_left_out_at_random_are_found() -> None:
         def forward(self, values: Tensor) -> Tensor:
             return self.layer(values) + (self.other(values) if torch.rand(()) < 0.5 else 0)
 
-    names = {f"{layer}.{kind}" for layer in ("layer", "other") for kind in ("weight", "bias")}
-    assert reached(Skipping(lambda _, hidden: hidden)) == (names, False)
+    assert reached(Skipping(lambda _, hidden: hidden)) == (BOTH, False)
+
+
+BOTH = {f"{layer}.{kind}" for layer in ("layer", "other") for kind in ("weight", "bias")}
+
+
+def test_layers_that_are_chosen_by_data_are_found() -> None:
+    class Experts(Applied):
+        def forward(self, values: Tensor) -> Tensor:
+            found = torch.zeros(len(values), 3)
+            for layer, rows in ((self.layer, values[:, 0] > 0), (self.other, values[:, 0] <= 0)):
+                if rows.any():
+                    found[rows] = layer(values[rows])
+            return found
+
+    model, values = Experts(lambda _, hidden: hidden), torch.tensor([[1.0, 2, 3, 4], [-1, 2, 3, 4]])
+    cpu = torch.device("cpu")
+    # Of two samples each has one of its experts.
+    assert model_look.reached_by(model, lambda: model(values).sum(), cpu) == (BOTH, True)
+    runs = [lambda place=place: model(values[place : place + 1]).sum() for place in range(2)]
+    assert model_look.reached_by_each(model, runs, cpu) == (BOTH, False)
+    assert model_look.reached_by_each(model, runs[:1] * 2, cpu) == (
+        {"layer.weight", "layer.bias"}, True,
+    )  # fmt: skip

@@ -6,8 +6,9 @@ import csv
 from pathlib import Path
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
+from src.config import ConfigError
 from src.runtime.torch.lightning.sync_batchnorm import CPUSyncBatchNorm, convert
 from tests.support import run_ranks
 
@@ -28,6 +29,46 @@ def test_converting_replaces_every_batchnorm_and_keeps_its_state() -> None:
     after = converted.state_dict()
     assert after.keys() == before.keys()
     assert all(after[name].equal(value) for name, value in before.items())
+
+
+class Activated(nn.BatchNorm2d):
+    """Has its activation in it, as timm's have."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return super().forward(values).relu()
+
+
+def hooked() -> nn.Module:
+    layer = nn.BatchNorm2d(2)
+    layer.register_forward_hook(lambda *_: None)
+    return layer
+
+
+def shared() -> nn.Module:
+    layer = nn.BatchNorm2d(2)
+    return nn.ModuleList([layer, layer])
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (Activated(2), "is a Activated with a forward pass of its own"),
+        (hooked(), "has hooks"),
+        (shared(), "has several names"),
+    ],
+)
+def test_a_batchnorm_that_is_more_is_not_replaced(layer: nn.Module, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^batchnorm=sync: the model's 0\S* {why}, and can't be replaced"):
+        convert(nn.Sequential(layer))
+
+
+def test_a_replaced_layer_has_the_same_weights() -> None:
+    layer = nn.BatchNorm1d(2, affine=True).double()
+    layer.bias.requires_grad_(False)
+    (twin,) = convert(nn.Sequential(layer))
+    assert twin.weight is layer.weight and twin.bias is layer.bias and twin.running_var is layer.running_var
+    (plain,) = convert(nn.Sequential(nn.BatchNorm1d(2, affine=False, track_running_stats=False)))
+    assert plain.weight is None and plain.running_mean is None and not plain.track_running_stats
 
 
 # A rounding to bf16 is 2^-9 of a number; these are means over 64 samples, of ten steps.

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from src.config import ConfigError
 from src.data.generated import synthetic
@@ -67,3 +68,90 @@ def test_a_layout_that_a_model_cannot_have_is_told(tmp_path: Path) -> None:
         "note: the model runs in contiguous layout, for in channels_last, the faster one, "
     )
     assert "view size is not compatible" in note
+
+
+def bound(weight: Tensor) -> None:
+    assert weight.grad is not None
+    weight.grad.clamp_(-1e-3, 1e-3)
+
+
+class Own(nn.Module):
+    """A dense layer, with something of its own that `kind` names."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.head, self.kind = nn.Linear(784, 3), kind
+        self.calls, self.generator, self.cached = {"n": 0}, torch.Generator().manual_seed(0), 0
+        self.mean = torch.zeros(())
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+        if kind == "clamp":
+            self.head.weight.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+        elif kind == "later":
+            self.head.weight.register_post_accumulate_grad_hook(bound)
+        elif kind == "mask":
+            mask = torch.ones(3, 784).tril()
+            self.head.weight.register_hook(lambda gradient: gradient * mask)
+        elif kind == "double":
+            self.head.double()
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = images.flatten(1)
+        if self.kind == "count":
+            self.calls["n"] += 1
+        elif self.kind == "draw":
+            torch.rand((), generator=self.generator)
+        elif self.kind == "buffer":
+            self.seen += 1
+        elif self.kind == "running":
+            self.mean = 0.9 * self.mean + hidden.detach().mean()
+        elif self.kind == "last":
+            self.last = hidden.detach() + torch.rand(())
+        elif self.kind == "cache":
+            self.cached = len(hidden)
+        return self.head(hidden.to(self.head.weight.dtype)).float()
+
+
+def tried(folder: Path, kind: str, *words: str) -> list[str]:
+    """The notes on a model of that kind."""
+    notes: list[str] = []
+    check_task(context_in(folder, "model=mlp", "workers=1", *words), Own(kind), notes.append)
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [("count", r"calls\['n'\]"), ("draw", "generator"), ("buffer", "seen"), ("running", "mean")],
+)
+def test_what_no_checkpoint_has_is_refused_where_there_are_some(kind: str, kept: str, tmp_path: Path) -> None:
+    assert tried(tmp_path, kind) == []
+    with pytest.raises(ConfigError, match=f"^checkpoint_every=2: the model keeps {kept} of its steps"):
+        tried(tmp_path, kind, "checkpoint_every=2")
+
+
+@pytest.mark.parametrize("kind", ["cache", "last"])
+def test_what_each_step_makes_anew_is_no_state(kind: str, tmp_path: Path) -> None:
+    assert tried(tmp_path, kind, "checkpoint_every=2") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "told"),
+    [
+        ("mask", ("strategy=fsdp",), "head.weight has a hook, which its parts on several devices haven't"),
+        ("clamp", ("strategy=parameter_server",), "head.weight has a hook that isn't linear, and would take"),
+        ("clamp", ("strategy=pipeline", "microbatches=4"), "head.weight has a hook that isn't linear"),
+        ("later", ("strategy=pipeline", "microbatches=4"), "head.weight has a hook that isn't linear"),
+        ("double", ("strategy=hogwild",), "head.weight is of torch.float64, and servers have all of them in"),
+    ],
+)
+def test_what_parts_of_a_batch_or_of_a_weight_would_not_do_is_refused(
+    kind: str, words: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        tried(tmp_path, kind, *words, "workers=2")
+
+
+def test_a_hook_that_is_as_under_ddp_is_noted(tmp_path: Path) -> None:
+    assert tried(tmp_path, "mask", "strategy=ddp", "workers=2") == []
+    (note,) = tried(tmp_path, "clamp", "strategy=ddp", "workers=2")
+    assert note.startswith("note: the hook of head.weight isn't linear")
+    assert tried(tmp_path, "clamp") == []

@@ -10,21 +10,26 @@ from typing import Any, SupportsFloat
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from src.compat.lightning import DDPStrategyWithHooks
 from src.compat.torch import BatchNorm
 from src.config import ConfigError, own_training
 from src.measure.recorder import Recorder
+from src.models import adapt
 from src.runtime.common.context import RankContext
-from src.runtime.torch import mesh, setup
+from src.runtime.torch import mesh, setup, shards
 from src.runtime.torch.lightning import own_step, sync_batchnorm
 from src.runtime.torch.lightning.fit import fit
 from src.runtime.torch.lightning.module import TrainingModule
-from src.runtime.torch.mesh import Axis
+from src.runtime.torch.mesh import DATA, Axis
 from src.runtime.torch.predicted_memory import CopyMemory
 
+# How far the sums of equal copies may be apart by rounding, on ranks with other numbers of cores.
+APART = 1e-5
+# Elements of a weight that are added up at a time.
+PART = 2**20
 Hook = Callable[[Recorder, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
 
@@ -139,19 +144,65 @@ def buffers_of_rank_0(module: TrainingModule) -> AbstractContextManager[None]:
     return buffers_of_first(module, [mesh.whole_world(module.context)])
 
 
+def _figures(tensor: Tensor) -> Tensor:
+    """Return the sums of a tensor's elements, of their sizes and of their squares, float64 [3]."""
+    flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).flatten()
+    total = torch.zeros(3, dtype=torch.float64, device=tensor.device)
+    # A few at a time: no copy of the whole is made.
+    for part in flat.split(PART):
+        wide = part.double()
+        total += torch.stack([wide.sum(), wide.abs().sum(), wide.square().sum()])
+    return total
+
+
+def check_copies(module: TrainingModule, axis: Axis) -> None:
+    """Raise `ConfigError` where copies along an axis have come apart; all of its ranks call this function.
+
+    A hook, or the model itself, may have changed weights by the rank's own samples, or has begun to train
+    some of which DDP doesn't know. Of weights that ranks along the axis hold in parts nothing is told.
+    """
+    named = [
+        (name, shards.local(parameter.detach()))
+        for name, parameter in module.model.named_parameters()
+        if parameter.layout is torch.strided and (axis.name == DATA or not shards.is_split(parameter))
+    ]
+    if not named:
+        return
+    own = torch.stack([_figures(each) for _, each in named])
+    ends = torch.cat([own, -own])
+    dist.all_reduce(ends, dist.ReduceOp.MAX, group=axis.group)
+    largest, least = ends.chunk(2)
+    # A sum may be of numbers that cancel: it is as exact as that of their sizes.
+    apart = ((largest + least) > APART * own[:, [1, 1, 2]]).any(1).double()
+    # Ranks with other weights may have other sizes, and all are to end.
+    dist.all_reduce(apart, dist.ReduceOp.MAX, group=axis.group)
+    moved = next((name for (name, _), flag in zip(named, apart.tolist(), strict=True) if flag), None)
+    if moved is not None:
+        raise ConfigError(
+            f"{adapt.key_and_name(module.context.config)}: the ranks' copies of {moved} have come apart: a "
+            "hook or the step changes weights by the rank's own samples, or trains some that it didn't train "
+            "at first; choose strategy=single"
+        )
+
+
 @contextlib.contextmanager
 def buffers_of_first(module: TrainingModule, axes: Sequence[Axis]) -> Iterator[None]:
     """Have all copies of a model evaluate with the buffers of the first one, and train on with their own.
 
-    The copies stand along `axes`. So the first one's micro-batches alone
-    give the local statistics. DDP would send the buffers before every forward pass; BatchNorm doesn't read
-    its in training, and keeps the first one's. Where a model reads others, how often a run evaluates doesn't
-    change what it trains.
+    The copies stand along `axes`. So the first one's micro-batches alone give the local statistics. DDP would
+    send the buffers before every forward pass; BatchNorm doesn't read its in training, and keeps the first
+    one's. Where a model reads others, how often a run evaluates doesn't change what it trains.
+
+    Raises:
+        ConfigError: where the copies' weights have come apart.
     """
     axes = [axis for axis in axes if axis.size > 1]
     if not axes:
         yield
         return
+    # An audit names what has come apart.
+    for axis in axes if module.context.config.audit is None else ():
+        check_copies(module, axis)
     layers = [layer for layer in module.model.modules() if isinstance(layer, BatchNorm)]
     statistics = {id(buffer) for layer in layers for buffer in layer.buffers()}
     buffers = [buffer for buffer in module.model.buffers() if id(buffer) not in statistics]

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import torch.distributed as dist
 from pytorch_lightning.strategies import Strategy
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
@@ -34,9 +33,6 @@ from src.runtime.torch.lightning.logged import TRAIN, VALIDATION, Logged, weight
 from src.runtime.torch.lightning.module import TrainingModule
 from src.runtime.torch.lightning.own_feed import OwnFeed, TestFeed
 from src.tasks.torch.own_loss import OwnLoss
-
-# The largest relative difference of a parameter's sum between ranks whose copies are one.
-APART = 1e-4
 
 
 class OwnModule(TrainingModule):
@@ -224,8 +220,6 @@ class OwnModule(TrainingModule):
     def evaluate(self, device: torch.device) -> Tensor:
         """Run the author's validation on this rank's part of the test set, and score it by the task."""
         self._validated.clear()
-        if self.context.config.synchronous and self.context.world_size > 1:
-            self._check_copies()
         validates = is_overridden("validation_step", self.model)
         if validates:
             lightning.validate(self.model.trainer)
@@ -239,27 +233,6 @@ class OwnModule(TrainingModule):
             total, samples = self._logged_loss()
         figures = [total, samples, samples, total]
         return torch.tensor(figures, dtype=torch.float64, device=device)
-
-    def _check_copies(self) -> None:
-        """Raise `ConfigError` where the ranks' copies have come apart; all ranks call this method.
-
-        A hook, or the step itself, may have changed weights by the rank's own samples.
-        """
-        sums = torch.stack([each.detach().double().sum() for each in self.model.parameters()])
-        sizes = torch.stack([each.detach().double().abs().sum() for each in self.model.parameters()])
-        ends = torch.cat([sums, -sums])
-        dist.all_reduce(ends, dist.ReduceOp.MAX)
-        largest, least = ends.chunk(2)
-        apart = (largest + least).abs() > APART * sizes
-        # Ranks with other samples may have other sizes, and all are to end.
-        told = apart.double()
-        dist.all_reduce(told, dist.ReduceOp.MAX)
-        names = [name for name, _ in self.model.named_parameters()]
-        if moved := [name for name, flag in zip(names, told.tolist(), strict=True) if flag]:
-            raise ConfigError(
-                f"{self.name}: the ranks' copies of {moved[0]} have come apart: a hook or the step changes "
-                "weights by the rank's own samples; choose strategy=single"
-            )
 
     def _logged_loss(self) -> tuple[float, int]:
         """Return the sum over samples of the loss that validation has logged, and their number."""

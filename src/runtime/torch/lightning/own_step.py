@@ -44,7 +44,7 @@ def call(model: pl.LightningModule, batch: Any, place: int) -> Any:
 
 
 def reached_parameters(context: RankContext, model: pl.LightningModule) -> tuple[set[str], bool]:
-    """Return what `model_look.reached_parameters` does, by the first training samples and the own step.
+    """Return what `model_look.reached_by` does, by the first training samples and the own step.
 
     Nothing is known of a step that needs a trainer: it returns none, and that they aren't always the same.
     """

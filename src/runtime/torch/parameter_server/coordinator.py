@@ -8,7 +8,7 @@ coordinator sends a request, and the worker's answer to it is `done`:
     train       indices of the samples, batches before, figures of the step
                 the divisor of the batch's loss
     push
-    buffers                                             its floating-point buffers
+    buffers                                             its buffers
     score       first and last test sample, buffers     sums over them
     peak                                                its device's peak FLOP/s
     close
@@ -67,7 +67,7 @@ class TorchCoordinator(AsyncCoordinator):
             address: where workers connect.
             store: where the parameters stand.
             step_bytes: mean bytes that a step fetches, and those that it pushes.
-            buffers: the model's floating-point buffers, with which workers begin.
+            buffers: the model's buffers, with which workers begin.
             fixed: whether rank r trains on part r of each batch, as long as that worker isn't lost.
             write: has a checkpoint written (by whom, buffers, epochs, steps, and each worker's steps done).
         """
@@ -177,7 +177,7 @@ class TorchCoordinator(AsyncCoordinator):
         return found.loss, found.metrics
 
     def buffers(self) -> tuple[np.ndarray, ...]:
-        """Return the floating-point buffers of one worker: of rank 0, unless that was lost once.
+        """Return the buffers of one worker: of rank 0, unless that was lost once.
 
         The workers' buffers differ, since each worker has changed its buffers by its own samples.
         """

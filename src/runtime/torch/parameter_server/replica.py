@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from src.config import ConfigError
+from src.config import ConfigError, import_paths
 from src.data.batches import training_samples
+from src.models import adapt
+from src.runtime.common import update_terms
 from src.runtime.common.context import RankContext
 from src.runtime.common.update_terms import WorkerTerms
 from src.runtime.torch import compilation, scoring, setup, update_rule, vectors
@@ -29,6 +31,7 @@ class Replica:
         """Build the model with the seed's weights."""
         self._context = context
         self._device = setup.root_device(context)
+        self._own = import_paths.has_own_model(context.config) and context.config.audit is None
         self.model = setup.build(context).to(self._device)
         self._task = setup.make_task(context)
         reached, _ = setup.reached_parameters(context, self.model, self._device)
@@ -36,11 +39,14 @@ class Replica:
         # What gets no gradient is trained by nobody, and stays.
         self.names = [name for name in named if name in reached]
         self._parameters = [named[name] for name in self.names]
-        self._others = {
-            name: parameter
-            for name, parameter in named.items()
-            if name not in reached and parameter.requires_grad
-        }
+        # It may begin to be trained, and no server has it.
+        self._others = {name: parameter for name, parameter in named.items() if name not in reached}
+        optimizer = update_terms.served_optimizer(context.config)
+        moves = optimizer["name"] != "sgd" or optimizer["momentum"] or optimizer["weight_decay"]
+        # Servers take a gradient that there isn't for zeros, by which such an update moves a weight.
+        audited = context.config.audit is not None
+        self._needs_all = bool(moves) and context.config.synchronous and not audited
+        self._passes = 0
         compilation.compile_model(context, self.model)
 
     def warm_up(self) -> None:
@@ -70,14 +76,17 @@ class Replica:
                 parameter.sub_(parameter.grad, alpha=rate)
 
     def buffers(self) -> list[np.ndarray]:
-        """Return the floating-point buffers, such as BatchNorm's running statistics."""
-        return [buffer.cpu().numpy() for buffer in _floating(self.model)]
+        """Return the bytes of the buffers, such as BatchNorm's running statistics, as uint8 [bytes] each."""
+        return [
+            buffer.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            for buffer in _written(self.model)
+        ]
 
     @torch.no_grad()
     def load_buffers(self, values: tuple[np.ndarray, ...]) -> None:
-        """Set the floating-point buffers from those of another replica, as its `buffers` returns them."""
-        for buffer, value in zip(_floating(self.model), values, strict=True):
-            buffer.copy_(torch.from_numpy(value))
+        """Set the buffers from those of another replica, as its `buffers` returns them."""
+        for buffer, value in zip(_written(self.model), values, strict=True):
+            buffer.copy_(torch.from_numpy(value.copy()).view(buffer.dtype).reshape(buffer.shape))
 
     def gradient(
         self, indices: np.ndarray, epoch: int, divisor: float, terms: WorkerTerms = NO_TERMS
@@ -99,6 +108,10 @@ class Replica:
         total = scoring.empty(self._task)
         for parameter in self._parameters:
             parameter.grad = None
+        self._passes += 1
+        # A model may write into its weights in any pass, of which the servers would know nothing.
+        watched = self._own and not self._passes & (self._passes - 1)
+        before = self.parameters() if watched else None
         for part in np.array_split(indices, count):
             samples = training_samples(context.arrays, context.config, part, epoch)
             inputs = input_tensors(context, samples.inputs, self._device)
@@ -109,7 +122,8 @@ class Replica:
             # The micro-batch's contribution to the global batch's mean, whatever its size.
             (loss / divisor).backward()
             total += sums.cpu()
-        self._check_others()
+        self._check_unwritten(before)
+        self._check_gradients()
         share = len(indices) / context.config.global_batch
         if terms.clip_norm is not None:
             update_rule.clip(self._parameters, terms.clip_norm, lambda squares: squares / share**2)
@@ -122,8 +136,27 @@ class Replica:
         loss_sum, _, trained, *own = total.tolist()
         return gradient, loss_sum / trained, own
 
-    def _check_others(self) -> None:
-        """Raise `ConfigError` where a parameter has a gradient that had none when the model was looked at."""
+    def _check_unwritten(self, before: Tensor | None) -> None:
+        """Raise `ConfigError` where parameters aren't those of `before` [elements], if these are known."""
+        if before is None:
+            return
+        now = self.parameters()
+        # What has diverged is told of elsewhere.
+        if not bool(((now == before) | now.isnan()).all()):
+            raise ConfigError(
+                f"{adapt.key_and_name(self._context.config)}: its forward pass writes into its parameters, "
+                "which servers have; choose strategy=single"
+            )
+
+    def _check_gradients(self) -> None:
+        """Raise `ConfigError` where other parameters have gradients than when the model was looked at."""
+        named = zip(self.names, self._parameters, strict=True)
+        left_out = next((name for name, each in named if each.grad is None), None)
+        if left_out is not None and self._needs_all:
+            raise ConfigError(
+                f"{left_out} gets no gradient in some steps, and a server's update would move it in these, "
+                "too; strategies that keep the model whole, as ddp, leave it alone"
+            )
         late = next((name for name, each in self._others.items() if each.grad is not None), None)
         if late is not None:
             raise ConfigError(
@@ -138,5 +171,10 @@ class Replica:
         return sums.cpu().numpy()
 
 
-def _floating(model: nn.Module) -> list[Tensor]:
-    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+def _written(model: nn.Module) -> list[Tensor]:
+    """Return the buffers of a model, but for expanded ones, into which nobody writes."""
+    return [
+        buffer
+        for buffer in model.buffers()
+        if all(stride or size < 2 for size, stride in zip(buffer.shape, buffer.stride(), strict=True))
+    ]

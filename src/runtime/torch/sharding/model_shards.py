@@ -139,7 +139,7 @@ def settle(context: RankContext, gradients: ShardedGradients) -> None:
         gradients.clip(limit)
 
 
-def reached_always(context: RankContext, model: nn.Module, device: torch.device) -> set[str] | None:
+def reached_always(context: RankContext, model: nn.Module, device: torch.device) -> set[str]:
     """Return the names of the parameters that get gradients.
 
     Raises:

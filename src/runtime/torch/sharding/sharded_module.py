@@ -53,6 +53,8 @@ class ShardedModule(TrainingModule):
         options = ShardOptions.of(context.config)
         model = setup.build(context).to(device)
         self._reached = model_shards.reached_always(context, model, device)
+        # Whether each parameter is to have a gradient, and its name, once it is sharded.
+        self._checked = list[tuple[bool, str, nn.Parameter]]()
         whole_facts = setup.facts(context, model, device, spares_memory=True)
         self._groups = model_shards.find_groups(context, model, device)
         recorder.note(groups.show(self._groups, sum(parameter.nbytes for parameter in model.parameters())))
@@ -104,20 +106,29 @@ class ShardedModule(TrainingModule):
         model_shards.settle(self.context, self._gradients)
 
     def _check_gradients(self) -> None:
-        """Raise `ConfigError`, in the first step, if a parameter has lost its gradient by sharding."""
-        if self._reached is None:
+        """Raise `ConfigError` where other parameters have gradients than when the model was looked at.
+
+        Ranks that don't use the same would sum what doesn't go together.
+        """
+        first = not self._checked
+        if first:
+            self._checked = [
+                (name in self._reached, name, each) for name, each in self.model.named_parameters()
+            ]
+        differing = next((each for each in self._checked if each[0] == (each[2].grad is None)), None)
+        if differing is None:
             return
-        without = [
-            name
-            for name, parameter in self.model.named_parameters()
-            if name in self._reached and parameter.grad is None
-        ]
-        if without:
+        expected, name, _ = differing
+        strategy = f"strategy={self.context.config.strategy['name']}"
+        if first and expected:
             raise ConfigError(
-                f"strategy={self.context.config.strategy['name']}: {without[0]} gets no gradient once it is "
-                "sharded: the model holds it in another place, too, than as a module's parameter; choose ddp"
+                f"{strategy}: {name} gets no gradient once it is sharded: the model holds it in another "
+                "place, too, than as a module's parameter; choose ddp"
             )
-        self._reached = None
+        raise ConfigError(
+            f"{strategy}: {name} gets {'no' if expected else 'a'} gradient in this step, unlike in others, "
+            "and ranks that use other parameters wait for each other; choose ddp"
+        )
 
     def evaluate(self, device: torch.device) -> Tensor:
         """Score this rank's part of the test set; return the sums as `scoring.test_sums` does.

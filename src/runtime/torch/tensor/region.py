@@ -24,11 +24,13 @@ class Region:
         self._rank = rank
         self.draws, self.watches = False, True
         self._device: torch.device | None = None
+        # The seed of the rank's own stream.
+        self._own = 0
         self._state = torch.empty(0)
 
     def begin(self, device: torch.device) -> None:
         """Begin to draw from the rank's own stream, unless that is done; features are on `device`."""
-        if self._device is not None or not (self.watches or self.draws) or device.type == "meta":
+        if self._is_within or not (self.watches or self.draws) or device.type == "meta":
             return
         self._device = device
         if not self.watches:
@@ -38,11 +40,23 @@ class Region:
         self._state = _state(device)
         if not self.watches:
             digest = hashlib.blake2b(state, digest_size=7, salt=self._rank.to_bytes(8, "little"))
-            _seed(device, int.from_bytes(digest.digest(), "little"))
+            self._own = int.from_bytes(digest.digest(), "little")
+            _seed(device, self._own)
+
+    @property
+    def _is_within(self) -> bool:
+        """Return whether it has begun, and not ended.
+
+        Layers that are computed again, as far as a backward pass needs them, may not come to its end; then
+        the generator is put back, and draws from another stream than its own.
+        """
+        if self._device is None:
+            return False
+        return self.watches or _initial_seed(self._device) == self._own
 
     def end(self) -> None:
         """Draw from the common stream again."""
-        if self._device is None:
+        if self._device is None or not self._is_within:
             return
         if self.watches:
             self.draws |= not torch.equal(self._state, _state(self._device))
@@ -53,6 +67,10 @@ class Region:
 
 def _state(device: torch.device) -> torch.Tensor:
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+def _initial_seed(device: torch.device) -> int:
+    return torch.initial_seed() if device.type == "cpu" else torch.cuda.initial_seed()
 
 
 def _restore(device: torch.device, state: torch.Tensor) -> None:

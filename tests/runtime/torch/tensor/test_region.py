@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from src.runtime.torch.tensor.region import Region
 
@@ -45,3 +47,29 @@ def test_a_watched_region_leaves_what_is_drawn_alone() -> None:
     region.end()
     assert region.draws
     assert torch.equal(torch.stack([*found, torch.rand(())]), expected)
+
+
+def test_what_is_computed_again_draws_what_it_drew() -> None:
+    """Layers that are computed again without the one in which the region ends leave nothing behind."""
+    region = Region(1)
+    region.draws, region.watches = True, False
+    seen: list[Tensor] = []
+
+    def first(values: Tensor) -> Tensor:
+        region.begin(CPU)
+        seen.append(torch.rand(4))
+        return (values * seen[-1]).sin()
+
+    torch.manual_seed(3)
+    values = torch.ones(4, requires_grad=True)
+    for _ in range(2):
+        values = checkpoint(first, values, use_reentrant=False)
+        region.end()
+    values.sum().backward()
+    one, other, other_again, one_again = seen
+    assert torch.equal(one, one_again) and torch.equal(other, other_again)
+    assert not torch.equal(one, other)
+    # The next step draws as one does in which nothing was computed again.
+    torch.manual_seed(3)
+    first(values)
+    assert torch.equal(seen[-1], one)
