@@ -203,7 +203,8 @@ class LBFGSCoordinator(TorchCoordinator):
         self._totals = np.zeros(1 + len(self._task.sums))
         divisor = divisor_of(self._context, self._task, batch, epoch - 1)
         portions = [*order.pieces(slice(0, len(batch)), self._context.config.strategy["portion"])]
-        # At all points of a line search the same is drawn, whichever worker draws it.
+        # At all points that a line search tries the same is drawn, whichever worker draws it; the point where
+        # it begins may be known from the last iteration's draws.
         seeds = (self._iterations * len(portions) + number for number in range(len(portions)))
         figures = {"epoch": epoch, "divisor": divisor}
         asked = zip(portions, seeds, strict=True)

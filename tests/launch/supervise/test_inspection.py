@@ -55,6 +55,18 @@ def test_each_model_and_checkpoint_is_looked_into_once(
     cells += [config(*OWN, "strategy=ddp"), config(), config(*OWN, "+model.options.weights=null")]
     inspection.inspect(cells)
     assert len(looked) == 3
+    # A cell isn't taken for one whose options a look may refuse and its own not.
+    for words in (
+        ("strategy=pipeline", "workers=2", "strategy.recompute={}", "full", "none"),
+        ("strategy=ddp", "workers=2", "batch_shares={}", "[80,48]", "equal"),
+        ("strategy=fsdp", "workers=2", "strategy.reshard={}", "true", "false"),
+        ("strategy=ddp", "workers=2", "batchnorm={}", "sync", "local"),
+    ):
+        *given, key, one, other = words
+        looked.clear()
+        inspection.inspect([config(*OWN, *given, key.format(value)) for value in (one, other, one)])
+        assert len(looked) == 2, key
+    looked.clear()
     # What of a checkpoint must fit also depends on the seed.
     looked.clear()
     inspection.inspect([config(f"resume={tmp_path}/c.pt", f"seed={seed}", "epochs=2") for seed in (0, 0, 1)])

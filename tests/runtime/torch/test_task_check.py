@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from src.config import ConfigError
 from src.data.generated import synthetic
 from src.runtime.common.context import RankContext
 from src.runtime.torch import setup
+from src.runtime.torch.sharding.sharded_module import ShardedModule
 from src.runtime.torch.task_check import check_task
+from src.runtime.torch.tensors import input_tensors
 from src.tasks.torch.classification import Classification
 from tests.support import config
 
@@ -155,3 +158,67 @@ def test_a_hook_that_is_as_under_ddp_is_noted(tmp_path: Path) -> None:
     (note,) = tried(tmp_path, "clamp", "strategy=ddp", "workers=2")
     assert note.startswith("note: the hook of head.weight isn't linear")
     assert tried(tmp_path, "clamp") == []
+
+
+class Counter:
+    """An object of the user's, which no look can put back."""
+
+    passes = 0
+
+
+class Experts(nn.Module):
+    """Chooses a layer by each sample."""
+
+    built: ClassVar[list[Experts]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts, self.counter = nn.ModuleList(nn.Linear(784, 3) for _ in range(2)), Counter()
+        self.built.append(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.counter.passes += 1
+        rows = images.flatten(1)
+        chosen = rows.mean(1) > float(FIRST_MEAN)
+        found = rows.new_zeros(len(rows), 3)
+        for expert, own in zip(self.experts, (chosen, ~chosen), strict=True):
+            if own.any():
+                found[own] = expert(rows[own])
+        return found
+
+
+# Of the first two samples one is brighter than this.
+FIRST_MEAN = torch.zeros(())
+
+
+def test_a_look_at_single_samples_finds_experts_and_leaves_the_model_that_is_trained_alone(
+    tmp_path: Path,
+) -> None:
+    context = context_in(tmp_path, "model=custom", f"model.path={__name__}.Experts")
+    (inputs,) = input_tensors(context, context.arrays.train.read(slice(2)).inputs, torch.device("cpu"))
+    FIRST_MEAN.fill_(float(inputs.flatten(1).mean(1).mean()))
+    model = setup.build(context)
+    passes = model.counter.passes
+    reached, always = setup.reached_parameters(context, model, torch.device("cpu"))
+    assert len(reached) == 4 and not always
+    assert model.counter.passes == passes and Experts.built[-1] is not model
+    Experts.built.clear()
+
+
+def test_a_step_that_uses_other_shards_than_the_first_one_ends_the_run() -> None:
+    weights = {name: nn.Parameter(torch.ones(1)) for name in ("used", "unused")}
+    weights["used"].grad = torch.ones(1)
+    model = SimpleNamespace(named_parameters=weights.items)
+    context = SimpleNamespace(config=SimpleNamespace(strategy={"name": "fsdp"}))
+    module: Any = SimpleNamespace(_reached={"used"}, _checked=[], model=model, context=context)
+    check = ShardedModule._check_gradients
+    check(module)
+    weights["unused"].grad = torch.ones(1)
+    with pytest.raises(ConfigError, match="unused gets a gradient in this step, unlike in others"):
+        check(module)
+    weights["unused"].grad = weights["used"].grad = None
+    with pytest.raises(ConfigError, match="used gets no gradient in this step, unlike in others"):
+        check(module)
+    module._checked.clear()
+    with pytest.raises(ConfigError, match="used gets no gradient once it is sharded"):
+        check(module)
